@@ -1,0 +1,1 @@
+"""What runs on a board: agent, models, attention, pruning, training, export, inference."""

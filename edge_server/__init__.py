@@ -1,0 +1,1 @@
+"""Rounds, selection, ratios, aggregation, fleet: everything that the server decides."""

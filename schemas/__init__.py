@@ -1,0 +1,1 @@
+"""The contract between server and devices: messages, topics, blobs, sub-model specs, errors."""
