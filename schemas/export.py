@@ -1,0 +1,21 @@
+"""JSON Schemas of the contract, so that any language can speak it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.frozen import Frozen
+from schemas.messages import MESSAGES
+from schemas.strategy import StrategySpec
+from schemas.submodel import ChannelMap, SubModelSpec
+
+VALUES: dict[str, type[Frozen]] = {
+    "channel-map": ChannelMap,
+    "sub-model-spec": SubModelSpec,
+    "strategy-spec": StrategySpec,
+}
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """Return `{name: JSON Schema}` of every message and of the values that travel in blobs and files."""
+    return {name: model.model_json_schema() for name, model in sorted({**MESSAGES, **VALUES}.items())}

@@ -1,0 +1,23 @@
+"""The base of every value in the contract: frozen, and strict about unknown fields."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_snake
+
+
+class Frozen(BaseModel):
+    """A value: unknown fields are refused, non-finite numbers too, and nothing changes after it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def kebab(name: str) -> str:
+    """`local_epochs` as it is written in TOML: `local-epochs`."""
+    return to_snake(name).replace("_", "-")
+
+
+class Settings(Frozen):
+    """A value that users also write in TOML: kebab-case keys there, snake_case on the wire and in Python."""
+
+    model_config = ConfigDict(alias_generator=kebab, populate_by_name=True)

@@ -1,0 +1,356 @@
+"""Every control message of the protocol, and the one way in and out of bytes.
+
+Messages are JSON objects with a `kind`; tensors never travel in them, only blob references. A device
+speaks of itself (`Birth`, `Death`, `TaskReply`, `Update`, `Delivery`, `Telemetry`), the server speaks to
+one device (`Task`, `Acknowledgement`, `Refusal`) or to all (`RoundAnnouncement`, `FederationEnd`), and
+whoever wants a blob, on either side, sends a `BlobRequest`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from schemas.blobs import BlobRef
+from schemas.errors import PeerError
+from schemas.frozen import Frozen
+from schemas.names import Digest, Name
+from schemas.strategy import TrainingPlan
+from schemas.submodel import SubModelSpec
+
+PROTOCOL = 1
+"""The version that this program speaks; a message states the one it was written in."""
+PROTOCOL_RANGE = (1, 1)
+MAX_MESSAGE_BYTES = 64 * 1024
+
+Text = Annotated[str, Field(max_length=500)]
+RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
+Seconds = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Reason(StrEnum):
+    """Why something was refused: stable codes that every program may switch on."""
+
+    MALFORMED = "malformed"
+    OVERSIZED = "oversized"
+    UNKNOWN_KIND = "unknown-kind"
+    UNSUPPORTED_PROTOCOL = "unsupported-protocol"
+    WRONG_FEDERATION = "wrong-federation"
+    WRONG_SENDER = "wrong-sender"
+    NOT_SELECTED = "not-selected"
+    STALE_ROUND = "stale-round"
+    ALREADY_COUNTED = "already-counted"
+    DIGEST_MISMATCH = "digest-mismatch"
+    WRONG_SHAPE = "wrong-shape"
+    NOT_FINITE = "not-finite"
+    OUT_OF_BOUNDS = "out-of-bounds"
+    BUSY = "busy"
+    NO_DATA = "no-data"
+    INCOMPATIBLE = "incompatible"
+    UNKNOWN_BLOB = "unknown-blob"
+    TASK_FAILED = "task-failed"
+
+
+class CapabilityProfile(Frozen):
+    """What a device can do. Memory in bytes; `tier` 1 is the weakest, absent means: let the server decide."""
+
+    machine: Text = ""
+    processor: Text = ""
+    cores: int = Field(default=1, ge=1)
+    memory_bytes: int = Field(default=0, ge=0)
+    accelerator: Text | None = None
+    tier: int | None = Field(default=None, ge=1, le=100)
+    software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
+
+
+class DataCard(Frozen):
+    """What a device says of its data: never the data, nor how its classes are spread."""
+
+    source: Text
+    examples: int = Field(ge=0)
+    input_shape: tuple[Annotated[int, Field(ge=1)], ...]
+    num_classes: int = Field(ge=1)
+
+
+class Message(Frozen):
+    """Base of all messages."""
+
+    kind: str
+    protocol: int = PROTOCOL
+    federation: Name
+    max_bytes: ClassVar[int] = 4 * 1024
+
+
+class Birth(Message):
+    """Retained: the device is there. A higher `session` replaces a lower one."""
+
+    kind: Literal["birth"] = "birth"
+    device: Name
+    session: int = Field(ge=0)
+    profile: CapabilityProfile = CapabilityProfile()
+    data: DataCard
+
+
+class Death(Message):
+    """Last will, retained over the birth: the device of that `session` is gone."""
+
+    kind: Literal["death"] = "death"
+    device: Name
+    session: int = Field(ge=0)
+
+
+class ModelSpec(Frozen):
+    """Which network to build: a name of `edge_client.models` or `package.module:factory`."""
+
+    name: Text
+    input_shape: tuple[Annotated[int, Field(ge=1, le=65_536)], ...]
+    num_classes: int = Field(ge=1, le=1_000_000)
+
+
+class Preprocessing(Frozen):
+    """How pixels become inputs: `(pixels / scale - mean) / std`, per colour channel."""
+
+    scale: float = Field(default=255.0, gt=0)
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
+    class_names: tuple[Text, ...] = ()
+
+
+class PersonalPruning(Frozen):
+    """The client shall choose its own channels after training: `ratios` per group, ranked by attention."""
+
+    ratios: Mapping[str, Annotated[float, Field(ge=0, lt=1)]]
+
+
+class Task(Message):
+    """One device's work in one round. `blobs` names what it must hold: `state` and `channel-map`.
+
+    `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`.
+    """
+
+    kind: Literal["task"] = "task"
+    run: Name
+    round: RoundNumber
+    action: Literal["train", "deliver"] = "train"
+    tier: int = Field(ge=1)
+    ratio: float = Field(ge=0, lt=1)
+    model: ModelSpec
+    preprocessing: Preprocessing = Preprocessing()
+    spec: SubModelSpec = SubModelSpec()
+    personal: PersonalPruning | None = None
+    training: TrainingPlan | None = None
+    blobs: Mapping[str, BlobRef]
+    deadline_s: Seconds | None = None
+    provenance: Mapping[str, Text] = {}
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+class TaskReply(Message):
+    """Accept or decline a task; a task that fails later is declined too, with the reason."""
+
+    kind: Literal["task-reply"] = "task-reply"
+    device: Name
+    run: Name
+    round: RoundNumber
+    accepted: bool
+    reason: Reason | None = None
+    detail: Text = ""
+
+
+class TrainingMetrics(Frozen):
+    """What local training measured. Losses are means per example; `accuracy` is on local held-out data."""
+
+    examples: int = Field(ge=0)
+    epochs: int = Field(ge=0)
+    steps: int = Field(ge=0)
+    train_loss: float | None = None
+    accuracy: Fraction | None = None
+    seconds: Seconds = 0.0
+
+
+class Update(Message):
+    """The result of a training task: groups in the coordinates of `spec`, as a blob to be fetched."""
+
+    kind: Literal["update"] = "update"
+    device: Name
+    run: Name
+    round: RoundNumber
+    blob: BlobRef
+    spec: SubModelSpec = SubModelSpec()
+    metrics: TrainingMetrics
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+class DeliveryMetrics(Frozen):
+    """What the device measured on its exported model. Times in milliseconds per image, sizes in bytes."""
+
+    parameters: int = Field(ge=0)
+    macs: int = Field(ge=0)
+    onnx_bytes: int = Field(ge=1)
+    onnx_sha256: Digest
+    examples: int = Field(ge=0)
+    torch_accuracy: Fraction | None = None
+    onnx_accuracy: Fraction | None = None
+    max_difference: float = Field(ge=0)
+    latency_ms: float = Field(ge=0)
+
+
+class Delivery(Message):
+    """The result of a delivery task: the compact model is exported, checked and in place."""
+
+    kind: Literal["delivery"] = "delivery"
+    device: Name
+    run: Name
+    round: RoundNumber
+    metrics: DeliveryMetrics
+
+
+class BlobRequest(Message):
+    """Send me up to `count` chunks of this blob, from chunk `first` on. The receiver pulls."""
+
+    kind: Literal["blob-request"] = "blob-request"
+    device: Name
+    digest: Digest
+    first: int = Field(ge=0)
+    count: int = Field(ge=1, le=64)
+
+
+class Acknowledgement(Message):
+    """The server holds the result of this round for good; `digest` is that of the update's blob."""
+
+    kind: Literal["acknowledgement"] = "acknowledgement"
+    device: Name
+    run: Name
+    round: RoundNumber
+    digest: Digest | None = None
+
+
+class Refusal(Message):
+    """The server, or a device, will not take what it was sent, and why."""
+
+    kind: Literal["refusal"] = "refusal"
+    device: Name
+    run: Name | None = None
+    round: RoundNumber | None = None
+    reason: Reason
+    detail: Text = ""
+
+
+class Telemetry(Message):
+    """Where a device is in its work; lost ones are not missed."""
+
+    kind: Literal["telemetry"] = "telemetry"
+    device: Name
+    session: int = Field(ge=0)
+    phase: Literal["idle", "fetching", "training", "uploading", "exporting"]
+    round: RoundNumber | None = None
+    epoch: int | None = Field(default=None, ge=0)
+    epochs: int | None = Field(default=None, ge=0)
+    loss: float | None = None
+
+
+class RoundAnnouncement(Message):
+    """Retained, to all: which round of which run is under way."""
+
+    kind: Literal["round-announcement"] = "round-announcement"
+    run: Name
+    round: RoundNumber
+    rounds: RoundNumber
+    phase: Literal["waiting", "training", "aggregating", "delivering"]
+    selected: int = Field(ge=0)
+
+
+class FederationEnd(Message):
+    """Retained, to all: that run is over."""
+
+    kind: Literal["federation-end"] = "federation-end"
+    run: Name
+    outcome: Literal["finished", "failed", "interrupted"]
+    rounds: RoundNumber
+
+
+FromDevice = Birth | Death | TaskReply | Update | Delivery | BlobRequest | Refusal | Telemetry
+FromServer = Task | BlobRequest | Acknowledgement | Refusal | RoundAnnouncement | FederationEnd
+AnyMessage = FromDevice | FromServer
+
+MESSAGES: dict[str, type[Message]] = {
+    "birth": Birth,
+    "death": Death,
+    "task": Task,
+    "task-reply": TaskReply,
+    "update": Update,
+    "delivery": Delivery,
+    "blob-request": BlobRequest,
+    "acknowledgement": Acknowledgement,
+    "refusal": Refusal,
+    "telemetry": Telemetry,
+    "round-announcement": RoundAnnouncement,
+    "federation-end": FederationEnd,
+}
+
+_ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])
+
+
+def encode_message(message: Message) -> bytes:
+    """Encode a message as JSON; raises `PeerError` when it is larger than its kind may be."""
+    payload = message.model_dump_json().encode()
+    if len(payload) > message.max_bytes:
+        raise PeerError(
+            f"{message.kind} of {len(payload)} bytes exceeds {message.max_bytes}", reason=Reason.OVERSIZED
+        )
+    return payload
+
+
+def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessage:
+    """Decode a message; raises `PeerError` with its reason for whatever is not exactly one."""
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise PeerError(
+            f"message of {len(payload)} bytes exceeds {MAX_MESSAGE_BYTES}", reason=Reason.OVERSIZED
+        )
+    head = _head(payload)
+    model = MESSAGES.get(str(head.get("kind")))
+    if model is None:
+        raise PeerError(f"unknown kind of message {str(head.get('kind'))[:40]!r}", reason=Reason.UNKNOWN_KIND)
+    if len(payload) > model.max_bytes:
+        raise _oversized(str(head["kind"]), len(payload), model.max_bytes)
+    low, high = PROTOCOL_RANGE
+    version = head.get("protocol", PROTOCOL)
+    if not isinstance(version, int) or not low <= version <= high:
+        raise PeerError(
+            f"protocol {version!r} is not within {low}..{high}", reason=Reason.UNSUPPORTED_PROTOCOL
+        )
+    try:
+        message = _ADAPTER.validate_json(payload)
+    except ValidationError as error:
+        raise PeerError(f"malformed {head['kind']}: {_first_problem(error)}") from error
+    if federation is not None and message.federation != federation:
+        raise PeerError(
+            f"{message.kind} for federation {message.federation!r}, this is {federation!r}",
+            reason=Reason.WRONG_FEDERATION,
+        )
+    return message
+
+
+def _oversized(what: str, size: int, limit: int) -> PeerError:
+    return PeerError(f"{what} of {size} bytes exceeds {limit}", reason=Reason.OVERSIZED)
+
+
+def _head(payload: bytes) -> dict[str, object]:
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise PeerError(f"not JSON: {str(error)[:80]}") from error
+    if not isinstance(value, dict):
+        raise PeerError("not a JSON object")
+    return value
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "message"
+    return f"{where}: {problem['msg']}"

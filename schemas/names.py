@@ -1,0 +1,22 @@
+"""Names that travel in topics and file paths: a narrow alphabet keeps both safe."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_NAME = re.compile(NAME_PATTERN)
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""A federation or a device: 1 to 64 letters, digits, dots, dashes and underscores; no topic separator."""
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""A sha256 in lower-case hex."""
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may stand in a topic as a federation or a device."""
+    return _NAME.match(text) is not None

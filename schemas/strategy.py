@@ -1,0 +1,57 @@
+"""A federation's algorithm as data: which piece stands for each concept, with its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
+
+from schemas.frozen import Frozen, Settings
+
+Option = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
+
+
+class Piece(Frozen):
+    """A registered piece by name, with keyword arguments: `"uniform"` or `{name = "prox", mu = 0.1}`."""
+
+    name: str
+    options: Mapping[str, Option] = {}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_name_or_table(cls, value: Any, handler: ModelWrapValidatorHandler[Piece]) -> Piece:
+        if isinstance(value, str):
+            return handler({"name": value})
+        if isinstance(value, Mapping) and "options" not in value:
+            options = {key.replace("-", "_"): item for key, item in value.items() if key != "name"}
+            return handler({"name": value.get("name"), "options": options})
+        return handler(value)
+
+
+class StrategySpec(Settings):
+    """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer)."""
+
+    fraction: Piece = Piece(name="constant", options={"value": 1.0})
+    local_epochs: Piece | None = Field(default=None)
+    selection: Piece = Piece(name="uniform")
+    ratio: Piece = Piece(name="by-tier")
+    pruner: Piece = Piece(name="index")
+    objectives: tuple[Piece, ...] = ()
+    transforms: tuple[Piece, ...] = ()
+    weighting: Piece = Piece(name="examples")
+    combiner: Piece = Piece(name="mean")
+    server_optimizer: Piece = Field(default=Piece(name="sgd"))
+
+
+class TrainingPlan(Settings):
+    """What a client does locally in one round; `seed` makes it repeatable."""
+
+    optimizer: str = "sgd"
+    learning_rate: float = Field(default=0.01, gt=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    batch_size: int = Field(default=32, ge=1, le=65_536)
+    local_epochs: int = Field(default=1, ge=0, le=10_000)
+    seed: int = 0
+    objectives: tuple[Piece, ...] = ()

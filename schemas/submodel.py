@@ -1,0 +1,112 @@
+"""Which channels a sub-model keeps (SubModelSpec) and where each channel lives (ChannelMap)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from schemas.frozen import Frozen
+
+Count = Annotated[int, Field(ge=1)]
+Kept = Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+
+
+class Segment(Frozen):
+    """A run of positions along one axis of one parameter.
+
+    `channels` channels of `group`, each `repeat` positions wide (a flatten of 7x7 maps gives 49);
+    no group: positions that are never cut, such as an image's colours or the classes.
+    """
+
+    channels: Count
+    group: str | None = None
+    repeat: Count = 1
+
+    @property
+    def positions(self) -> int:
+        """Length of the segment along its axis."""
+        return self.channels * self.repeat
+
+
+class ParameterLayout(Frozen):
+    """Shape of one full parameter, and the segments of each axis that follows a channel group."""
+
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
+    axes: Mapping[int, tuple[Segment, ...]] = {}
+
+    @model_validator(mode="after")
+    def _segments_fill_their_axis(self) -> ParameterLayout:
+        for axis, segments in self.axes.items():
+            if not 0 <= axis < len(self.shape):
+                raise ValueError(f"axis {axis} of a parameter of shape {self.shape}")
+            if sum(segment.positions for segment in segments) != self.shape[axis]:
+                raise ValueError(f"segments of axis {axis} do not add up to {self.shape[axis]} positions")
+        return self
+
+
+class ChannelGroup(Frozen):
+    """Channels that are cut together: one decision per channel, however many layers it reaches.
+
+    `layers` are the modules whose output carries these channels; `multiple` is the size of the blocks
+    that must stay whole (channels per group of a group normalisation; 1 elsewhere).
+    """
+
+    channels: Count
+    layers: tuple[str, ...]
+    multiple: Count = 1
+
+
+class ChannelMap(Frozen):
+    """Where every channel of a network lives: the one thing needed to cut arrays without model code."""
+
+    groups: Mapping[str, ChannelGroup]
+    parameters: Mapping[str, ParameterLayout]
+
+    @model_validator(mode="after")
+    def _segments_name_known_groups(self) -> ChannelMap:
+        for name, layout in self.parameters.items():
+            for segments in layout.axes.values():
+                for segment in segments:
+                    if segment.group is None:
+                        continue
+                    group = self.groups.get(segment.group)
+                    if group is None or group.channels != segment.channels:
+                        raise ValueError(f"parameter {name!r} names an unknown group {segment.group!r}")
+        return self
+
+
+class SubModelSpec(Frozen):
+    """The channels that a sub-model keeps, per channel group.
+
+    A number keeps that many leading channels (a prefix); a list keeps those indices, in that order;
+    a group that is not named is kept whole. The full model is `SubModelSpec()`.
+    """
+
+    kept: Mapping[str, Kept] = {}
+
+    @model_validator(mode="after")
+    def _no_channel_twice(self) -> SubModelSpec:
+        for group, kept in self.kept.items():
+            if isinstance(kept, tuple) and len(set(kept)) != len(kept):
+                raise ValueError(f"group {group!r} keeps a channel twice")
+        return self
+
+    def count(self, group: str, channels: int) -> int:
+        """How many of the `channels` channels of `group` are kept."""
+        kept = self.kept.get(group, channels)
+        return kept if isinstance(kept, int) else len(kept)
+
+    def indices(self, group: str, channels: int) -> tuple[int, ...]:
+        """The kept channels of `group`, in the sub-model's order."""
+        kept = self.kept.get(group, channels)
+        return tuple(range(kept)) if isinstance(kept, int) else kept
+
+    def fits(self, channel_map: ChannelMap) -> bool:
+        """Whether every group that is named exists and has the channels that are kept."""
+        return all(
+            group in channel_map.groups
+            and max(self.indices(group, 0), default=-1) < channel_map.groups[group].channels
+            for group in self.kept
+        )

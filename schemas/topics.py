@@ -1,0 +1,79 @@
+"""The topic tree, `fed/v1/{federation}/...`, as values.
+
+    all/state                       retained announcement, server to every device
+    devices/{device}/up/birth       retained birth, or death by last will
+    devices/{device}/up/control     JSON, device to server        (down/control: server to device)
+    devices/{device}/up/blob        chunk frames, device to server (down/blob: server to device)
+
+A device reads `all/#` and its own `down/#` and writes its own `up/#`: two access rules per device, and no
+two filters of one client overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas.errors import PeerError
+from schemas.names import is_name
+
+ROOT = "fed/v1"
+
+
+class Channel(StrEnum):
+    """What a device's topic carries, and in which direction."""
+
+    BIRTH = "up/birth"
+    UP = "up/control"
+    UP_BLOB = "up/blob"
+    DOWN = "down/control"
+    DOWN_BLOB = "down/blob"
+
+
+@dataclass(frozen=True)
+class DeviceTopic:
+    """A topic of one device."""
+
+    federation: str
+    device: str
+    channel: Channel
+
+    def __str__(self) -> str:
+        return f"{ROOT}/{self.federation}/devices/{self.device}/{self.channel}"
+
+
+@dataclass(frozen=True)
+class StateTopic:
+    """The retained announcement of a federation."""
+
+    federation: str
+
+    def __str__(self) -> str:
+        return f"{ROOT}/{self.federation}/all/state"
+
+
+def device_filters(federation: str, device: str) -> tuple[str, ...]:
+    """What a device subscribes to."""
+    return (f"{ROOT}/{federation}/all/#", f"{ROOT}/{federation}/devices/{device}/down/#")
+
+
+def server_filters(federation: str) -> tuple[str, ...]:
+    """What the server subscribes to."""
+    return (f"{ROOT}/{federation}/devices/+/up/#",)
+
+
+def parse_topic(topic: str) -> DeviceTopic | StateTopic:
+    """Read a topic; raises `PeerError` when it is none of this protocol."""
+    parts = topic.split("/")
+    if parts[:2] == ROOT.split("/") and len(parts) > 3 and is_name(parts[2]):
+        federation, rest = parts[2], parts[3:]
+        if rest == ["all", "state"]:
+            return StateTopic(federation)
+        if (
+            rest[0] == "devices"
+            and len(rest) == 4
+            and is_name(rest[1])
+            and "/".join(rest[2:]) in set(Channel)
+        ):
+            return DeviceTopic(federation, rest[1], Channel("/".join(rest[2:])))
+    raise PeerError(f"not a topic of this protocol: {topic[:120]!r}")
