@@ -1,0 +1,77 @@
+"""Blobs on disk, each in a file named by its digest; a part file becomes a blob only when it is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of
+
+
+class BlobStore:
+    """A folder of blobs. Not thread-safe for one digest; different digests may be written at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def path(self, digest: str) -> Path:
+        """Where the blob is, or would be."""
+        return self._directory / digest
+
+    def __contains__(self, digest: str) -> bool:
+        return self.path(digest).is_file()
+
+    def digests(self) -> frozenset[str]:
+        """Names of the blobs that are complete and checked."""
+        return frozenset(entry.name for entry in self._directory.iterdir() if len(entry.name) == 64)
+
+    def put(self, data: bytes, *, chunk_bytes: int = CHUNK_BYTES) -> BlobRef:
+        """Keep `data` and return its reference; the same bytes are kept once."""
+        ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=chunk_bytes)
+        if ref.digest not in self:
+            part = self._part(ref)
+            part.write_bytes(data)
+            self._keep(part, ref)
+        return ref
+
+    def write_chunk(self, ref: BlobRef, index: int, data: bytes) -> None:
+        """Put one chunk in its place in the part file."""
+        descriptor = os.open(self._part(ref), os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            os.pwrite(descriptor, data, index * ref.chunk_bytes)
+        finally:
+            os.close(descriptor)
+
+    def verify(self, ref: BlobRef) -> bool:
+        """Check size and sha256 of the part file and keep it; a file that fails is thrown away."""
+        part = self._part(ref)
+        with part.open("rb") as file:
+            sound = hashlib.file_digest(file, "sha256").hexdigest() == ref.digest
+        if sound and part.stat().st_size == ref.size:
+            self._keep(part, ref)
+            return True
+        part.unlink()
+        return False
+
+    def read_chunk(self, digest: str, index: int, chunk_bytes: int) -> bytes:
+        """Read chunk `index` of a blob; empty behind its end. Raises `OSError` when there is no such blob."""
+        with self.path(digest).open("rb") as file:
+            file.seek(index * chunk_bytes)
+            return file.read(chunk_bytes)
+
+    def discard(self, digest: str) -> None:
+        """Forget a blob."""
+        self.path(digest).unlink(missing_ok=True)
+
+    def _part(self, ref: BlobRef) -> Path:
+        return self._directory / f"{ref.digest}.part"
+
+    def _keep(self, part: Path, ref: BlobRef) -> None:
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        part.replace(self.path(ref.digest))

@@ -1,0 +1,316 @@
+"""The session of one device as a pure state machine: from a task offered to a result acknowledged.
+
+    idle -> fetching (blobs it lacks) -> working (training or exporting) -> reporting (until acknowledged)
+
+No socket, clock or thread: `step(state, event, now)` returns the next state and the commands to carry out.
+Every message may be lost, doubled, reordered or stale; what counts is repeated until it is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from edge_client import transfer
+from edge_client.session_events import (
+    BlobChecked,
+    ChunkArrived,
+    Command,
+    Connected,
+    Disconnected,
+    Event,
+    Received,
+    Result,
+    RunEnded,
+    Send,
+    SendChunks,
+    Settled,
+    StartWork,
+    StopWork,
+    Tick,
+    WorkDone,
+    WorkFailed,
+)
+from edge_client.transfer import Receiving
+from schemas.blobs import Chunk
+from schemas.messages import (
+    Acknowledgement,
+    AnyMessage,
+    BlobRequest,
+    FederationEnd,
+    Reason,
+    Refusal,
+    RoundAnnouncement,
+    Task,
+    TaskReply,
+    Update,
+)
+
+RESEND_S = 5.0
+"""How long a result may stay unanswered before it is sent again."""
+
+Step = tuple["Session", list[Command]]
+
+
+class Phase(StrEnum):
+    """Where the device is in its task."""
+
+    IDLE = "idle"
+    FETCHING = "fetching"
+    WORKING = "working"
+    REPORTING = "reporting"
+
+
+@dataclass(frozen=True)
+class Session:
+    """All that a device knows of its dealings with the server.
+
+    `held` are the digests in its blob store; `runs` the runs that it has taken part in.
+    """
+
+    federation: str
+    device: str
+    held: frozenset[str] = frozenset()
+    connected: bool = False
+    phase: Phase = Phase.IDLE
+    task: Task | None = None
+    receiving: Mapping[str, Receiving] = field(default_factory=dict)
+    result: Result | None = None
+    resend_at: float = 0.0
+    runs: frozenset[str] = frozenset()
+
+
+def step(session: Session, event: Event, now: float) -> Step:
+    """Apply one event; raises `PeerError` for a chunk that does not fit its blob (the state is unchanged)."""
+    match event:
+        case Connected():
+            return _resume(replace(session, connected=True), now)
+        case Disconnected():
+            return replace(session, connected=False), []
+        case Received(message):
+            return _receive(session, message, now)
+        case ChunkArrived(chunk):
+            return _take_chunk(session, chunk, now)
+        case BlobChecked(digest, sound):
+            return _blob_checked(session, digest, sound, now)
+        case WorkDone(result):
+            return _work_done(session, result, now)
+        case WorkFailed():
+            return _work_failed(session, event)
+        case Tick():
+            return _tick(session, now)
+
+
+def _receive(session: Session, message: AnyMessage, now: float) -> Step:
+    match message:
+        case Task():
+            return _offered(session, message, now)
+        case BlobRequest():
+            return session, [_answer_request(session, message)]
+        case Acknowledgement() | Refusal():
+            return _answered(session, message)
+        case RoundAnnouncement():
+            over = (
+                _is_current_run(session, message.run) and session.task and message.round > session.task.round
+            )
+            return _drop_task(session) if over else (session, [])
+        case FederationEnd():
+            if message.run not in session.runs:
+                return session, []
+            ended, commands = _drop_task(session) if _is_current_run(session, message.run) else (session, [])
+            return replace(ended, runs=ended.runs - {message.run}), [*commands, RunEnded(message)]
+        case _:
+            return session, []
+
+
+def _is_current_run(session: Session, run: str) -> bool:
+    return session.task is not None and session.task.run == run
+
+
+def _order(task: Task) -> tuple[int, bool]:
+    """Tasks of one run in the order in which the server makes them."""
+    return task.round, task.action == "deliver"
+
+
+def _same_work(one: Task, other: Task) -> bool:
+    """Whether two offers ask for the same work; only the time that is left may differ."""
+    return one.model_copy(update={"deadline_s": None}) == other.model_copy(update={"deadline_s": None})
+
+
+def _offered(session: Session, task: Task, now: float) -> Step:
+    current = session.task
+    if current is not None and current.run == task.run:
+        if _order(task) < _order(current):
+            return session, []
+        if _same_work(task, current):
+            return _repeat(session, now)
+    dropped, commands = _drop_task(session)
+    missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
+    receiving: dict[str, Receiving] = {}
+    for digest, ref in missing.items():
+        receiving[digest], asks = transfer.start(ref, now)
+        commands += _requests(session, asks)
+    begun = replace(
+        dropped, task=task, phase=Phase.FETCHING, receiving=receiving, runs=session.runs | {task.run}
+    )
+    fetching, more = _work_when_complete(begun)
+    return fetching, [_reply(begun, task), *commands, *more]
+
+
+def _repeat(session: Session, now: float) -> Step:
+    """The server asks again for work that is under way or done: say so again."""
+    assert session.task is not None
+    if session.result is None:
+        return session, [_reply(session, session.task)]
+    return replace(session, resend_at=now + RESEND_S), _report(session.result)
+
+
+def _reply(session: Session, task: Task) -> Command:
+    reply = TaskReply(
+        federation=session.federation, device=session.device, run=task.run, round=task.round, accepted=True
+    )
+    return Send(reply)
+
+
+def _drop_task(session: Session) -> Step:
+    stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
+    return replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None), stop
+
+
+def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
+    """Turn the transfer's asks into messages; its other commands are ours as they are."""
+    return [
+        Send(
+            BlobRequest(
+                federation=session.federation,
+                device=session.device,
+                digest=command.ref.digest,
+                first=command.first,
+                count=command.count,
+            )
+        )
+        if isinstance(command, transfer.Ask)
+        else command
+        for command in commands
+    ]
+
+
+def _take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
+    for digest, receiving in session.receiving.items():
+        if digest.startswith(chunk.prefix):
+            taken, commands = transfer.accept(receiving, chunk, now)
+            return _with_receiving(session, taken), _requests(session, commands)
+    return session, []
+
+
+def _with_receiving(session: Session, receiving: Receiving) -> Session:
+    return replace(session, receiving={**session.receiving, receiving.ref.digest: receiving})
+
+
+def _blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step:
+    receiving = session.receiving.get(digest)
+    held = session.held | {digest} if sound else session.held
+    if receiving is None:
+        return replace(session, held=held), []
+    if not sound:
+        again, commands = transfer.start(receiving.ref, now)
+        return _with_receiving(session, again), _requests(session, commands)
+    rest = {name: other for name, other in session.receiving.items() if name != digest}
+    return _work_when_complete(replace(session, held=held, receiving=rest))
+
+
+def _work_when_complete(session: Session) -> Step:
+    if session.task is None or session.phase is not Phase.FETCHING or session.receiving:
+        return session, []
+    return replace(session, phase=Phase.WORKING), [StartWork(session.task)]
+
+
+def _work_done(session: Session, result: Result, now: float) -> Step:
+    held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
+    task = session.task
+    current = task is not None and (task.run, task.round) == (result.run, result.round)
+    if not current or session.phase is not Phase.WORKING:
+        return replace(session, held=held), []
+    done = replace(session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
+    return done, _report(result)
+
+
+def _report(result: Result) -> list[Command]:
+    if isinstance(result, Update) and result.blob.inline:
+        return [Send(result), SendChunks(result.blob, 0, 1)]
+    return [Send(result)]
+
+
+def _work_failed(session: Session, event: WorkFailed) -> Step:
+    task = session.task
+    if (
+        task is None
+        or (task.run, task.round) != (event.run, event.round)
+        or session.phase is not Phase.WORKING
+    ):
+        return session, []
+    reply = TaskReply(
+        federation=session.federation,
+        device=session.device,
+        run=event.run,
+        round=event.round,
+        accepted=False,
+        reason=event.reason,
+        detail=event.detail[:500],
+    )
+    idle, _ = _drop_task(replace(session, phase=Phase.IDLE))
+    return idle, [Send(reply)]
+
+
+def _answer_request(session: Session, request: BlobRequest) -> Command:
+    """Only the blob of the pending result is ever given away."""
+    result = session.result
+    if isinstance(result, Update) and result.blob.digest == request.digest:
+        return SendChunks(result.blob, request.first, request.count)
+    refusal = Refusal(
+        federation=session.federation,
+        device=session.device,
+        reason=Reason.UNKNOWN_BLOB,
+        detail=request.digest,
+    )
+    return Send(refusal)
+
+
+def _answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
+    result = session.result
+    if result is None or (answer.run, answer.round) != (result.run, result.round):
+        return session, []
+    digest = result.blob.digest if isinstance(result, Update) else None
+    if isinstance(answer, Acknowledgement):
+        if answer.digest != digest or session.phase is not Phase.REPORTING:
+            return session, []
+        return replace(session, phase=Phase.IDLE), [Settled(result)]
+    idle, _ = _drop_task(session)
+    return idle, [Settled(result, answer)]
+
+
+def _tick(session: Session, now: float) -> Step:
+    if not session.connected:
+        return session, []
+    commands: list[Command] = []
+    receiving = dict(session.receiving)
+    for digest, one in session.receiving.items():
+        receiving[digest], asks = transfer.tick(one, now)
+        commands += _requests(session, asks)
+    ticked = replace(session, receiving=receiving)
+    if session.phase is Phase.REPORTING and session.result is not None and now >= session.resend_at:
+        return replace(ticked, resend_at=now + RESEND_S), [*commands, *_report(session.result)]
+    return ticked, commands
+
+
+def _resume(session: Session, now: float) -> Step:
+    """The connection is back: ask for missing chunks and repeat the result at once."""
+    commands: list[Command] = []
+    receiving = dict(session.receiving)
+    for digest, one in session.receiving.items():
+        receiving[digest], asks = transfer.resume(one, now)
+        commands += _requests(session, asks)
+    if session.phase is Phase.REPORTING and session.result is not None:
+        commands += _report(session.result)
+    return replace(session, receiving=receiving, resend_at=now + RESEND_S), commands

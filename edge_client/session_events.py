@@ -1,0 +1,114 @@
+"""What may happen to a device's session (events) and what it wants done (commands)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge_client.transfer import VerifyBlob, WriteChunk
+from schemas.blobs import BlobRef, Chunk
+from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Reason, Refusal, Task, Update
+
+Result = Update | Delivery
+
+
+@dataclass(frozen=True)
+class Connected:
+    """Event: the link to the broker is up."""
+
+
+@dataclass(frozen=True)
+class Disconnected:
+    """Event: the link to the broker is down."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """Event: a message for this device, or for all."""
+
+    message: AnyMessage
+
+
+@dataclass(frozen=True)
+class ChunkArrived:
+    """Event: a chunk of some blob."""
+
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class BlobChecked:
+    """Event: a blob that was complete has been verified, or thrown away."""
+
+    digest: str
+    sound: bool
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """Event: the task ended with this result; `blob`, if any, lies in the store."""
+
+    result: Result
+
+
+@dataclass(frozen=True)
+class WorkFailed:
+    """Event: the task cannot be done."""
+
+    run: str
+    round: int
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Event: time has passed."""
+
+
+Event = Connected | Disconnected | Received | ChunkArrived | BlobChecked | WorkDone | WorkFailed | Tick
+
+
+@dataclass(frozen=True)
+class Send:
+    """Command: publish a message to the server."""
+
+    message: Message
+
+
+@dataclass(frozen=True)
+class SendChunks:
+    """Command: publish chunks of a blob that lies in the store."""
+
+    ref: BlobRef
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class StartWork:
+    """Command: every blob is there; do the task."""
+
+    task: Task
+
+
+@dataclass(frozen=True)
+class StopWork:
+    """Command: the task under way is no longer wanted."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Command (a note): the server has answered the result; `refusal` says why it would not take it."""
+
+    result: Result
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """Command (a note): a run that this device took part in is over."""
+
+    end: FederationEnd
+
+
+Command = Send | SendChunks | StartWork | StopWork | Settled | RunEnded | WriteChunk | VerifyBlob

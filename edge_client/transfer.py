@@ -1,0 +1,134 @@
+"""Receiving one blob in pulled, resumable chunks: a pure state machine, the same in both directions.
+
+Whoever wants a blob asks for windows of missing chunks and asks again when nothing comes; whoever holds it
+only answers. So a lost, doubled or reordered chunk costs one request and never more, and a cut connection
+resumes with the chunks that are missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from schemas.blobs import BlobRef, Chunk
+from schemas.errors import PeerError
+
+WINDOW = 16
+"""Most chunks asked for and not yet received: 4 MB of 256 kB chunks."""
+PATIENCE_S = 2.0
+MAX_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Command: request chunks `first` to `first + count - 1` of the blob."""
+
+    ref: BlobRef
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class WriteChunk:
+    """Command: put these bytes in their place in the blob's part file."""
+
+    ref: BlobRef
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class VerifyBlob:
+    """Command: all chunks are there; check size and sha256, and keep the blob for good."""
+
+    ref: BlobRef
+
+
+TransferCommand = Ask | WriteChunk | VerifyBlob
+
+
+@dataclass(frozen=True)
+class Receiving:
+    """A blob on its way. `have` and `asked` are bitmaps of chunk numbers; `retry_at` is in seconds."""
+
+    ref: BlobRef
+    have: int = 0
+    asked: int = 0
+    retry_at: float = 0.0
+    patience: float = PATIENCE_S
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk has arrived."""
+        return self.have == _bits(self.ref.chunks)
+
+
+Step = tuple[Receiving, list[TransferCommand]]
+
+
+def start(ref: BlobRef, now: float) -> Step:
+    """Begin to receive `ref`; an inline blob is on its way already and is asked for only when it is late."""
+    receiving = Receiving(ref, asked=_bits(1) if ref.inline else 0, retry_at=now + PATIENCE_S)
+    return _ask(receiving, now)
+
+
+def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
+    """Take one chunk; raises `PeerError` when it does not belong to the blob."""
+    ref = receiving.ref
+    if not ref.digest.startswith(chunk.prefix) or chunk.index >= ref.chunks:
+        raise PeerError(f"chunk {chunk.index} of {chunk.prefix} does not belong to blob {ref.digest[:16]}")
+    if len(chunk.data) != ref.chunk_size(chunk.index):
+        raise PeerError(f"chunk {chunk.index} of {chunk.prefix} has {len(chunk.data)} bytes")
+    bit = 1 << chunk.index
+    if receiving.have & bit:
+        return receiving, []
+    taken = replace(
+        receiving,
+        have=receiving.have | bit,
+        asked=receiving.asked & ~bit,
+        patience=PATIENCE_S,
+        retry_at=now + PATIENCE_S,
+    )
+    commands: list[TransferCommand] = [WriteChunk(ref, chunk.index, chunk.data)]
+    if taken.complete:
+        return taken, [*commands, VerifyBlob(ref)]
+    asking, more = _ask(taken, now)
+    return asking, commands + more
+
+
+def tick(receiving: Receiving, now: float) -> Step:
+    """Ask again for what is missing once patience has run out; patience doubles up to `MAX_PATIENCE_S`."""
+    if receiving.complete or now < receiving.retry_at:
+        return receiving, []
+    patience = min(receiving.patience * 2, MAX_PATIENCE_S)
+    return _ask(replace(receiving, asked=0, patience=patience, retry_at=now + patience), now)
+
+
+def resume(receiving: Receiving, now: float) -> Step:
+    """Ask at once for what is missing: the connection was cut and is back."""
+    return _ask(replace(receiving, asked=0, patience=PATIENCE_S, retry_at=now + PATIENCE_S), now)
+
+
+def _ask(receiving: Receiving, now: float) -> Step:
+    """Refill the window once half of it has come, one run of adjacent chunks at a time."""
+    outstanding = receiving.asked.bit_count()
+    if receiving.complete or outstanding > WINDOW // 2:
+        return receiving, []
+    commands: list[TransferCommand] = []
+    asked = receiving.asked
+    while (room := WINDOW - asked.bit_count()) > 0:
+        wanted = _bits(receiving.ref.chunks) & ~receiving.have & ~asked
+        if not wanted:
+            break
+        first = _lowest(wanted)
+        count = min(_lowest(~(wanted >> first)), room)
+        asked |= _bits(count) << first
+        commands.append(Ask(receiving.ref, first, count))
+    return replace(receiving, asked=asked), commands
+
+
+def _bits(count: int) -> int:
+    return (1 << count) - 1
+
+
+def _lowest(bitmap: int) -> int:
+    return (bitmap & -bitmap).bit_length() - 1

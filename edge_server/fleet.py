@@ -1,0 +1,50 @@
+"""The devices that the server knows: births, deaths by last will, and which of them are there now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from schemas.messages import Birth, CapabilityProfile, DataCard, Death
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as its last birth described it; `lost_at` is when its last will came, in seconds."""
+
+    name: str
+    session: int
+    profile: CapabilityProfile
+    data: DataCard
+    lost_at: float | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the device is connected, as far as the broker has told."""
+        return self.lost_at is None
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All devices by name."""
+
+    devices: Mapping[str, Device] = field(default_factory=dict)
+
+    def alive(self) -> tuple[Device, ...]:
+        """The devices that are connected, by name."""
+        return tuple(device for _, device in sorted(self.devices.items()) if device.alive)
+
+    def born(self, birth: Birth) -> Fleet:
+        """Take a birth; one of an older session than the known one changes nothing."""
+        known = self.devices.get(birth.device)
+        if known is not None and birth.session < known.session:
+            return self
+        device = Device(birth.device, birth.session, birth.profile, birth.data)
+        return Fleet({**self.devices, birth.device: device})
+
+    def died(self, death: Death, now: float) -> Fleet:
+        """Take a last will; one of an older session cannot end a newer one."""
+        known = self.devices.get(death.device)
+        if known is None or not known.alive or death.session < known.session:
+            return self
+        return Fleet({**self.devices, death.device: replace(known, lost_at=now)})

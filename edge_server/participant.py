@@ -1,0 +1,160 @@
+"""One selected device in one round: offered, accepted, uploading, checked, counted; or lost on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from edge_client import transfer
+from edge_client.transfer import Receiving
+from edge_server.round_events import (
+    Assignment,
+    CheckUpdate,
+    Command,
+    Note,
+    Send,
+    SendChunks,
+    SpoolChunk,
+)
+from schemas.blobs import Chunk
+from schemas.messages import BlobRequest, Reason, Update
+
+OFFER_PATIENCE_S = 5.0
+
+
+class Status(StrEnum):
+    """How far a participant is. The last four are final for this round."""
+
+    OFFERED = "offered"
+    ACCEPTED = "training"
+    WAITING = "waiting"
+    UPLOADING = "uploading"
+    CHECKING = "checking"
+    COUNTED = "done"
+    DECLINED = "declined"
+    REFUSED = "refused"
+    MISSED = "missed"
+
+
+FINAL = frozenset({Status.COUNTED, Status.DECLINED, Status.REFUSED, Status.MISSED})
+SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A device's part in the round; `update` is its newest claim, `receiving` the claimed blob on its way."""
+
+    device: str
+    assignment: Assignment
+    status: Status = Status.OFFERED
+    offer_at: float = 0.0
+    update: Update | None = None
+    receiving: Receiving | None = None
+    reason: Reason | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing that the device sends can change its part in the round."""
+        return self.status in FINAL
+
+
+Step = tuple[Participant, list[Command]]
+
+
+def offer(participant: Participant, now: float, *, time_left: float | None) -> Step:
+    """Send the task, and the blobs of it that ride along; it is sent again until there is an answer."""
+    task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
+    inline = [SendChunks(participant.device, ref, 0, 1) for ref in task.blobs.values() if ref.inline]
+    sent = replace(participant, offer_at=now + OFFER_PATIENCE_S)
+    return sent, [Send(participant.device, task), *inline]
+
+
+def replied(participant: Participant, *, accepted: bool, reason: Reason | None, detail: str) -> Step:
+    """Take the device's answer to the offer, or its word that the task failed."""
+    if participant.final:
+        return participant, []
+    if accepted:
+        status = Status.ACCEPTED if participant.status is Status.OFFERED else participant.status
+        return replace(participant, status=status), []
+    declined = replace(participant, status=Status.DECLINED, reason=reason, receiving=None)
+    return declined, [Note("declined the task", participant.device, reason, detail)]
+
+
+def claims(participant: Participant, update: Update) -> Step:
+    """Take a device's word that it has an update; another one than before replaces it."""
+    if participant.update == update and participant.status is not Status.OFFERED:
+        return participant, []
+    if update.blob.size > participant.assignment.max_bytes:
+        detail = f"{update.blob.size} bytes, at most {participant.assignment.max_bytes} fit its sub-model"
+        return refuse(participant, Reason.OVERSIZED, detail)
+    return replace(participant, status=Status.WAITING, update=update, receiving=None), []
+
+
+def grant(participant: Participant, now: float) -> Step:
+    """Begin to fetch the update that the device claims to have."""
+    assert participant.update is not None
+    receiving, asks = transfer.start(participant.update.blob, now)
+    granted = replace(participant, status=Status.UPLOADING, receiving=receiving)
+    return granted, _commands(granted, asks)
+
+
+def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
+    """Take a chunk of the update; one that comes before its grant was pushed along and counts as granted."""
+    if participant.status is Status.WAITING and participant.update and participant.update.blob.inline:
+        participant, _ = grant(participant, now)
+    if participant.status is not Status.UPLOADING or participant.receiving is None:
+        return participant, []
+    receiving, commands = transfer.accept(participant.receiving, chunk, now)
+    status = Status.CHECKING if receiving.complete else Status.UPLOADING
+    taken = replace(participant, receiving=receiving, status=status)
+    return taken, _commands(taken, commands)
+
+
+def tick(participant: Participant, now: float, *, alive: bool, time_left: float | None) -> Step:
+    """Repeat what has stayed unanswered for too long; nothing is sent to a device that is away."""
+    if not alive:
+        return participant, []
+    if participant.status is Status.OFFERED and now >= participant.offer_at:
+        return offer(participant, now, time_left=time_left)
+    if participant.status is Status.UPLOADING and participant.receiving is not None:
+        receiving, asks = transfer.tick(participant.receiving, now)
+        return replace(participant, receiving=receiving), _commands(participant, asks)
+    return participant, []
+
+
+def rejoined(participant: Participant, now: float, *, time_left: float | None) -> Step:
+    """The device is back under a new session: offer again what it has not finished."""
+    if participant.final or participant.status is Status.CHECKING:
+        return participant, []
+    offered, commands = offer(participant, now, time_left=time_left)
+    if participant.receiving is None:
+        return replace(offered, status=Status.OFFERED), commands
+    receiving, asks = transfer.resume(participant.receiving, now)
+    return replace(offered, receiving=receiving), [*commands, *_commands(participant, asks)]
+
+
+def refuse(participant: Participant, reason: Reason, detail: str) -> Step:
+    """The update may not count in this round; the caller tells the device."""
+    refused = replace(participant, status=Status.REFUSED, reason=reason, receiving=None)
+    return refused, [Note("update refused", participant.device, reason, detail)]
+
+
+def _commands(participant: Participant, commands: list[transfer.TransferCommand]) -> list[Command]:
+    made: list[Command] = []
+    for command in commands:
+        match command:
+            case transfer.Ask(ref, first, count):
+                request = BlobRequest(
+                    federation=participant.assignment.task.federation,
+                    device=participant.device,
+                    digest=ref.digest,
+                    first=first,
+                    count=count,
+                )
+                made.append(Send(participant.device, request))
+            case transfer.WriteChunk():
+                made.append(SpoolChunk(participant.device, command))
+            case transfer.VerifyBlob():
+                assert participant.update is not None
+                made.append(CheckUpdate(participant.device, participant.update))
+    return made

@@ -1,0 +1,168 @@
+"""What may happen to a federation (events) and what it wants done (commands)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edge_client.transfer import WriteChunk
+from edge_server.fleet import Device
+from schemas.blobs import BlobRef, Chunk
+from schemas.messages import Delivery, FromDevice, Message, Reason, Task, Update
+
+
+@dataclass(frozen=True)
+class Started:
+    """Event: the server is up and its own state is loaded."""
+
+
+@dataclass(frozen=True)
+class FromFleet:
+    """Event: a message of a device; its topic has already proved who sent it."""
+
+    message: FromDevice
+
+
+@dataclass(frozen=True)
+class ChunkArrived:
+    """Event: a chunk that a device sent."""
+
+    device: str
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One device's task, and the most bytes that its answer may have."""
+
+    task: Task
+    max_bytes: int
+
+
+@dataclass(frozen=True)
+class RoundPlanned:
+    """Event: the strategy has chosen devices and cut their sub-models."""
+
+    round: int
+    assignments: Mapping[str, Assignment]
+
+
+@dataclass(frozen=True)
+class UpdateChecked:
+    """Event: an uploaded update was verified and examined; `reason` says why it may not count."""
+
+    device: str
+    digest: str
+    reason: Reason | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class RoundClosed:
+    """Event: the strategy has aggregated the round, and the new model is in place."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Event: the user asked for an end."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Event: time has passed."""
+
+
+Event = Started | FromFleet | ChunkArrived | RoundPlanned | UpdateChecked | RoundClosed | Stopped | Tick
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Command: publish to all, retained."""
+
+    message: Message
+
+
+@dataclass(frozen=True)
+class Send:
+    """Command: publish to one device."""
+
+    device: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class SendChunks:
+    """Command: publish chunks of a blob to one device."""
+
+    device: str
+    ref: BlobRef
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class SpoolChunk:
+    """Command: put an update's chunk in its place."""
+
+    device: str
+    chunk: WriteChunk
+
+
+@dataclass(frozen=True)
+class CheckUpdate:
+    """Command: every chunk is there; verify, examine and sync the update, then say `UpdateChecked`."""
+
+    device: str
+    update: Update
+
+
+@dataclass(frozen=True)
+class PlanRound:
+    """Command: choose among these devices and make their tasks, then say `RoundPlanned`."""
+
+    round: int
+    devices: tuple[Device, ...]
+    deliver: bool = False
+
+
+@dataclass(frozen=True)
+class CloseRound:
+    """Command: aggregate these updates, then say `RoundClosed`; `dropped` did not finish in time."""
+
+    round: int
+    updates: Mapping[str, Update]
+    selected: tuple[str, ...]
+    dropped: tuple[str, ...]
+    rejected: Mapping[str, Reason]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Command: log and count something about a device or the round."""
+
+    what: str
+    device: str | None = None
+    reason: Reason | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """Command (a note): a device has its compact model in place."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True)
+class End:
+    """Command: the run is over; `outcome` is that of `FederationEnd`."""
+
+    outcome: str
+    detail: str = ""
+
+
+Command = (
+    Announce | Send | SendChunks | SpoolChunk | CheckUpdate | PlanRound | CloseRound | Note | Deliver | End
+)

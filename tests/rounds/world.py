@@ -1,0 +1,316 @@
+"""A server and its devices joined in memory by a network that a test may make as bad as it likes.
+
+The real machines of both sides run here; only their edges (disk, training, aggregation) are stand-ins.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from edge_client import session as device_side
+from edge_client import session_events as on_device
+from edge_client import transfer
+from edge_client.session import Session
+from edge_server import round_events as on_server
+from edge_server import rounds
+from edge_server.rounds import Federation, Phase, RoundRules
+from schemas.blobs import BlobRef, Chunk, digest_of
+from schemas.messages import (
+    Birth,
+    BlobRequest,
+    DataCard,
+    Death,
+    Delivery,
+    DeliveryMetrics,
+    ModelSpec,
+    Reason,
+    Task,
+    TrainingMetrics,
+    Update,
+)
+from schemas.strategy import TrainingPlan
+
+FEDERATION, RUN = "home", "run-1"
+CHUNK = 1024
+
+
+@dataclass
+class Disk:
+    """A blob store in memory."""
+
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
+
+    def put(self, data: bytes) -> BlobRef:
+        ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=CHUNK)
+        self.blobs[ref.digest] = data
+        return ref
+
+    def write(self, command: transfer.WriteChunk) -> None:
+        self.parts.setdefault(command.ref.digest, {})[command.index] = command.data
+
+    def verify(self, ref: BlobRef) -> bool:
+        chunks = self.parts.pop(ref.digest)
+        data = b"".join(chunks[index] for index in range(ref.chunks))
+        if digest_of(data) != ref.digest:
+            return False
+        self.blobs[ref.digest] = data
+        return True
+
+    def chunks(self, ref: BlobRef, first: int, count: int) -> list[Chunk]:
+        data = self.blobs[ref.digest]
+        return [
+            Chunk(ref.digest[:16], index, data[index * CHUNK : (index + 1) * CHUNK])
+            for index in range(first, min(first + count, ref.chunks))
+        ]
+
+
+@dataclass
+class Node:
+    """One device: its machine, its disk, its work under way."""
+
+    session: Session
+    disk: Disk
+    number: int = 1
+    online: bool = True
+    work: Task | None = None
+    settled: list[on_device.Settled] = field(default_factory=list)
+    ended: int = 0
+
+
+@dataclass(frozen=True)
+class Packet:
+    """Something on its way: to the server when `to_server`, else to the device."""
+
+    device: str
+    to_server: bool
+    content: object
+    reliable: bool = False
+
+
+class World:
+    """The joined machines; every method is one thing that can happen."""
+
+    def __init__(self, devices: int, rules: RoundRules, seed: int = 0, blob_chunks: int = 3) -> None:
+        self.now = 0.0
+        self.random = random.Random(seed)
+        self.blob_chunks = blob_chunks
+        self.network: list[Packet] = []
+        self.todo: list[object] = []
+        self.disk = Disk()
+        self.federation = Federation(FEDERATION, RUN, rules)
+        self.closed: list[on_server.CloseRound] = []
+        self.notes: list[on_server.Note] = []
+        self.outcome: str | None = None
+        self.verdict: Reason | None = None
+        self.nodes = {
+            f"d{index}": Node(Session(FEDERATION, f"d{index}"), Disk()) for index in range(devices)
+        }
+        self.on_server(on_server.Started())
+        for name in self.nodes:
+            self.connect(name)
+
+    # --- the server's edge ---
+    def on_server(self, event: on_server.Event) -> None:
+        self.federation, commands = rounds.step(self.federation, event, self.now)
+        for command in commands:
+            self._do_on_server(command)
+
+    def _do_on_server(self, command: on_server.Command) -> None:
+        match command:
+            case on_server.Send(device, message):
+                self.network.append(Packet(device, False, message))
+            case on_server.Announce(message):
+                for device in self.nodes:
+                    self.network.append(Packet(device, False, message))
+            case on_server.SendChunks(device, ref, first, count):
+                for chunk in self.disk.chunks(ref, first, count):
+                    self.network.append(Packet(device, False, chunk))
+            case on_server.SpoolChunk(_, chunk):
+                self.disk.write(chunk)
+            case on_server.CloseRound():
+                self.closed.append(command)
+                self.todo.append(command)
+            case on_server.PlanRound() | on_server.CheckUpdate():
+                self.todo.append(command)
+            case on_server.Note():
+                self.notes.append(command)
+            case on_server.End(outcome, _):
+                self.outcome = outcome
+
+    def finish_job(self, index: int = 0) -> None:
+        """One of the server's own jobs (planning, checking, aggregating) ends."""
+        if not self.todo:
+            return
+        match self.todo.pop(index % len(self.todo)):
+            case on_server.PlanRound(number, devices, deliver):
+                assignments = {d.name: self.assignment(d.name, number, deliver) for d in devices}
+                self.on_server(on_server.RoundPlanned(number, assignments))
+            case on_server.CheckUpdate(device, update):
+                sound = self.disk.verify(update.blob)
+                reason = self.verdict if sound else Reason.DIGEST_MISMATCH
+                self.on_server(on_server.UpdateChecked(device, update.blob.digest, reason))
+            case on_server.CloseRound() as close:
+                self.on_server(on_server.RoundClosed(close.round))
+
+    def assignment(self, device: str, number: int, deliver: bool) -> on_server.Assignment:
+        model = bytes([number % 256]) * (CHUNK * self.blob_chunks - 7)
+        task = Task(
+            federation=FEDERATION,
+            run=RUN,
+            round=number,
+            action="deliver" if deliver else "train",
+            tier=1,
+            ratio=0.0,
+            model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
+            training=None if deliver else TrainingPlan(),
+            blobs={"state": self.disk.put(model)},
+        )
+        return on_server.Assignment(task, max_bytes=CHUNK * 100)
+
+    # --- a device's edge ---
+    def on_device(self, name: str, event: on_device.Event) -> None:
+        node = self.nodes[name]
+        node.session, commands = device_side.step(node.session, event, self.now)
+        for command in commands:
+            self._do_on_device(name, node, command)
+
+    def _do_on_device(self, name: str, node: Node, command: on_device.Command) -> None:
+        match command:
+            case on_device.Send(message):
+                self._to_server(name, message)
+            case on_device.SendChunks(ref, first, count):
+                for chunk in node.disk.chunks(ref, first, count):
+                    self._to_server(name, chunk)
+            case transfer.WriteChunk():
+                node.disk.write(command)
+            case transfer.VerifyBlob(ref):
+                self.on_device(name, on_device.BlobChecked(ref.digest, node.disk.verify(ref)))
+            case on_device.StartWork(task):
+                node.work = task
+            case on_device.StopWork():
+                node.work = None
+            case on_device.Settled():
+                node.settled.append(command)
+            case on_device.RunEnded():
+                node.ended += 1
+
+    def _to_server(self, name: str, content: object) -> None:
+        if self.nodes[name].online:
+            self.network.append(Packet(name, True, content))
+
+    def finish_work(self, name: str) -> None:
+        """The device's task under way ends well."""
+        node = self.nodes[name]
+        task, node.work = node.work, None
+        if task is not None:
+            self.on_device(name, on_device.WorkDone(self._result(name, node, task)))
+
+    def _result(self, name: str, node: Node, task: Task) -> Update | Delivery:
+        common = {"federation": FEDERATION, "device": name, "run": RUN, "round": task.round}
+        if task.action == "deliver":
+            metrics = DeliveryMetrics(
+                parameters=1,
+                macs=1,
+                onnx_bytes=1,
+                onnx_sha256="0" * 64,
+                examples=0,
+                max_difference=0,
+                latency_ms=0,
+            )
+            return Delivery(**common, metrics=metrics)
+        data = f"{name} {task.round} {self.random.random()}".encode() * CHUNK
+        blob = node.disk.put(data[: CHUNK * self.blob_chunks - 3])
+        return Update(**common, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))
+
+    def fail_work(self, name: str) -> None:
+        """The device's task under way fails."""
+        node = self.nodes[name]
+        task, node.work = node.work, None
+        if task is not None:
+            failed = on_device.WorkFailed(RUN, task.round, Reason.TASK_FAILED, "no luck")
+            self.on_device(name, failed)
+
+    # --- the network ---
+    def deliver(self, index: int = 0) -> None:
+        """One packet arrives; which one is the test's choice, so packets overtake each other."""
+        if not self.network:
+            return
+        packet = self.network.pop(index % len(self.network))
+        if packet.to_server:
+            if isinstance(packet.content, Chunk):
+                self.on_server(on_server.ChunkArrived(packet.device, packet.content))
+            else:
+                self.on_server(on_server.FromFleet(packet.content))
+        elif self.nodes[packet.device].online:
+            if isinstance(packet.content, Chunk):
+                self.on_device(packet.device, on_device.ChunkArrived(packet.content))
+            else:
+                self.on_device(packet.device, on_device.Received(packet.content))
+
+    def lose(self, index: int) -> None:
+        """One packet is lost; births are not, since the broker keeps them."""
+        if self.network and not self.network[index % len(self.network)].reliable:
+            self.network.pop(index % len(self.network))
+
+    def double(self, index: int) -> None:
+        """One packet is doubled."""
+        if self.network:
+            self.network.append(self.network[index % len(self.network)])
+
+    def connect(self, name: str) -> None:
+        """The device's link comes up: birth, then whatever the session repeats."""
+        node = self.nodes[name]
+        node.online, node.number = True, node.number + 1
+        birth = Birth(
+            federation=FEDERATION,
+            device=name,
+            session=node.number,
+            data=DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10),
+        )
+        self.network.append(Packet(name, True, birth, reliable=True))
+        self.on_device(name, on_device.Connected())
+
+    def cut(self, name: str) -> None:
+        """The device's link is cut: the broker publishes its last will."""
+        node = self.nodes[name]
+        if node.online:
+            self.on_device(name, on_device.Disconnected())
+            node.online = False
+            death = Death(federation=FEDERATION, device=name, session=node.number)
+            self.network.append(Packet(name, True, death))
+
+    def kill(self, name: str) -> None:
+        """The device's process dies: its memory and its work are gone, its blobs stay."""
+        self.cut(name)
+        node = self.nodes[name]
+        node.work, node.disk.parts = None, {}
+        node.session = Session(FEDERATION, name, held=frozenset(node.disk.blobs))
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock moves on and everyone hears of it."""
+        self.now += seconds
+        self.on_server(on_server.Tick())
+        for name, node in self.nodes.items():
+            if node.online:
+                self.on_device(name, on_device.Tick())
+
+    def run_fairly(self, *, steps: int = 20_000) -> None:
+        """From now on the network is sound and everyone works, until the run is over."""
+        for name, node in self.nodes.items():
+            if not node.online:
+                self.connect(name)
+        for _ in range(steps):
+            if self.federation.phase is Phase.ENDED and not self.network:
+                return
+            if self.network:
+                self.deliver()
+            elif self.todo:
+                self.finish_job()
+            elif any(node.work for node in self.nodes.values()):
+                for name in self.nodes:
+                    self.finish_work(name)
+            else:
+                self.pass_time(1.0)
+        raise AssertionError(f"stuck in {self.federation.phase}, round {self.federation.round}")
