@@ -97,7 +97,7 @@ def step(session: Session, event: Event, now: float) -> Step:
         case WorkDone(result):
             return _work_done(session, result, now)
         case WorkFailed():
-            return _work_failed(session, event)
+            return _work_failed(session, event, now)
         case Tick():
             return _tick(session, now)
 
@@ -242,14 +242,7 @@ def _report(result: Result) -> list[Command]:
     return [Send(result)]
 
 
-def _work_failed(session: Session, event: WorkFailed) -> Step:
-    task = session.task
-    if (
-        task is None
-        or (task.run, task.round) != (event.run, event.round)
-        or session.phase is not Phase.WORKING
-    ):
-        return session, []
+def _work_failed(session: Session, event: WorkFailed, now: float) -> Step:
     reply = TaskReply(
         federation=session.federation,
         device=session.device,
@@ -259,8 +252,7 @@ def _work_failed(session: Session, event: WorkFailed) -> Step:
         reason=event.reason,
         detail=event.detail[:500],
     )
-    idle, _ = _drop_task(replace(session, phase=Phase.IDLE))
-    return idle, [Send(reply)]
+    return _work_done(session, reply, now)
 
 
 def _answer_request(session: Session, request: BlobRequest) -> Command:
@@ -278,16 +270,18 @@ def _answer_request(session: Session, request: BlobRequest) -> Command:
 
 
 def _answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
+    """Settle the pending result; an acknowledged update or delivery is kept, to be shown again if asked."""
     result = session.result
     if result is None or (answer.run, answer.round) != (result.run, result.round):
         return session, []
-    digest = result.blob.digest if isinstance(result, Update) else None
-    if isinstance(answer, Acknowledgement):
-        if answer.digest != digest or session.phase is not Phase.REPORTING:
-            return session, []
-        return replace(session, phase=Phase.IDLE), [Settled(result)]
     idle, _ = _drop_task(session)
-    return idle, [Settled(result, answer)]
+    if isinstance(answer, Refusal):
+        return idle, [Settled(result, answer)]
+    digest = result.blob.digest if isinstance(result, Update) else None
+    if answer.digest != digest or session.phase is not Phase.REPORTING:
+        return session, []
+    kept = idle if isinstance(result, TaskReply) else replace(session, phase=Phase.IDLE)
+    return kept, [Settled(result)]
 
 
 def _tick(session: Session, now: float) -> Step:

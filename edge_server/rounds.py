@@ -175,13 +175,12 @@ def _participant(federation: Federation, device: str, run: str, number: int) -> 
 
 
 def _replied(federation: Federation, reply: TaskReply) -> Step:
+    answers = [] if reply.accepted else [_acknowledge(reply)]
     participant = _participant(federation, reply.device, reply.run, reply.round)
     if participant is None:
-        return federation, []
-    return _with(
-        federation,
-        part.replied(participant, accepted=reply.accepted, reason=reply.reason, detail=reply.detail),
-    )
+        return federation, answers
+    replied = part.replied(participant, accepted=reply.accepted, reason=reply.reason, detail=reply.detail)
+    return _with(federation, (replied[0], [*answers, *replied[1]]))
 
 
 def _claimed(federation: Federation, update: Update) -> Step:
@@ -220,10 +219,7 @@ def _checked(federation: Federation, event: UpdateChecked) -> Step:
 
 
 def _delivered(federation: Federation, delivery: Delivery) -> Step:
-    acknowledgement = Acknowledgement(
-        federation=federation.name, device=delivery.device, run=delivery.run, round=delivery.round
-    )
-    answer = Send(delivery.device, acknowledgement)
+    answer = _acknowledge(delivery)
     participant = _participant(federation, delivery.device, delivery.run, delivery.round)
     if participant is None or participant.final or federation.phase is not Phase.DELIVERING:
         return federation, [answer]
@@ -258,17 +254,15 @@ def _answer_request(federation: Federation, request: BlobRequest) -> Command:
     )
 
 
-def _acknowledge(update: Update) -> Command:
-    return Send(
-        update.device,
-        Acknowledgement(
-            federation=update.federation,
-            device=update.device,
-            run=update.run,
-            round=update.round,
-            digest=update.blob.digest,
-        ),
+def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
+    acknowledgement = Acknowledgement(
+        federation=result.federation,
+        device=result.device,
+        run=result.run,
+        round=result.round,
+        digest=result.blob.digest if isinstance(result, Update) else None,
     )
+    return Send(result.device, acknowledgement)
 
 
 def _refuse(update: Update, reason: Reason, detail: str) -> list[Command]:

@@ -4,7 +4,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge_server.rounds import Phase, RoundRules
+from edge_server.rounds import RoundRules
+from schemas.messages import Update
 from tests.rounds.world import World
 
 ANY = st.integers(0, 10_000)
@@ -16,7 +17,7 @@ class JoinedMachines(RuleBasedStateMachine):
 
     @initialize(seed=ANY, chunks=st.integers(1, 40))
     def begin(self, seed: int, chunks: int) -> None:
-        rules = RoundRules(rounds=3, min_clients=2, quorum=0.3, deadline_s=60, rejoin_s=10, attempts=10**6)
+        rules = RoundRules(rounds=3, min_clients=2, quorum=0.3, deadline_s=600, rejoin_s=10, attempts=10**6)
         self.world = World(3, rules, seed, blob_chunks=chunks)
 
     @rule(count=st.integers(1, 60), index=ANY)
@@ -33,6 +34,16 @@ class JoinedMachines(RuleBasedStateMachine):
     def packets_are_doubled(self, count: int, index: int) -> None:
         for turn in range(count):
             self.world.double(index + turn)
+
+    @rule(turns=st.integers(1, 60))
+    def all_is_well_for_a_while(self, turns: int) -> None:
+        for _ in range(turns):
+            self.world.one_fair_turn()
+
+    @rule(turns=st.integers(1, 100), loss=st.floats(0.05, 0.6))
+    def the_network_is_bad_for_a_while(self, turns: int, loss: float) -> None:
+        for _ in range(turns):
+            self.world.one_bad_turn(loss)
 
     @rule(device=DEVICE)
     def work_ends(self, device: str) -> None:
@@ -80,13 +91,25 @@ class JoinedMachines(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
+        began = self.world.now
         self.world.run_fairly()
-        assert self.world.federation.phase is Phase.ENDED
         assert self.world.outcome == "finished"
         assert [close.round for close in self.world.closed] == [1, 2, 3]
+        # Losses are repaired by asking again within seconds, not by waiting for the deadline of 600.
+        assert self.world.now - began < 300
+        self.every_confirmed_update_counts()
+
+    def every_confirmed_update_counts(self) -> None:
+        if any(note.what == "round abandoned" for note in self.world.notes):
+            return
+        for device, node in self.world.nodes.items():
+            for settled in node.settled:
+                if isinstance(settled.result, Update) and settled.refusal is None:
+                    close = self.world.closed[settled.result.round - 1]
+                    assert close.updates[device].blob == settled.result.blob
 
 
 TestJoinedMachines = JoinedMachines.TestCase
 TestJoinedMachines.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -104,9 +104,7 @@ class World:
         self.notes: list[on_server.Note] = []
         self.outcome: str | None = None
         self.verdict: Reason | None = None
-        self.nodes = {
-            f"d{index}": Node(Session(FEDERATION, f"d{index}"), Disk()) for index in range(devices)
-        }
+        self.nodes = {f"d{index}": Node(Session(FEDERATION, f"d{index}"), Disk()) for index in range(devices)}
         self.on_server(on_server.Started())
         for name in self.nodes:
             self.connect(name)
@@ -296,21 +294,35 @@ class World:
             if node.online:
                 self.on_device(name, on_device.Tick())
 
-    def run_fairly(self, *, steps: int = 20_000) -> None:
-        """From now on the network is sound and everyone works, until the run is over."""
+    def one_fair_turn(self) -> None:
+        """Whatever can go on goes on: a packet arrives, a job or some work ends, or else time passes."""
+        if self.network:
+            self.deliver()
+        elif self.todo:
+            self.finish_job()
+        elif any(node.work for node in self.nodes.values()):
+            for name in self.nodes:
+                self.finish_work(name)
+        else:
+            self.pass_time(1.0)
+
+    def one_bad_turn(self, loss: float) -> None:
+        """Work goes on, but packets overtake each other and a share of them is lost or doubled."""
+        index = self.random.randrange(10_000)
+        if self.network and self.random.random() < loss:
+            self.random.choice([self.lose, self.double])(index)
+        elif self.network:
+            self.deliver(index)
+        else:
+            self.one_fair_turn()
+
+    def run_fairly(self, *, turns: int = 20_000) -> None:
+        """From now on the network is sound and every device is there, until the run is over."""
         for name, node in self.nodes.items():
             if not node.online:
                 self.connect(name)
-        for _ in range(steps):
+        for _ in range(turns):
             if self.federation.phase is Phase.ENDED and not self.network:
                 return
-            if self.network:
-                self.deliver()
-            elif self.todo:
-                self.finish_job()
-            elif any(node.work for node in self.nodes.values()):
-                for name in self.nodes:
-                    self.finish_work(name)
-            else:
-                self.pass_time(1.0)
+            self.one_fair_turn()
         raise AssertionError(f"stuck in {self.federation.phase}, round {self.federation.round}")
