@@ -32,7 +32,7 @@ class Piece(Frozen):
 class StrategySpec(Settings):
     """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer)."""
 
-    fraction: Piece = Piece(name="constant", options={"value": 1.0})
+    fraction: Piece | None = None
     local_epochs: Piece | None = Field(default=None)
     selection: Piece = Piece(name="uniform")
     ratio: Piece = Piece(name="by-tier")
@@ -41,11 +41,11 @@ class StrategySpec(Settings):
     transforms: tuple[Piece, ...] = ()
     weighting: Piece = Piece(name="examples")
     combiner: Piece = Piece(name="mean")
-    server_optimizer: Piece = Field(default=Piece(name="sgd"))
+    server_optimizer: Piece = Piece(name="sgd")
 
 
-class TrainingPlan(Settings):
-    """What a client does locally in one round; `seed` makes it repeatable."""
+class TrainingSettings(Settings):
+    """How a client trains locally."""
 
     optimizer: str = "sgd"
     learning_rate: float = Field(default=0.01, gt=0)
@@ -53,5 +53,10 @@ class TrainingPlan(Settings):
     weight_decay: float = Field(default=0.0, ge=0)
     batch_size: int = Field(default=32, ge=1, le=65_536)
     local_epochs: int = Field(default=1, ge=0, le=10_000)
+
+
+class TrainingPlan(TrainingSettings):
+    """One round's local training: with `seed` it is repeatable; `objectives` go over the plain loss."""
+
     seed: int = 0
     objectives: tuple[Piece, ...] = ()

@@ -1,0 +1,247 @@
+"""The federation file: TOML in kebab-case, checked key by key.
+
+A file names a recipe or states its pieces; what it says goes over the recipe, and `key=value` words of the
+command line go over both.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import Field, ValidationError, model_validator
+
+from edge_client.data.partition import parse_partition
+from edge_client.models.registry import entry
+from edge_server.config_errors import explain
+from edge_server.strategy.strategy import make_strategy
+from schemas.errors import ConfigError, nearest
+from schemas.frozen import Settings, kebab
+from schemas.names import Name
+from schemas.strategy import StrategySpec, TrainingSettings
+
+RECIPES = "edge_server.recipes"
+
+
+class RecipeInfo(Settings):
+    """What a recipe says of itself."""
+
+    name: str
+    summary: str
+    citation: str
+
+
+class FederationSettings(Settings):
+    """The run as a whole."""
+
+    name: Name = "federation"
+    seed: int = Field(default=0, ge=0)
+    rounds: int = Field(default=10, ge=1, le=1_000_000)
+    evaluate_every: int = Field(default=1, ge=1)
+
+
+class ClientSettings(Settings):
+    """Who takes part in a round, and how long it may take (seconds)."""
+
+    num_clients: int = Field(default=5, ge=1)
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    min_clients: int = Field(default=1, ge=1)
+    quorum: float = Field(default=0.5, ge=0, le=1)
+    deadline_s: float = Field(default=600.0, gt=0)
+    rejoin_s: float = Field(default=15.0, ge=0)
+    uploads_at_once: int = Field(default=32, ge=1)
+
+
+class ModelSettings(Settings):
+    """The global network; shape and classes come from `[data] source` where they are not given."""
+
+    name: str = "two-nn"
+    num_classes: int | None = Field(default=None, ge=1)
+    input_shape: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+
+    @model_validator(mode="after")
+    def _model_is_known(self) -> ModelSettings:
+        try:
+            entry(self.name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+
+class DataSettings(Settings):
+    """The data that the server tests on, and how simulated or local devices share it."""
+
+    source: str | None = None
+    data_root: Path | None = None
+    partition: str = "iid"
+    alpha: float | None = Field(default=None, gt=0)
+    shards: int | None = Field(default=None, ge=1)
+    samples_per_client: int | None = Field(default=None, ge=1)
+
+    @property
+    def partition_spec(self) -> str:
+        """The partition with its number, as `edge-client --partition` takes it."""
+        number = {"dirichlet": self.alpha, "shards": self.shards}.get(self.partition)
+        return self.partition if number is None else f"{self.partition}({number})"
+
+    @model_validator(mode="after")
+    def _partition_is_known(self) -> DataSettings:
+        try:
+            parse_partition(self.partition_spec)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+
+class TierSettings(Settings):
+    """Capability tiers, the weakest first: tier n trains with pruning ratio `ratios[n - 1]`."""
+
+    ratios: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], Field(min_length=1)] = (
+        0.7,
+        0.5,
+        0.3,
+        0.1,
+        0.0,
+    )
+
+
+class Config(Settings):
+    """A whole federation file."""
+
+    recipe: RecipeInfo | None = None
+    federation: FederationSettings = FederationSettings()
+    clients: ClientSettings = ClientSettings()
+    model: ModelSettings = ModelSettings()
+    data: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
+    tiers: TierSettings = TierSettings()
+    strategy: StrategySpec = StrategySpec()
+
+    def to_toml(self) -> str:
+        """The resolved file, every default written out."""
+        return tomli_w.dumps(
+            _pieces_as_written(self.model_dump(mode="json", by_alias=True, exclude_none=True))
+        )
+
+
+def _pieces_as_written(value: Any) -> Any:
+    """Write a piece as users do: its name, or a table of its name and options."""
+    if isinstance(value, dict) and value.keys() == {"name", "options"}:
+        options = {kebab(key): option for key, option in value["options"].items()}
+        return {"name": value["name"], **options} if options else value["name"]
+    if isinstance(value, dict):
+        return {key: _pieces_as_written(item) for key, item in value.items()}
+    return [_pieces_as_written(item) for item in value] if isinstance(value, list) else value
+
+
+def recipe_names() -> list[str]:
+    """The shipped recipes."""
+    return sorted(
+        item.name.removesuffix(".toml")
+        for item in resources.files(RECIPES).iterdir()
+        if item.name.endswith(".toml")
+    )
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """A shipped recipe as it stands; raises `ConfigError` with the nearest name."""
+    if name not in recipe_names():
+        raise ConfigError(f"unknown recipe '{name}'{nearest(name, recipe_names())}")
+    table = tomllib.loads((resources.files(RECIPES) / f"{name}.toml").read_text())
+    table["recipe"]["name"] = name
+    return table
+
+
+def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
+    """Read a federation file, or a recipe by name, and put `key=value` overrides over it."""
+    path = Path(source)
+    if source in recipe_names() and not path.exists():
+        table = read_recipe(source)
+    else:
+        table = _with_recipe(_read_toml(path), source)
+    for override in overrides:
+        table = _merge(table, _override(override))
+    return check_config(table, source)
+
+
+def check_config(table: Mapping[str, Any], source: str) -> Config:
+    """Check a parsed file; raises `ConfigError` that names file, key, reason and remedy."""
+    try:
+        config = Config.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(explain(error, Config, source)) from error
+    try:
+        make_strategy(config.strategy, config.tiers.ratios)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: [strategy] {error}") from error
+    return config
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        hint = nearest(str(path), recipe_names()) if path.suffix == "" else ""
+        raise ConfigError(f"{path}: there is no such file or recipe{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
+    name = table.get("recipe")
+    if not isinstance(name, str):
+        return table
+    try:
+        recipe = read_recipe(name)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: recipe: {error}") from error
+    return _merge(recipe, {key: value for key, value in table.items() if key != "recipe"})
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay tables over tables section by section; a piece of the strategy is replaced whole."""
+    merged = dict(base)
+    for section, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(section), Mapping):
+            merged[section] = {**merged[section], **value}
+        else:
+            merged[section] = value
+    return merged
+
+
+def _override(word: str) -> dict[str, Any]:
+    key, equals, text = word.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"'{word}' is not key=value (for instance rounds=3 or training.learning-rate=0.1)")
+    section, dot, name = key.partition(".")
+    if not dot:
+        section, name = _section_of(key), key
+    return {section: {name: _toml_value(text)}}
+
+
+def _section_of(key: str) -> str:
+    sections = {
+        name: {field.alias for field in info.annotation.model_fields.values()}
+        for name, info in Config.model_fields.items()
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Settings)
+    }
+    owners = [name for name, keys in sections.items() if key in keys]
+    if len(owners) == 1:
+        return owners[0]
+    if owners:
+        raise ConfigError(f"'{key}' stands in several sections: {', '.join(f'{o}.{key}' for o in owners)}")
+    every = {alias for keys in sections.values() for alias in keys if alias}
+    raise ConfigError(f"unknown key '{key}'{nearest(key, every)}")
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,56 @@
+"""What is wrong with a federation file, in the user's words: file, key, reason, nearest match."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from schemas.errors import nearest
+from schemas.frozen import kebab
+
+
+def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
+    """One line per problem; a list that is wrong only because of its items is not named beside them."""
+    problems = error.errors(include_url=False)
+    causes = [p for p in problems if not any(_inside(other, p) for other in problems)]
+    return "\n".join(_line(problem, model, source) for problem in causes)
+
+
+def _inside(inner: Any, outer: Any) -> bool:
+    depth = len(outer["loc"])
+    return len(inner["loc"]) > depth and inner["loc"][:depth] == outer["loc"]
+
+
+def _line(problem: Any, model: type[BaseModel], source: str) -> str:
+    path = [kebab(part) if isinstance(part, str) else str(part) for part in problem["loc"]]
+    where = f"{source}: {_dotted(path)}" if path else f"{source}:"
+    if problem["type"] == "extra_forbidden":
+        return f"{where} unknown key '{path[-1]}'{nearest(path[-1], _keys_beside(model, path))}"
+    reason = problem["msg"].removeprefix("Value error, ")
+    given = problem.get("input")
+    own = problem["type"] == "value_error"
+    shown = f", got {given!r}" if isinstance(given, (str, int, float, bool)) and not own else ""
+    return f"{where} {reason[0].lower()}{reason[1:]}{shown}"
+
+
+def _dotted(path: list[str]) -> str:
+    return f"[{path[0]}]" + (f" {'.'.join(path[1:])}:" if path[1:] else "")
+
+
+def _keys_beside(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys that are known where the last one of `path` stands."""
+    for part in path[:-1]:
+        field = {kebab(name): info for name, info in model.model_fields.items()}.get(part)
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
+            return []
+        model = inner
+    return [kebab(name) for name in model.model_fields]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None

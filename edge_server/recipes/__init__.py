@@ -1,0 +1,1 @@
+"""Named algorithms as data: short TOML files, no code."""

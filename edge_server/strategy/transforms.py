@@ -1,0 +1,59 @@
+"""Transforms: what happens to each update, in global coordinates, before updates are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from edge_client.pruning import group_scores, ranking
+from edge_client.slicing import permute
+from edge_server.strategy.updates import GlobalUpdate
+from schemas.blobs import Arrays
+from schemas.submodel import ChannelMap
+
+Transform = Callable[[GlobalUpdate, Arrays, ChannelMap], GlobalUpdate]
+"""`(update, params w, channel map) -> update`."""
+
+
+def attention_matching() -> Transform:
+    """Reorder a client's channels by its own attention, most attended first (ATTENDING, eq. 8).
+
+    DESIGN.md section 6, decision 1, on the direction. The client's model w + delta moves as a whole, the
+    channels that it cut away included (they stay as in w and take the last places), so the result is again
+    a difference to w. An update without attention scores (from round two on) passes unchanged.
+    """
+    return match_attention
+
+
+def match_attention(update: GlobalUpdate, params: Arrays, channel_map: ChannelMap) -> GlobalUpdate:
+    """Move the channels of one update into the places of their rank."""
+    scores = update.source.groups.get("attention")
+    if not scores:
+        return update
+    order = {group: ranking(values) for group, values in group_scores(scores, channel_map).items()}
+    held = {name: np.where(update.coverage[name], update.delta[name], 0) for name in params}
+    recovered = permute({name: params[name] + held[name] for name in params}, order, channel_map)
+    delta = {name: recovered[name] - params[name] for name in params}
+    return replace(update, delta=delta, coverage=permute(update.coverage, order, channel_map))
+
+
+def fill_with_global() -> Transform:
+    """Take what a client does not hold from the global model (ATTENDING, Algorithm 2 line 6; R2SP).
+
+    Coordinates that are not held then count as trained to no change, at the client's full weight.
+    """
+    return recover
+
+
+def recover(update: GlobalUpdate, params: Arrays, channel_map: ChannelMap) -> GlobalUpdate:
+    """Cover every coordinate."""
+    whole = {name: np.ones(array.shape, dtype=bool) for name, array in params.items()}
+    return replace(update, coverage=whole)
+
+
+TRANSFORMS: dict[str, Callable[..., Transform]] = {
+    "attention-matching": attention_matching,
+    "fill-with-global": fill_with_global,
+}
