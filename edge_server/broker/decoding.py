@@ -1,0 +1,182 @@
+"""From bytes to packets: strict, without I/O; any bytes give a packet or a MqttError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edge_server.broker import properties
+from edge_server.broker.packets import (
+    V5,
+    V311,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Filter,
+    Kind,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from edge_server.broker.properties import Prop, Properties
+from edge_server.broker.topics import check_topic
+from edge_server.broker.wire import Code, MqttError, Reader
+
+# What the lower four bits of the first byte must be; PUBLISH keeps its own flags there.
+_FLAGS = {kind: 0b0010 if kind in (Kind.SUBSCRIBE, Kind.UNSUBSCRIBE) else 0 for kind in Kind}
+
+
+def frame_length(head: bytes | bytearray | memoryview) -> tuple[int, int] | None:
+    """Return where the body of the packet that begins with `head` starts, and its length; None: too early."""
+    if len(head) < 2 or (len(head) < 5 and all(byte & 0x80 for byte in head[1:])):
+        return None
+    reader = Reader(memoryview(head)[1:])
+    length = reader.varint()
+    return len(head) - reader.left, length
+
+
+def decode(first: int, body: memoryview, version: int) -> Packet:
+    """Return the packet of first byte `first`; a CONNECT says its own version.
+
+    A Publish's payload is a view of `body`, so `body` must not change afterwards.
+    """
+    kind, flags = first >> 4, first & 0x0F
+    if kind not in _DECODERS:
+        raise MqttError(f"packet type {kind} is not spoken here", Code.PROTOCOL_ERROR)
+    reader = Reader(body)
+    if kind == Kind.PUBLISH:
+        return _publish(reader, flags, version)
+    if flags != _FLAGS[Kind(kind)]:
+        raise MqttError(f"flags {flags:#x} of packet type {kind}")
+    packet = _DECODERS[kind](reader, version)
+    reader.finish()
+    return packet
+
+
+def _block(reader: Reader, version: int, allowed: frozenset[Prop]) -> Properties:
+    return properties.read(reader, allowed) if version == V5 else ()
+
+
+def _publish(reader: Reader, flags: int, version: int) -> Publish:
+    qos, dup = flags >> 1 & 3, bool(flags & 8)
+    if qos == 2:
+        raise MqttError("QoS 2 is not supported", Code.QOS_NOT_SUPPORTED)
+    if qos == 3 or (dup and not qos):
+        raise MqttError(f"PUBLISH flags {flags:#x}")
+    topic = reader.text()
+    packet_id = reader.packet_id() if qos else 0
+    block = _block(reader, version, properties.IN_PUBLISH)
+    if any(key is Prop.TOPIC_ALIAS for key, _ in block):
+        raise MqttError("a topic alias, but the maximum is 0", Code.BAD_TOPIC_ALIAS)
+    check_topic(topic)
+    return Publish(topic, reader.rest(), qos, bool(flags & 1), dup, packet_id, block)
+
+
+def _connect(reader: Reader, _version: int) -> Connect:
+    name, version = reader.text(), reader.number(1)
+    if (name, version) not in (("MQTT", V311), ("MQTT", V5)):
+        raise MqttError(f"protocol {name[:20]!r} version {version}", Code.UNSUPPORTED_VERSION)
+    flags = reader.number(1)
+    if flags & 1:
+        raise MqttError("the reserved CONNECT flag is set")
+    keep_alive = reader.number(2)
+    block = _block(reader, version, properties.IN_CONNECT)
+    client_id = reader.text()
+    will = _will(reader, flags, version)
+    username = reader.text() if flags & 0x80 else None
+    if flags & 0x40 and username is None and version == V311:
+        raise MqttError("a password without a user name")
+    password = reader.binary() if flags & 0x40 else None
+    return Connect(version, client_id, bool(flags & 2), keep_alive, will, username, password, block)
+
+
+def _will(reader: Reader, flags: int, version: int) -> Will | None:
+    qos, retain = flags >> 3 & 3, bool(flags & 0x20)
+    if not flags & 4:
+        if qos or retain:
+            raise MqttError("will flags without a will")
+        return None
+    if qos == 3:
+        raise MqttError("will QoS 3")
+    block = _block(reader, version, properties.IN_WILL)
+    topic = reader.text()
+    check_topic(topic)
+    return Will(topic, reader.binary(), qos, retain, block)
+
+
+def _connack(reader: Reader, version: int) -> ConnAck:
+    flags = reader.number(1)
+    if flags > 1:
+        raise MqttError(f"CONNACK flags {flags:#x}")
+    return ConnAck(bool(flags), reader.number(1), _block(reader, version, properties.IN_CONNACK))
+
+
+def _puback(reader: Reader, version: int) -> PubAck:
+    return PubAck(reader.packet_id(), *_code(reader, version, properties.IN_ACKNOWLEDGEMENT))
+
+
+def _disconnect(reader: Reader, version: int) -> Disconnect:
+    return Disconnect(*_code(reader, version, properties.IN_DISCONNECT))
+
+
+def _code(reader: Reader, version: int, allowed: frozenset[Prop]) -> tuple[int, Properties]:
+    # MQTT 5 leaves out the properties, then the code too, where they say nothing.
+    if version != V5 or not reader.left:
+        return Code.SUCCESS, ()
+    code = reader.number(1)
+    return code, properties.read(reader, allowed) if reader.left else ()
+
+
+def _subscribe(reader: Reader, version: int) -> Subscribe:
+    packet_id, block = reader.packet_id(), _block(reader, version, properties.IN_SUBSCRIBE)
+    filters = [_filter(reader, version)]
+    while reader.left:
+        filters.append(_filter(reader, version))
+    return Subscribe(packet_id, tuple(filters), block)
+
+
+def _filter(reader: Reader, version: int) -> Filter:
+    topic, options = reader.text(), reader.number(1)
+    qos, handling = options & 3, options >> 4 & 3
+    if qos == 3 or handling == 3 or options & (0xC0 if version == V5 else 0xFC):
+        raise MqttError(f"subscription options {options:#x}", Code.PROTOCOL_ERROR)
+    return Filter(topic, qos, bool(options & 4), bool(options & 8), handling)
+
+
+def _suback(reader: Reader, version: int) -> SubAck:
+    packet_id, block = reader.packet_id(), _block(reader, version, properties.IN_ACKNOWLEDGEMENT)
+    return SubAck(packet_id, tuple(reader.rest()), block)
+
+
+def _unsubscribe(reader: Reader, version: int) -> Unsubscribe:
+    packet_id, block = reader.packet_id(), _block(reader, version, properties.IN_UNSUBSCRIBE)
+    filters = [reader.text()]
+    while reader.left:
+        filters.append(reader.text())
+    return Unsubscribe(packet_id, tuple(filters), block)
+
+
+def _unsuback(reader: Reader, version: int) -> UnsubAck:
+    packet_id, block = reader.packet_id(), _block(reader, version, properties.IN_ACKNOWLEDGEMENT)
+    return UnsubAck(packet_id, tuple(reader.rest()) if version == V5 else (), block)
+
+
+_DECODERS: dict[int, Callable[[Reader, int], Packet]] = {
+    Kind.CONNECT: _connect,
+    Kind.CONNACK: _connack,
+    Kind.PUBLISH: lambda reader, version: _publish(reader, 0, version),
+    Kind.PUBACK: _puback,
+    Kind.SUBSCRIBE: _subscribe,
+    Kind.SUBACK: _suback,
+    Kind.UNSUBSCRIBE: _unsubscribe,
+    Kind.UNSUBACK: _unsuback,
+    Kind.PINGREQ: lambda _reader, _version: PingReq(),
+    Kind.PINGRESP: lambda _reader, _version: PingResp(),
+    Kind.DISCONNECT: _disconnect,
+}

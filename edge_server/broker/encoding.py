@@ -1,0 +1,167 @@
+"""From packets to bytes; the inverse of `decoding`."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from edge_server.broker import properties, wire
+from edge_server.broker.packets import (
+    V5,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Filter,
+    Kind,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
+from edge_server.broker.properties import Properties
+from edge_server.broker.wire import Code
+
+# What 3.1.1 has for a refused CONNECT; the connection is closed without a word for any other code.
+_REFUSALS_311 = {
+    Code.UNSUPPORTED_VERSION: 1,
+    Code.BAD_CLIENT_ID: 2,
+    Code.QUOTA_EXCEEDED: 3,
+    Code.SHUTTING_DOWN: 3,
+}
+
+
+def encode(packet: Packet, version: int) -> bytes:
+    """Return the whole packet as `version` writes it; a CONNECT has its own version."""
+    return _encode(packet, version)
+
+
+def publish_head(
+    topic: bytes, payload_bytes: int, *, qos: int, retain: bool, dup: bool, packet_id: int, block: bytes
+) -> bytes:
+    """Return everything of a PUBLISH that stands before its payload; `block` is b"" in 3.1.1."""
+    rest = b"".join((wire.binary(topic), packet_id.to_bytes(2, "big") if qos else b"", block))
+    first = Kind.PUBLISH << 4 | dup << 3 | qos << 1 | retain
+    return b"".join((bytes((first,)), wire.varint(len(rest) + payload_bytes), rest))
+
+
+def farewell(code: Code, version: int, *, accepted: bool) -> bytes:
+    """Return the last bytes to a client that is sent away: DISCONNECT, or CONNACK before it was accepted."""
+    if accepted:
+        return encode(Disconnect(code), version) if version == V5 else b""
+    if version == V5:
+        return encode(ConnAck(code=code), version)
+    refusal = _REFUSALS_311.get(code)
+    return encode(ConnAck(code=refusal), version) if refusal else b""
+
+
+def _frame(kind: Kind, body: bytes, flags: int = 0) -> bytes:
+    return b"".join((bytes((kind << 4 | flags,)), wire.varint(len(body)), body))
+
+
+def _block(values: Properties, version: int) -> bytes:
+    return properties.write(values) if version == V5 else b""
+
+
+def _tail(code: int, values: Properties, version: int) -> bytes:
+    if version != V5 or (code == Code.SUCCESS and not values):
+        return b""
+    return bytes((code,)) + (properties.write(values) if values else b"")
+
+
+@singledispatch
+def _encode(packet: Packet, version: int) -> bytes:
+    raise NotImplementedError(type(packet).__name__)
+
+
+@_encode.register
+def _(packet: Connect, _version: int) -> bytes:
+    version, will = packet.version, packet.will
+    flags = packet.clean_start << 1 | (packet.password is not None) << 6 | (packet.username is not None) << 7
+    parts = [_block(packet.properties, version), wire.text(packet.client_id)]
+    if will:
+        flags |= 4 | will.qos << 3 | will.retain << 5
+        parts += [_block(will.properties, version), wire.text(will.topic), wire.binary(will.payload)]
+    if packet.username is not None:
+        parts.append(wire.text(packet.username))
+    if packet.password is not None:
+        parts.append(wire.binary(packet.password))
+    head = wire.text("MQTT") + bytes((version, flags)) + packet.keep_alive.to_bytes(2, "big")
+    return _frame(Kind.CONNECT, head + b"".join(parts))
+
+
+@_encode.register
+def _(packet: ConnAck, version: int) -> bytes:
+    body = bytes((packet.session_present, packet.code)) + _block(packet.properties, version)
+    return _frame(Kind.CONNACK, body)
+
+
+@_encode.register
+def _(packet: Publish, version: int) -> bytes:
+    head = publish_head(
+        packet.topic.encode(),
+        len(packet.payload),
+        qos=packet.qos,
+        retain=packet.retain,
+        dup=packet.dup,
+        packet_id=packet.packet_id,
+        block=_block(packet.properties, version),
+    )
+    return head + packet.payload
+
+
+@_encode.register
+def _(packet: PubAck, version: int) -> bytes:
+    return _frame(Kind.PUBACK, _id(packet.packet_id) + _tail(packet.code, packet.properties, version))
+
+
+@_encode.register
+def _(packet: Disconnect, version: int) -> bytes:
+    return _frame(Kind.DISCONNECT, _tail(packet.code, packet.properties, version))
+
+
+@_encode.register
+def _(packet: Subscribe, version: int) -> bytes:
+    filters = b"".join(wire.text(f.topic) + bytes((_options(f, version),)) for f in packet.filters)
+    return _frame(Kind.SUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2)
+
+
+@_encode.register
+def _(packet: Unsubscribe, version: int) -> bytes:
+    filters = b"".join(map(wire.text, packet.filters))
+    return _frame(Kind.UNSUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2)
+
+
+@_encode.register
+def _(packet: SubAck, version: int) -> bytes:
+    body = _id(packet.packet_id) + _block(packet.properties, version) + bytes(packet.codes)
+    return _frame(Kind.SUBACK, body)
+
+
+@_encode.register
+def _(packet: UnsubAck, version: int) -> bytes:
+    codes = bytes(packet.codes) if version == V5 else b""
+    return _frame(Kind.UNSUBACK, _id(packet.packet_id) + _block(packet.properties, version) + codes)
+
+
+@_encode.register
+def _(packet: PingReq, version: int) -> bytes:
+    return _frame(Kind.PINGREQ, b"")
+
+
+@_encode.register
+def _(packet: PingResp, version: int) -> bytes:
+    return _frame(Kind.PINGRESP, b"")
+
+
+def _id(packet_id: int) -> bytes:
+    return packet_id.to_bytes(2, "big")
+
+
+def _options(one: Filter, version: int) -> int:
+    if version != V5:
+        return one.qos
+    return one.qos | one.no_local << 2 | one.retain_as_published << 3 | one.retain_handling << 4

@@ -1,0 +1,164 @@
+"""Who gets what: sessions, their subscriptions, retained messages and wills."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from edge_server.broker import encoding
+from edge_server.broker.limits import Limits
+from edge_server.broker.link import Link
+from edge_server.broker.packets import V5
+from edge_server.broker.retained import Retained
+from edge_server.broker.session import Delivery, Message, Session, Subscription, new_message
+from edge_server.broker.topics import TopicTree
+from edge_server.broker.wire import Code, MqttError
+
+log = logging.getLogger("edge_server.broker")
+
+
+class Exchange:
+    """The sessions of one broker and the messages between them; `clock` returns seconds."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._online: dict[str, Link] = {}
+        self._sessions: dict[str, Session] = {}
+        self._subscriptions: TopicTree[Subscription] = TopicTree()
+        self._retained = Retained(limits)
+
+    # --- sessions ---
+
+    def online(self, client_id: str) -> Link | None:
+        """Return the connection that uses this client identifier now."""
+        return self._online.get(client_id)
+
+    def open_session(self, client_id: str, *, clean: bool) -> Session:
+        """Return the client's old session, or a new one; MqttError where there are too many."""
+        session = self._sessions.get(client_id)
+        if session and clean:
+            self._end(session)
+            session = None
+        if session is None:
+            if len(self._sessions) >= self._limits.sessions:
+                raise MqttError("too many sessions", Code.QUOTA_EXCEEDED)
+            session = self._sessions[client_id] = Session(client_id, self._limits)
+        return session
+
+    def attach(self, link: Link, session: Session) -> None:
+        """The client is online."""
+        link.session = session
+        self._online[session.client_id] = link
+
+    def detach(self, link: Link) -> None:
+        """Take a connection's client offline: its will becomes due, its session starts to expire."""
+        session, link.session = link.session, None
+        if session is None:
+            return
+        del self._online[session.client_id]
+        session.suspend(self._clock())
+        self._settle(session)
+
+    def settle(self) -> None:
+        """Publish the wills that are due and end the sessions that expired."""
+        for session in [s for s in self._sessions.values() if s.ends_at is not None]:
+            self._settle(session)
+
+    def _settle(self, session: Session) -> None:
+        now = self._clock()
+        if session.will_due_at is not None and session.will_due_at <= now:
+            self._publish_will(session)
+        if session.ends_at is not None and session.ends_at <= now:
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        del self._sessions[session.client_id]
+        for topic_filter in session.subscriptions:
+            self._subscriptions.pop(topic_filter, session.client_id)
+        self._publish_will(session)
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will = session.will, None
+        if will:
+            message = new_message(will.topic, will.payload, will.qos, will.properties, self._clock())
+            self.route(will.topic, message, retain=will.retain, sender=session.client_id)
+
+    # --- subscriptions ---
+
+    def subscribe(self, session: Session, topic_filter: str, subscription: Subscription) -> bool:
+        """Add or replace a subscription; False where the client has too many."""
+        if (
+            len(session.subscriptions) >= self._limits.subscriptions
+            and topic_filter not in session.subscriptions
+        ):
+            return False
+        session.subscriptions[topic_filter] = subscription
+        self._subscriptions.put(topic_filter, session.client_id, subscription)
+        return True
+
+    def unsubscribe(self, session: Session, topic_filter: str) -> bool:
+        """Remove a subscription; False where there is none."""
+        if session.subscriptions.pop(topic_filter, None) is None:
+            return False
+        self._subscriptions.pop(topic_filter, session.client_id)
+        return True
+
+    def send_retained(self, session: Session, topic_filter: str, qos: int) -> None:
+        """Give one client the retained messages that its new subscription covers."""
+        for message in self._retained.covered(topic_filter, self._clock()):
+            self._deliver(session.client_id, message, qos=qos, retain=True)
+
+    # --- messages ---
+
+    def route(self, topic: str, message: Message, *, retain: bool, sender: str) -> Code:
+        """Give a message to everyone who subscribed to it, once, at the highest QoS of their filters."""
+        receivers: dict[str, int] = {}
+        for client_id, one in self._subscriptions.matching(topic):
+            if not (one.no_local and client_id == sender):
+                receivers[client_id] = max(one.qos, receivers.get(client_id, 0))
+        for client_id, qos in receivers.items():
+            self._deliver(client_id, message, qos=qos, retain=False)
+        if retain and not self._retained.store(topic, message):
+            log.warning("%r: no room to retain a message on %r", sender, topic)
+            return Code.QUOTA_EXCEEDED
+        return Code.SUCCESS
+
+    def pump(self, link: Link) -> None:
+        """Send a client what waits for it, as far as its window and its output have room."""
+        session, now = link.session, self._clock()
+        while session and link.has_room and (delivery := session.next_delivery(now)):
+            if not self._write(link, delivery):
+                session.acknowledge(delivery.packet_id)
+
+    def _deliver(self, client_id: str, message: Message, *, qos: int, retain: bool) -> None:
+        link = self._online.get(client_id)
+        if min(qos, message.qos):
+            session = self._sessions[client_id]
+            if not session.offer(Delivery(message, retain)) and session.dropped == 1:
+                log.warning("%r: its queue is full, messages are dropped", client_id)
+            if link:
+                self.pump(link)
+        elif link and link.has_room:
+            self._write(link, Delivery(message, retain))
+        elif link:
+            link.dropped += 1
+            if link.dropped == 1:
+                log.warning("%r: reads too slowly, QoS 0 messages are dropped", client_id)
+
+    def _write(self, link: Link, delivery: Delivery) -> bool:
+        """Send one message; False where it is larger than the client takes."""
+        message = delivery.message
+        head = encoding.publish_head(
+            message.topic,
+            len(message.payload),
+            qos=1 if delivery.packet_id else 0,
+            retain=delivery.retain,
+            dup=delivery.dup,
+            packet_id=delivery.packet_id,
+            block=message.properties(self._clock()) if link.version == V5 else b"",
+        )
+        if len(head) + len(message.payload) > link.largest_packet:
+            return False
+        link.send(head, message.payload)
+        return True

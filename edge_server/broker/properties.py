@@ -1,0 +1,193 @@
+"""MQTT 5 properties: which exist, what they hold and which packet may carry them (section 2.2.2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from edge_server.broker import wire
+from edge_server.broker.topics import check_topic
+from edge_server.broker.wire import Code, MqttError, Reader
+
+Value = int | str | bytes | tuple[str, str]
+
+
+class Prop(IntEnum):
+    """Property identifiers."""
+
+    PAYLOAD_FORMAT = 1
+    MESSAGE_EXPIRY = 2
+    CONTENT_TYPE = 3
+    RESPONSE_TOPIC = 8
+    CORRELATION_DATA = 9
+    SUBSCRIPTION_ID = 11
+    SESSION_EXPIRY = 17
+    ASSIGNED_CLIENT_ID = 18
+    SERVER_KEEP_ALIVE = 19
+    AUTHENTICATION_METHOD = 21
+    AUTHENTICATION_DATA = 22
+    REQUEST_PROBLEM_INFORMATION = 23
+    WILL_DELAY = 24
+    REQUEST_RESPONSE_INFORMATION = 25
+    RESPONSE_INFORMATION = 26
+    SERVER_REFERENCE = 28
+    REASON_STRING = 31
+    RECEIVE_MAXIMUM = 33
+    TOPIC_ALIAS_MAXIMUM = 34
+    TOPIC_ALIAS = 35
+    MAXIMUM_QOS = 36
+    RETAIN_AVAILABLE = 37
+    USER_PROPERTY = 38
+    MAXIMUM_PACKET_SIZE = 39
+    WILDCARDS_AVAILABLE = 40
+    SUBSCRIPTION_IDS_AVAILABLE = 41
+    SHARED_SUBSCRIPTIONS_AVAILABLE = 42
+
+
+class Property(NamedTuple):
+    """One property as it stood in a packet; order and repetition are kept for user properties."""
+
+    key: Prop
+    value: Value
+
+
+Properties = tuple[Property, ...]
+
+
+def _flag(reader: Reader) -> int:
+    value = reader.number(1)
+    if value > 1:
+        raise MqttError(f"a property that is 0 or 1 has {value}", Code.PROTOCOL_ERROR)
+    return value
+
+
+def _above_zero(read: Callable[[Reader], int]) -> Callable[[Reader], int]:
+    def checked(reader: Reader) -> int:
+        value = read(reader)
+        if not value:
+            raise MqttError("a property that must be above 0 is 0", Code.PROTOCOL_ERROR)
+        return value
+
+    return checked
+
+
+def _topic(reader: Reader) -> str:
+    value = reader.text()
+    check_topic(value)
+    return value
+
+
+def _two(reader: Reader) -> int:
+    return reader.number(2)
+
+
+def _four(reader: Reader) -> int:
+    return reader.number(4)
+
+
+def _pair(reader: Reader) -> tuple[str, str]:
+    return reader.text(), reader.text()
+
+
+def _number(width: int) -> Callable[[int], bytes]:
+    return lambda value: value.to_bytes(width, "big")
+
+
+_Kind = tuple[Callable[[Reader], Value], Callable[..., bytes]]
+_FLAG: _Kind = (_flag, _number(1))
+_TWO: _Kind = (_two, _number(2))
+_FOUR: _Kind = (_four, _number(4))
+_TEXT: _Kind = (Reader.text, wire.text)
+_BINARY: _Kind = (Reader.binary, wire.binary)
+
+_KINDS: dict[Prop, _Kind] = {
+    Prop.PAYLOAD_FORMAT: _FLAG,
+    Prop.MESSAGE_EXPIRY: _FOUR,
+    Prop.CONTENT_TYPE: _TEXT,
+    Prop.RESPONSE_TOPIC: (_topic, wire.text),
+    Prop.CORRELATION_DATA: _BINARY,
+    Prop.SUBSCRIPTION_ID: (_above_zero(Reader.varint), wire.varint),
+    Prop.SESSION_EXPIRY: _FOUR,
+    Prop.ASSIGNED_CLIENT_ID: _TEXT,
+    Prop.SERVER_KEEP_ALIVE: _TWO,
+    Prop.AUTHENTICATION_METHOD: _TEXT,
+    Prop.AUTHENTICATION_DATA: _BINARY,
+    Prop.REQUEST_PROBLEM_INFORMATION: _FLAG,
+    Prop.WILL_DELAY: _FOUR,
+    Prop.REQUEST_RESPONSE_INFORMATION: _FLAG,
+    Prop.RESPONSE_INFORMATION: _TEXT,
+    Prop.SERVER_REFERENCE: _TEXT,
+    Prop.REASON_STRING: _TEXT,
+    Prop.RECEIVE_MAXIMUM: (_above_zero(_two), _number(2)),
+    Prop.TOPIC_ALIAS_MAXIMUM: _TWO,
+    Prop.TOPIC_ALIAS: (_above_zero(_two), _number(2)),
+    Prop.MAXIMUM_QOS: _FLAG,
+    Prop.RETAIN_AVAILABLE: _FLAG,
+    Prop.USER_PROPERTY: (_pair, lambda pair: wire.text(pair[0]) + wire.text(pair[1])),
+    Prop.MAXIMUM_PACKET_SIZE: (_above_zero(_four), _number(4)),
+    Prop.WILDCARDS_AVAILABLE: _FLAG,
+    Prop.SUBSCRIPTION_IDS_AVAILABLE: _FLAG,
+    Prop.SHARED_SUBSCRIPTIONS_AVAILABLE: _FLAG,
+}
+
+_P = Prop
+_MESSAGE = {_P.PAYLOAD_FORMAT, _P.MESSAGE_EXPIRY, _P.CONTENT_TYPE, _P.RESPONSE_TOPIC, _P.CORRELATION_DATA}
+_AUTHENTICATION = {_P.AUTHENTICATION_METHOD, _P.AUTHENTICATION_DATA}
+_SESSION = {_P.SESSION_EXPIRY, _P.RECEIVE_MAXIMUM, _P.MAXIMUM_PACKET_SIZE, _P.TOPIC_ALIAS_MAXIMUM}
+_SERVER = {_P.ASSIGNED_CLIENT_ID, _P.SERVER_KEEP_ALIVE, _P.RESPONSE_INFORMATION, _P.SERVER_REFERENCE}
+_ABILITIES = {
+    _P.MAXIMUM_QOS,
+    _P.RETAIN_AVAILABLE,
+    _P.WILDCARDS_AVAILABLE,
+    _P.SUBSCRIPTION_IDS_AVAILABLE,
+    _P.SHARED_SUBSCRIPTIONS_AVAILABLE,
+}
+_REQUESTS = {_P.REQUEST_PROBLEM_INFORMATION, _P.REQUEST_RESPONSE_INFORMATION}
+
+# A user property may stand in every packet, so it is in no set.
+IN_CONNECT = frozenset(_SESSION | _AUTHENTICATION | _REQUESTS)
+IN_WILL = frozenset(_MESSAGE | {_P.WILL_DELAY})
+IN_CONNACK = frozenset(_SESSION | _AUTHENTICATION | _SERVER | _ABILITIES | {_P.REASON_STRING})
+IN_PUBLISH = frozenset(_MESSAGE | {_P.TOPIC_ALIAS, _P.SUBSCRIPTION_ID})
+IN_ACKNOWLEDGEMENT = frozenset({_P.REASON_STRING})
+IN_SUBSCRIBE = frozenset({_P.SUBSCRIPTION_ID})
+IN_UNSUBSCRIBE: frozenset[Prop] = frozenset()
+IN_DISCONNECT = frozenset({_P.SESSION_EXPIRY, _P.SERVER_REFERENCE, _P.REASON_STRING})
+
+
+def read(reader: Reader, allowed: frozenset[Prop]) -> Properties:
+    """Take a property block off `reader`; MqttError for an unknown, misplaced or repeated one."""
+    block = Reader(reader.take(reader.varint()))
+    found: list[Property] = []
+    seen: set[Prop] = set()
+    while block.left:
+        number = block.varint()
+        if number not in _KINDS:
+            raise MqttError(f"unknown property {number}")
+        key = Prop(number)
+        if key is not Prop.USER_PROPERTY:
+            if key not in allowed or key in seen:
+                raise MqttError(f"{key.name} is misplaced or stands twice", Code.PROTOCOL_ERROR)
+            seen.add(key)
+        found.append(Property(key, _KINDS[key][0](block)))
+    return tuple(found)
+
+
+def encode(properties: Iterable[Property]) -> bytes:
+    """Return the properties' bytes without the length in front."""
+    return b"".join(bytes((key,)) + _KINDS[key][1](value) for key, value in properties)
+
+
+def write(properties: Iterable[Property]) -> bytes:
+    """Return a whole property block."""
+    body = encode(properties)
+    return wire.varint(len(body)) + body
+
+
+def number(properties: Properties, key: Prop, default: int) -> int:
+    """Return the value of a numeric property, or `default` where it is absent."""
+    for name, value in properties:
+        if name is key and isinstance(value, int):
+            return value
+    return default

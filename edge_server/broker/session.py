@@ -1,0 +1,153 @@
+"""What the broker remembers of one client: subscriptions, unacknowledged and waiting messages, its will."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from edge_server.broker import properties, wire
+from edge_server.broker.limits import Limits
+from edge_server.broker.packets import Will
+from edge_server.broker.properties import Prop, Property
+
+# An MQTT 5 session expiry of this many seconds means "never".
+NEVER_EXPIRES = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An application message on its way; every receiver shares its one payload.
+
+    `block` holds its MQTT 5 properties without the expiry, `expires_at` is in seconds of the broker's clock.
+    """
+
+    topic: bytes
+    payload: memoryview
+    qos: int
+    block: bytes = b""
+    expires_at: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that holding this message costs."""
+        return len(self.topic) + len(self.payload) + len(self.block)
+
+    def expired(self, now: float) -> bool:
+        """Say whether nobody wants this message any more."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def properties(self, now: float) -> bytes:
+        """Return the MQTT 5 property block, with the seconds that are left to the message."""
+        block = self.block
+        if self.expires_at is not None:
+            left = max(1, round(self.expires_at - now))
+            block += properties.encode((Property(Prop.MESSAGE_EXPIRY, left),))
+        return wire.varint(len(block)) + block
+
+
+def new_message(
+    topic: str, payload: bytes | memoryview, qos: int, values: properties.Properties, now: float
+) -> Message:
+    """Return the message of a PUBLISH or a will that arrives now."""
+    life = properties.number(values, Prop.MESSAGE_EXPIRY, -1)
+    kept = [item for item in values if item.key not in (Prop.MESSAGE_EXPIRY, Prop.WILL_DELAY)]
+    expires_at = now + life if life >= 0 else None
+    return Message(topic.encode(), memoryview(payload), qos, properties.encode(kept), expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A granted subscription."""
+
+    qos: int
+    no_local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message for one client, at the QoS that the two agree on."""
+
+    message: Message
+    retain: bool
+    packet_id: int = 0
+    dup: bool = False
+
+
+class Session:
+    """The state of one client identifier; it outlives connections for `expiry_s` seconds."""
+
+    def __init__(self, client_id: str, limits: Limits) -> None:
+        self.client_id = client_id
+        self.subscriptions: dict[str, Subscription] = {}
+        self.expiry_s = 0.0
+        self.ends_at: float | None = None
+        self.will: Will | None = None
+        self.will_due_at: float | None = None
+        self.dropped = 0
+        self._limits = limits
+        self._window = limits.inflight
+        self._last_id = 0
+        self._inflight: dict[int, Delivery] = {}
+        self._again: deque[int] = deque()
+        self._queue: deque[Delivery] = deque()
+        self._queued_bytes = 0
+
+    @property
+    def will_delay_s(self) -> float:
+        """How long after the connection's end the will is due; never later than the session's end."""
+        delay = properties.number(self.will.properties, Prop.WILL_DELAY, 0) if self.will else 0
+        return min(delay, self.expiry_s)
+
+    def resume(self, receive_maximum: int) -> None:
+        """A client took the session up: repeat, in order, what the last connection left unacknowledged."""
+        self._window = min(receive_maximum, self._limits.inflight)
+        self._again = deque(self._inflight)
+        self.ends_at = self.will_due_at = None
+
+    def suspend(self, now: float) -> None:
+        """The connection ended."""
+        self._again.clear()
+        self.ends_at = now + self.expiry_s
+        self.will_due_at = now + self.will_delay_s if self.will else None
+
+    def offer(self, delivery: Delivery) -> bool:
+        """Queue a QoS 1 message; False, and it is dropped, where the queue is full."""
+        full = len(self._queue) >= self._limits.queue_messages
+        if full or self._queued_bytes + delivery.message.size > self._limits.queue_bytes:
+            self.dropped += 1
+            return False
+        self._queue.append(delivery)
+        self._queued_bytes += delivery.message.size
+        return True
+
+    def next_delivery(self, now: float) -> Delivery | None:
+        """Return the message to send next: what must be repeated, then the queue as the window allows."""
+        if len(self._inflight) - len(self._again) >= self._window:
+            return None
+        if self._again:
+            return self._repeat()
+        while self._queue:
+            waiting = self._queue.popleft()
+            self._queued_bytes -= waiting.message.size
+            if not waiting.message.expired(now):
+                packet_id = self._free_id()
+                delivery = Delivery(waiting.message, waiting.retain, packet_id)
+                self._inflight[packet_id] = delivery
+                return delivery
+        return None
+
+    def acknowledge(self, packet_id: int) -> None:
+        """The client has this message, or can never take it: forget it."""
+        self._inflight.pop(packet_id, None)
+        if packet_id in self._again:
+            self._again.remove(packet_id)
+
+    def _repeat(self) -> Delivery:
+        delivery = self._inflight[self._again.popleft()]
+        return Delivery(delivery.message, delivery.retain, delivery.packet_id, dup=True)
+
+    def _free_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % 0xFFFF + 1
+            if self._last_id not in self._inflight:
+                return self._last_id

@@ -1,0 +1,131 @@
+"""MQTT's numbers and strings, read strictly and written back (MQTT 5.0, section 1.5)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from schemas.errors import PeerError
+
+
+class Code(IntEnum):
+    """The MQTT 5 reason codes that this broker says or understands."""
+
+    SUCCESS = 0x00
+    DISCONNECT_WITH_WILL = 0x04
+    NO_SUBSCRIPTION = 0x11
+    UNSPECIFIED = 0x80
+    MALFORMED = 0x81
+    PROTOCOL_ERROR = 0x82
+    UNSUPPORTED_VERSION = 0x84
+    BAD_CLIENT_ID = 0x85
+    SHUTTING_DOWN = 0x8B
+    BAD_AUTHENTICATION = 0x8C
+    KEEP_ALIVE_TIMEOUT = 0x8D
+    TAKEN_OVER = 0x8E
+    BAD_FILTER = 0x8F
+    BAD_TOPIC = 0x90
+    BAD_TOPIC_ALIAS = 0x94
+    TOO_LARGE = 0x95
+    QUOTA_EXCEEDED = 0x97
+    QOS_NOT_SUPPORTED = 0x9B
+    NO_SHARED_SUBSCRIPTIONS = 0x9E
+    NO_SUBSCRIPTION_IDS = 0xA1
+
+
+class MqttError(PeerError):
+    """A peer broke the protocol; `code` is what an MQTT 5 client is told."""
+
+    def __init__(self, message: str, code: Code = Code.MALFORMED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Reader:
+    """Takes values off the front of one packet's body; raises MqttError where it ends too early."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> memoryview:
+        """Return the next `count` bytes as a view, not a copy."""
+        end = self._at + count
+        if end > len(self._data):
+            raise MqttError(f"{count} bytes expected, {len(self._data) - self._at} left in the packet")
+        view = self._data[self._at : end]
+        self._at = end
+        return view
+
+    def number(self, width: int) -> int:
+        """Return a big-endian number of `width` bytes."""
+        return int.from_bytes(self.take(width), "big")
+
+    def varint(self) -> int:
+        """Return a variable byte integer: at most four bytes, and no byte more than it needs."""
+        value = 0
+        for place in range(4):
+            byte = self.number(1)
+            value |= (byte & 0x7F) << 7 * place
+            if byte < 0x80:
+                if place and not byte:
+                    raise MqttError("a variable byte integer is longer than it need be")
+                return value
+        raise MqttError("a variable byte integer is longer than four bytes")
+
+    def binary(self) -> bytes:
+        """Return length-prefixed bytes."""
+        return bytes(self.take(self.number(2)))
+
+    def text(self) -> str:
+        """Return a length-prefixed UTF-8 string without NUL."""
+        raw = self.binary()
+        try:
+            value = raw.decode()
+        except UnicodeDecodeError as error:
+            raise MqttError("a string is not UTF-8") from error
+        if "\0" in value:
+            raise MqttError("a string contains NUL")
+        return value
+
+    def packet_id(self) -> int:
+        """Return a packet identifier, which is never 0."""
+        value = self.number(2)
+        if not value:
+            raise MqttError("packet identifier 0", Code.PROTOCOL_ERROR)
+        return value
+
+    @property
+    def left(self) -> int:
+        """How many bytes were not read yet."""
+        return len(self._data) - self._at
+
+    def rest(self) -> memoryview:
+        """Return everything that is left, as a view."""
+        return self.take(self.left)
+
+    def finish(self) -> None:
+        """Raise MqttError when the packet says more than it should."""
+        if self.left:
+            raise MqttError(f"{self.left} bytes after the packet's end")
+
+
+def varint(value: int) -> bytes:
+    """Return `value` as a variable byte integer; `value` is below 2**28."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def binary(value: bytes | memoryview) -> bytes:
+    """Return `value` with its two-byte length in front; at most 65,535 bytes."""
+    return len(value).to_bytes(2, "big") + value
+
+
+def text(value: str) -> bytes:
+    """Return `value` as length-prefixed UTF-8."""
+    return binary(value.encode())

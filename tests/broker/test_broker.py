@@ -1,0 +1,327 @@
+"""What the embedded broker does in time: a hand-turned clock and connections that only write down."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.broker.broker import Broker
+from edge_server.broker.limits import Limits
+from edge_server.broker.packets import (
+    V5,
+    V311,
+    Connect,
+    Disconnect,
+    Filter,
+    Packet,
+    PingReq,
+    PubAck,
+    Publish,
+    Subscribe,
+    Will,
+)
+from edge_server.broker.properties import Prop, Property, number
+from edge_server.broker.session import Session
+from edge_server.broker.wire import Code, MqttError
+
+from .test_packets import decode_frame
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeLink:
+    def __init__(self, broker: Broker) -> None:
+        self.peer = "fake"
+        self.version = 0
+        self.accepted = False
+        self.session: Session | None = None
+        self.opened_at = self.heard_at = broker.clock()
+        self.patience_s = float("inf")
+        self.largest_packet = 1 << 28
+        self.dropped = 0
+        self.has_room = True
+        self.sent: list[Packet] = []
+        self.ended: Code | None = None
+
+    def send(self, head: bytes, payload: memoryview | None = None) -> None:
+        self.sent.append(decode_frame(head + (payload or b""), self.version))
+
+    def close(self, code: Code) -> None:
+        self.ended = code
+
+    @property
+    def messages(self) -> list[bytes]:
+        return [bytes(packet.payload) for packet in self.sent if isinstance(packet, Publish)]
+
+
+class Scene:
+    """A broker, its clock and its clients."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.clock = Clock()
+        self.broker = Broker(limits or Limits(), self.clock)
+
+    def join(self, client_id: str, *filters: str, **more: object) -> FakeLink:
+        link = FakeLink(self.broker)
+        assert self.broker.opened(link)
+        settings: dict[str, object] = {"version": V5, **more}
+        self.broker.received(link, Connect(client_id=client_id, **settings))  # type: ignore[arg-type]
+        if filters:
+            self.broker.received(link, Subscribe(1, tuple(Filter(one, 1) for one in filters)))
+        return link
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1, **more: object) -> None:
+        link = self.join("", clean_start=True)
+        self.broker.received(link, Publish(topic, payload, qos, packet_id=qos, **more))  # type: ignore[arg-type]
+        self.broker.closed(link)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.broker.tick()
+
+
+def lasting(seconds: int) -> dict[str, object]:
+    return {"clean_start": False, "properties": (Property(Prop.SESSION_EXPIRY, seconds),)}
+
+
+def offline_after(delay_s: int) -> Will:
+    return Will("state", b"offline", qos=1, properties=(Property(Prop.WILL_DELAY, delay_s),))
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "expiry_s", "due_s"),
+    # The will comes after its delay, and never later than the end of the session.
+    [(0, 60, 0), (10, 60, 10), (60, 10, 10), (10, 0, 0)],
+)
+def test_a_will_is_published_when_it_is_due(delay_s: int, expiry_s: int, due_s: int) -> None:
+    scene = Scene()
+    watcher = scene.join("watcher", "state")
+    scene.broker.closed(scene.join("device", will=offline_after(delay_s), **lasting(expiry_s)))
+    if due_s:
+        scene.pass_time(due_s - 1)
+        assert watcher.messages == []
+        scene.pass_time(1)
+    assert watcher.messages == [b"offline"]
+    scene.pass_time(1000)
+    assert watcher.messages == [b"offline"]
+
+
+def test_a_clean_start_ends_the_old_session_and_so_publishes_its_delayed_will() -> None:
+    scene = Scene()
+    watcher = scene.join("watcher", "state")
+    scene.join("device", will=offline_after(30), **lasting(60))
+    scene.join("device", clean_start=True)
+    assert watcher.messages == [b"offline"]
+
+
+def test_a_session_ends_after_its_expiry_and_takes_its_subscriptions_along() -> None:
+    scene = Scene()
+    scene.broker.closed(scene.join("device", "t", **lasting(10)))
+    scene.pass_time(9)
+    scene.publish("t", b"kept")
+    back = scene.join("device", **lasting(10))
+    assert back.messages == [b"kept"]
+    scene.broker.closed(back)
+    scene.pass_time(10)
+    scene.publish("t", b"missed")
+    assert scene.join("device", **lasting(10)).messages == []
+
+
+def test_the_longest_session_is_the_brokers_to_say() -> None:
+    link = Scene(Limits(session_seconds=100)).join("device", **lasting(0xFFFF_FFFF))
+    [answer] = link.sent
+    assert number(getattr(answer, "properties", ()), Prop.SESSION_EXPIRY, 0) == 100
+
+
+def test_a_disconnect_can_change_the_expiry() -> None:
+    scene = Scene()
+    link = scene.join("device", "t", **lasting(60))
+    scene.broker.received(link, Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 0),)))
+    scene.publish("t", b"missed")
+    assert scene.join("device", **lasting(60)).messages == []
+
+
+def test_an_expired_message_is_not_delivered_and_a_retained_one_is_forgotten() -> None:
+    scene = Scene()
+    scene.broker.closed(scene.join("device", "t", **lasting(100)))
+    for life_s in (5, 50):
+        block = (Property(Prop.MESSAGE_EXPIRY, life_s),)
+        scene.publish("t", b"%d" % life_s, properties=block)
+        scene.publish(f"kept/{life_s}", b"%d" % life_s, retain=True, properties=block)
+    scene.pass_time(20)
+    link = scene.join("device", **lasting(100))
+    assert link.messages == [b"50"]
+    [message] = [packet for packet in link.sent if isinstance(packet, Publish)]
+    assert number(message.properties, Prop.MESSAGE_EXPIRY, 0) == 30
+    assert scene.join("late", "kept/#").messages == [b"50"]
+
+
+def test_a_client_is_dead_after_one_and_a_half_keep_alives() -> None:
+    scene = Scene()
+    link = scene.join("device", keep_alive=10)
+    scene.pass_time(15)
+    assert link.ended is None
+    scene.pass_time(1)
+    assert link.ended is Code.KEEP_ALIVE_TIMEOUT
+
+
+def test_a_connection_that_never_says_connect_is_ended() -> None:
+    scene = Scene(Limits(connect_seconds=10))
+    link = FakeLink(scene.broker)
+    scene.broker.opened(link)
+    scene.pass_time(10)
+    assert link.ended is None
+    scene.pass_time(1)
+    assert link.ended is Code.PROTOCOL_ERROR
+
+
+def test_the_window_moves_by_one_for_each_acknowledgment() -> None:
+    scene = Scene()
+    link = scene.join("device", "t", properties=(Property(Prop.RECEIVE_MAXIMUM, 2),))
+    for letter in (b"a", b"b", b"c", b"d"):
+        scene.publish("t", letter)
+    assert link.messages == [b"a", b"b"]
+    scene.broker.received(link, PubAck(1))
+    assert link.messages == [b"a", b"b", b"c"]
+    # An identifier that is not on its way changes nothing.
+    scene.broker.received(link, PubAck(999))
+    assert link.messages == [b"a", b"b", b"c"]
+
+
+def test_what_was_not_acknowledged_comes_again_before_what_waits() -> None:
+    scene = Scene(Limits(inflight=2))
+    link = scene.join("device", "t", **lasting(60))
+    for letter in (b"a", b"b", b"c"):
+        scene.publish("t", letter)
+    scene.broker.received(link, PubAck(1))
+    assert link.messages == [b"a", b"b", b"c"]
+    scene.broker.closed(link)
+    back = scene.join("device", **lasting(60))
+    again = [packet for packet in back.sent if isinstance(packet, Publish)]
+    assert [(packet.payload, packet.dup, packet.packet_id) for packet in again] == [
+        (b"b", True, 2),
+        (b"c", True, 3),
+    ]
+
+
+def test_what_comes_again_keeps_to_the_new_window() -> None:
+    scene = Scene()
+    link = scene.join("device", "t", **lasting(60))
+    for letter in (b"a", b"b", b"c"):
+        scene.publish("t", letter)
+    scene.broker.closed(link)
+    narrow = (Property(Prop.SESSION_EXPIRY, 60), Property(Prop.RECEIVE_MAXIMUM, 1))
+    back = scene.join("device", clean_start=False, properties=narrow)
+    assert back.messages == [b"a"]
+    scene.broker.received(back, PubAck(1))
+    assert back.messages == [b"a", b"b"]
+
+
+def test_a_full_output_drops_qos_0_and_keeps_qos_1_waiting() -> None:
+    scene = Scene()
+    link = scene.join("device", "t")
+    link.has_room = False
+    scene.publish("t", b"zero", qos=0)
+    scene.publish("t", b"one", qos=1)
+    assert link.messages == []
+    link.has_room = True
+    scene.broker.writable(link)
+    assert link.messages == [b"one"]
+    assert link.dropped == 1
+
+
+@pytest.mark.parametrize("limits", [Limits(queue_messages=3), Limits(queue_bytes=6)], ids=["count", "bytes"])
+def test_a_full_queue_keeps_the_oldest(limits: Limits) -> None:
+    scene = Scene(limits)
+    scene.broker.closed(scene.join("device", "t", **lasting(60)))
+    # A message on "t" of one byte costs two.
+    for letter in (b"a", b"b", b"c", b"d"):
+        scene.publish("t", letter)
+    assert scene.join("device", **lasting(60)).messages == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("limits", [Limits(retained_messages=1), Limits(retained_bytes=2)])
+def test_what_cannot_be_retained_is_delivered_and_reported(limits: Limits) -> None:
+    scene = Scene(limits)
+    link = scene.join("device", "+")
+    scene.broker.received(link, Publish("a", b"1", 1, True, packet_id=1))
+    scene.broker.received(link, Publish("b", b"2", 1, True, packet_id=2))
+    assert [p.code for p in link.sent if isinstance(p, PubAck)] == [Code.SUCCESS, Code.QUOTA_EXCEEDED]
+    assert link.messages == [b"1", b"2"]
+    assert scene.join("late", "+").messages == [b"1"]
+    scene.publish("a", b"", retain=True)
+    scene.publish("b", b"2", retain=True)
+    assert scene.join("later", "+").messages == [b"2"]
+
+
+def test_overlapping_filters_deliver_once() -> None:
+    scene = Scene()
+    link = scene.join("device", "a/+", "a/b", "#")
+    scene.publish("a/b", b"m")
+    assert link.messages == [b"m"]
+
+
+def test_subscriptions_are_granted_one_by_one() -> None:
+    scene = Scene(Limits(subscriptions=2))
+    asked = (
+        Filter("a", 2),
+        Filter("a/#/b"),
+        Filter("$share/g/a"),
+        Filter("b", 0),
+        Filter("c"),
+        Filter("a", 1),
+    )
+    for version, expected in (
+        (V5, (1, Code.BAD_FILTER, Code.NO_SHARED_SUBSCRIPTIONS, 0, Code.QUOTA_EXCEEDED, 1)),
+        (V311, (1, 0x80, 0x80, 0, 0x80, 1)),
+    ):
+        link = scene.join(f"device-{version}", version=version)
+        scene.broker.received(link, Subscribe(1, asked))
+        assert getattr(link.sent[-1], "codes", None) == expected
+
+
+@pytest.mark.parametrize(
+    ("connect", "code"),
+    [
+        (Connect(V311, "", clean_start=False), Code.BAD_CLIENT_ID),
+        (Connect(V5, "a", will=Will("w", b"", qos=2)), Code.QOS_NOT_SUPPORTED),
+        (Connect(V5, "a", properties=(Property(Prop.AUTHENTICATION_METHOD, "x"),)), Code.BAD_AUTHENTICATION),
+        (PingReq(), Code.PROTOCOL_ERROR),
+    ],
+)
+def test_a_first_packet_that_cannot_be_served_is_refused(connect: Packet, code: Code) -> None:
+    scene = Scene()
+    link = FakeLink(scene.broker)
+    with pytest.raises(MqttError) as refused:
+        scene.broker.received(link, connect)
+    assert refused.value.code is code
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        Connect(V5, "device"),
+        Subscribe(1, (Filter("a"),), (Property(Prop.SUBSCRIPTION_ID, 1),)),
+        Publish("a", b"", properties=(Property(Prop.SUBSCRIPTION_ID, 1),)),
+        Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 5),)),
+    ],
+)
+def test_a_packet_that_a_client_may_not_send_is_refused(packet: Packet) -> None:
+    scene = Scene()
+    link = scene.join("device")
+    with pytest.raises(MqttError):
+        scene.broker.received(link, packet)
+
+
+def test_sessions_are_bounded() -> None:
+    scene = Scene(Limits(sessions=1))
+    scene.broker.closed(scene.join("one", **lasting(60)))
+    with pytest.raises(MqttError) as refused:
+        scene.join("two")
+    assert refused.value.code is Code.QUOTA_EXCEEDED
+    scene.join("one", **lasting(60))
