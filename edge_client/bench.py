@@ -1,0 +1,84 @@
+"""How fast an exported network is on this machine: latency, throughput and memory, without torch."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.inference import LoadedModel, load_model
+
+BATCH = 32
+"""Images at once when measuring throughput."""
+_WARM_UP_RUNS = 3
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """Measured with `threads` threads: milliseconds for one image alone, images per second in batches of 32.
+
+    `rss_bytes` is the memory of the whole process with the model loaded; `runs` counts single images.
+    """
+
+    threads: int
+    runs: int
+    median_ms: float
+    p95_ms: float
+    images_per_second: float
+    rss_bytes: int
+
+
+def bench(path: Path, *, max_threads: int = 1, seconds: float = 1.0) -> tuple[BenchResult, ...]:
+    """Measure the model at `path` with 1, 2, 4... up to `max_threads` threads, `seconds` for each of them."""
+    return tuple(
+        bench_model(load_model(path, threads=threads), threads=threads, seconds=seconds)
+        for threads in thread_counts(max_threads)
+    )
+
+
+def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:
+    """Measure a loaded model; half of `seconds` goes to latency and half to throughput."""
+    inputs = np.random.default_rng(0).standard_normal((BATCH, *model.input_shape), dtype=np.float32)
+    single = _durations(lambda: model.run(inputs[:1]), seconds / 2)
+    batched = _durations(lambda: model.run(inputs), seconds / 2)
+    return BenchResult(
+        threads=threads,
+        runs=len(single),
+        median_ms=float(np.median(single)) * 1e3,
+        p95_ms=float(np.percentile(single, 95)) * 1e3,
+        images_per_second=BATCH * len(batched) / float(np.sum(batched)),
+        rss_bytes=resident_bytes(),
+    )
+
+
+def thread_counts(most: int) -> tuple[int, ...]:
+    """1, 2, 4... below `most`, and `most` itself."""
+    return tuple(sorted({1 << power for power in range(most.bit_length()) if 1 << power < most} | {most}))
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds now (Linux), or at most held so far (elsewhere)."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return pages * resource.getpagesize()
+
+
+def _durations(run: Callable[[], object], seconds: float) -> list[float]:
+    """Seconds of each run within a time budget; first runs, which allocate, do not count."""
+    for _ in range(_WARM_UP_RUNS):
+        run()
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while not taken or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - start)
+    return taken

@@ -1,0 +1,88 @@
+"""Find which channels of a network belong together and where they lie: `trace_channels`.
+
+The network is traced once with `torch.fx`; every tensor is followed with a label of its channel axis, a
+tuple of segments, and groups that meet are merged. The dependency graph of PyPI's torch-pruning was tried
+first: behind a concatenation that is flattened its group of one branch cuts the other branch too, it ignores
+the blocks of group norms, and it gives functions that prune where data to send is needed.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from edge_client.tracing.calls import Call, Signal, Value, shape_of
+from edge_client.tracing.layers import LAYERS
+from edge_client.tracing.ledger import Ledger
+from edge_client.tracing.operations import FUNCTIONS, METHODS
+from edge_client.tracing.reshaping import Rule
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap, Segment
+
+PROBES = 2
+"""Batch size of the trial run: with 1, an axis of images would look like an axis to squeeze."""
+
+
+def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMap:
+    """Map every channel of `module` that can be cut; what is not understood is kept whole.
+
+    `input_shape` is without the batch. `ConfigError` when the network cannot be traced.
+    """
+    plain = copy.deepcopy(module).eval()
+    traced = _trace(plain, input_shape)
+    ledger = Ledger()
+    values: dict[fx.Node, Value] = {}
+    for node in traced.graph.nodes:
+        values[node] = _follow(traced, Call(node, values, ledger, _layer(traced, node)))
+    groups = ledger.close()
+    tensors = {n: t for n, t in plain.state_dict(keep_vars=True).items() if t.is_floating_point()}
+    return ChannelMap(groups=groups, parameters={n: ledger.layout(t, groups) for n, t in tensors.items()})
+
+
+def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
+    like = next(module.parameters(), torch.zeros(()))
+    try:
+        traced = fx.GraphModule(module, fx.Tracer().trace(module))
+        with torch.no_grad():
+            images = torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device)
+            ShapeProp(traced).propagate(images)
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: {reason}; its "
+            "forward method must take one tensor of that shape, and not branch or loop on values of tensors"
+        ) from error
+    return traced
+
+
+def _layer(traced: fx.GraphModule, node: fx.Node) -> nn.Module:
+    return traced.get_submodule(str(node.target)) if node.op == "call_module" else traced
+
+
+def _follow(traced: fx.GraphModule, call: Call) -> Value:
+    node = call.node
+    if node.op == "placeholder":
+        colours = shape_of(node)[1:2]
+        return Signal(1, (Segment(channels=colours[0]),)) if colours else None
+    if node.op == "get_attr":
+        call.ledger.seal(operator.attrgetter(call.name)(traced))
+        return None
+    rule = _rule(call)
+    return call.give_up() if rule is None else rule(call)
+
+
+def _rule(call: Call) -> Rule | None:
+    node = call.node
+    if not node.all_input_nodes:
+        return None
+    if node.op == "call_module":
+        # A hook may do anything to what enters or leaves the layer.
+        hooked = call.layer._forward_hooks or call.layer._forward_pre_hooks
+        return None if hooked else LAYERS.get(type(call.layer))
+    if node.op == "call_function" and callable(node.target):
+        return FUNCTIONS.get(node.target)
+    return METHODS.get(str(node.target)) if node.op == "call_method" else None

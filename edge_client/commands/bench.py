@@ -1,0 +1,69 @@
+"""`edge-client bench`: how fast an exported model is on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from edge_client.commands.output import (
+    Subparsers,
+    add_verb,
+    positive_float,
+    positive_int,
+    print_json,
+    print_table,
+)
+
+EXAMPLES = """\
+latency is of one image alone, throughput of batches of 32, memory of the whole process
+
+examples:
+  edge-client bench tier-1.onnx
+  edge-client bench tier-1.onnx --threads 4 --seconds 5 --format json
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers, "bench", help="measure how fast an exported model is here", examples=EXAMPLES
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a model of `run` or of the server")
+    parser.add_argument(
+        "--threads",
+        type=positive_int,
+        default=min(4, os.cpu_count() or 1),
+        metavar="N",
+        help="measure with 1, 2, 4... up to N threads (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=positive_float, default=1.0, metavar="S", help="time per thread count (default: 1)"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Measure and print a line per thread count."""
+    from edge_client.bench import bench
+
+    results = bench(args.model, max_threads=args.threads, seconds=args.seconds)
+    if args.format == "json":
+        print_json({"model": str(args.model), "results": [asdict(result) for result in results]})
+        return 0
+    print_table(
+        ("threads", "median ms", "p95 ms", "images/s", "memory MB", "runs"),
+        [
+            (
+                str(result.threads),
+                f"{result.median_ms:.3f}",
+                f"{result.p95_ms:.3f}",
+                f"{result.images_per_second:.0f}",
+                f"{result.rss_bytes / 1e6:.0f}",
+                str(result.runs),
+            )
+            for result in results
+        ],
+    )
+    return 0

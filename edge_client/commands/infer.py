@@ -1,0 +1,137 @@
+"""`edge-client infer`: classify images with an exported model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_client.commands.output import Subparsers, add_verb, positive_int, print_json, print_table
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_client.data.labelled import Labels, Pixels
+    from edge_client.inference import LoadedModel
+
+EXAMPLES = """\
+inputs:
+  image files (PNG, JPEG...) are made grey or coloured and resized as the model wants
+  .npy holds raw images, [N, C, H, W], [N, H, W, C] or one image [C, H, W]
+  .npz holds images, and with labels beside them accuracy is reported too
+
+examples:
+  edge-client infer tier-1.onnx photo.png
+  edge-client infer tier-1.onnx *.png --top 3 --format json
+  edge-client infer tier-1.onnx test-set.npz
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class NamedImages:
+    """Raw images [N, C, H, W] of one input, a name for each, labels [N] where there are any."""
+
+    names: tuple[str, ...]
+    images: Pixels
+    labels: Labels | None = None
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "infer", help="classify images with an exported model", examples=EXAMPLES)
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a model of `run` or of the server")
+    parser.add_argument("inputs", type=Path, nargs="+", metavar="INPUT", help="image, .npy or .npz files")
+    parser.add_argument(
+        "--top", type=positive_int, default=1, metavar="K", help="classes per image (default: 1)"
+    )
+    parser.add_argument(
+        "--threads", type=positive_int, metavar="N", help="threads to use (default: as many as useful)"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Classify all inputs and print an answer per image."""
+    from edge_client.inference import load_model
+
+    model = load_model(args.model, threads=args.threads)
+    answers: list[dict[str, Any]] = []
+    correct = labelled = 0
+    for named in (_read(path, model) for path in args.inputs):
+        probabilities = model.predict(named.images)
+        for name, row in zip(named.names, probabilities, strict=True):
+            answers.append({"input": name, "top": [asdict(one) for one in model.rank(row, top=args.top)]})
+        if named.labels is not None:
+            correct += int((probabilities.argmax(axis=1) == named.labels).sum())
+            labelled += len(named.labels)
+    accuracy = correct / labelled if labelled else None
+    _print(args, model, answers, accuracy=accuracy, labelled=labelled)
+    return 0
+
+
+def _print(
+    args: argparse.Namespace,
+    model: LoadedModel,
+    answers: list[dict[str, Any]],
+    *,
+    accuracy: float | None,
+    labelled: int,
+) -> None:
+    if args.format == "json":
+        print_json(
+            {
+                "model": str(args.model),
+                "provenance": dict(model.provenance),
+                "results": answers,
+                "labelled": labelled,
+                "accuracy": accuracy,
+            }
+        )
+        return
+    rows = [
+        (answer["input"], "  ".join(f"{one['name']} {one['probability']:.1%}" for one in answer["top"]))
+        for answer in answers
+    ]
+    print_table(("input", "class"), rows)
+    if accuracy is not None:
+        print(f"accuracy {accuracy:.2%} on {labelled} labelled images")
+
+
+def _read(path: Path, model: LoadedModel) -> NamedImages:
+    from edge_client.inference import read_image
+
+    if path.suffix in (".npy", ".npz"):
+        return _read_arrays(path, model)
+    read = read_image(path, model.input_shape, scale=model.preprocessing.scale)
+    if read.note:
+        print(f"note: {path}: {read.note}", file=sys.stderr)
+    return NamedImages((str(path),), read.pixels[None])
+
+
+def _read_arrays(path: Path, model: LoadedModel) -> NamedImages:
+    from edge_client.data.arrays import channels_first, examples_of, read_npy, read_npz
+
+    labels: Labels | None = None
+    if path.suffix == ".npy":
+        images = _as_many(read_npy(path), model)
+    else:
+        arrays = read_npz(path)
+        if "images" in arrays and "labels" not in arrays:
+            images = _as_many(arrays["images"], model)
+        else:
+            images, labels, _ = examples_of(arrays, split="test", source=str(path))
+    images = channels_first(images)
+    if len(images) == 0:
+        raise ConfigError(f"{path} holds no images")
+    return NamedImages(tuple(_names(path, len(images))), images, labels)
+
+
+def _as_many(images: Pixels, model: LoadedModel) -> Pixels:
+    """One image [C, H, W] as [1, C, H, W]; anything else as it is."""
+    return images[None] if images.shape == model.input_shape else images
+
+
+def _names(path: Path, count: int) -> Iterator[str]:
+    return (f"{path}[{index}]" for index in range(count))

@@ -1,0 +1,121 @@
+"""One data set shared out among devices, from even to very uneven, and each share's hold-out.
+
+`dirichlet(alpha)` is the LDA partition of the ATTENDING paper (section 4.1): of each class, every client
+gets a part drawn from Dirichlet(alpha). `shards(k)` is McMahan et al. 2017, section 3: examples sorted by
+label are cut into k shards per client and dealt at random.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.data.labelled import LabelledData, Labels
+from schemas.errors import ConfigError, nearest
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How to share out: one of `PARTITIONS` by name and its number, if it takes one."""
+
+    name: str
+    value: float = 0.0
+
+
+def _iid(labels: Labels, count: int, value: float, rng: np.random.Generator) -> list[Indices]:
+    return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), count)]
+
+
+def _dirichlet(labels: Labels, count: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
+    shares: list[list[Indices]] = [[] for _ in range(count)]
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        cuts = np.cumsum(rng.dirichlet(np.full(count, alpha)))[:-1] * len(members)
+        for share, part in zip(shares, np.split(members, cuts.astype(np.int64)), strict=True):
+            share.append(part)
+    return [np.sort(np.concatenate([*share, np.empty(0, np.int64)])) for share in shares]
+
+
+def _shards(labels: Labels, count: int, per_client: float, rng: np.random.Generator) -> list[Indices]:
+    total = count * int(per_client)
+    if total > len(labels):
+        raise ConfigError(f"{total} shards for {count} clients are more than {len(labels)} examples")
+    shards = np.array_split(np.argsort(labels, kind="stable"), total)
+    dealt = rng.permutation(total).reshape(count, -1)
+    return [np.sort(np.concatenate([shards[shard] for shard in row])) for row in dealt]
+
+
+Deal = Callable[[Labels, int, float, np.random.Generator], list[Indices]]
+
+PARTITIONS: Mapping[str, tuple[Deal, str | None]] = {
+    "iid": (_iid, None),
+    "dirichlet": (_dirichlet, "alpha"),
+    "shards": (_shards, "shards"),
+}
+"""Each way to share out, with the name of its number."""
+
+_TEXT = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*(?:([a-z]+)\s*=\s*)?([^()=]+?)\s*\))?\s*")
+
+
+def parse_partition(text: str) -> Partition:
+    """Read `iid`, `dirichlet(0.1)`, `dirichlet(alpha=0.1)` or `shards(2)`; raises `ConfigError` otherwise."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"partition {text!r} is not of the form iid, dirichlet(0.1) or shards(2)")
+    name, key, number = match[1].lower(), match[2], match[3]
+    if name not in PARTITIONS:
+        raise ConfigError(f"unknown partition {name!r}{nearest(name, PARTITIONS)}")
+    _, expected = PARTITIONS[name]
+    if (number is None) != (expected is None) or key not in (None, expected):
+        form = f"{name}({expected}=...)" if expected else name
+        raise ConfigError(f"partition {text!r} is written {form}")
+    return Partition(name) if number is None else Partition(name, _positive(text, number))
+
+
+def _positive(text: str, number: str) -> float:
+    try:
+        value = float(number)
+    except ValueError as error:
+        raise ConfigError(f"partition {text!r}: {number!r} is not a number") from error
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"partition {text!r}: the number must be above 0 and finite")
+    if text.strip().lower().startswith("shards") and value != int(value):
+        raise ConfigError(f"partition {text!r}: shards per client are whole")
+    return value
+
+
+def partition_indices(labels: Labels, partition: Partition, *, count: int, seed: int) -> list[Indices]:
+    """Share out all examples: `count` sorted index arrays that hold each of the N indices exactly once.
+
+    A share may be empty. Raises `ConfigError` when the partition is impossible.
+    """
+    if count < 1:
+        raise ConfigError(f"cannot share data among {count} clients")
+    deal, _ = PARTITIONS[partition.name]
+    return deal(labels, count, partition.value, np.random.default_rng(seed))
+
+
+def share(data: LabelledData, partition: Partition, *, index: int, count: int, seed: int) -> LabelledData:
+    """The share of client `index` of `count`; raises `ConfigError` when there is no such client."""
+    if not 0 <= index < count:
+        raise ConfigError(f"client {index} of {count}: the index must be 0 to {count - 1}")
+    return data.subset(partition_indices(data.labels, partition, count=count, seed=seed)[index])
+
+
+def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[LabelledData, LabelledData]:
+    """Split into (train, held out). One example is trained on; of two or more, at least one is on each side.
+
+    Raises `ConfigError` unless 0 <= fraction < 1; at 0 nothing is held out.
+    """
+    if not 0 <= fraction < 1:
+        raise ConfigError(f"hold-out fraction {fraction} is not within 0 to 1")
+    count = len(data)
+    held = min(count - 1, max(1, round(count * fraction))) if count > 1 and fraction > 0 else 0
+    order = np.random.default_rng(seed).permutation(count)
+    return data.subset(np.sort(order[held:])), data.subset(np.sort(order[:held]))

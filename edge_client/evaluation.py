@@ -1,0 +1,60 @@
+"""How good a network is on labelled data."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edge_client.data.labelled import Inputs, LabelledData
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean cross-entropy per example (None if not finite) and share of correct answers; None without data."""
+
+    loss: float | None
+    accuracy: float | None
+    examples: int
+
+
+def evaluate(module: nn.Module, data: LabelledData, *, batch_size: int = 256) -> Evaluation:
+    """Evaluate on all of `data`; the module's mode and weights stay as they are."""
+    if len(data) == 0:
+        return Evaluation(None, None, 0)
+    outputs = _forward(module, data.inputs(), batch_size)
+    labels = torch.from_numpy(data.labels).to(outputs.device)
+    loss = float(functional.cross_entropy(outputs, labels))
+    correct = float((outputs.argmax(dim=1) == labels).float().mean())
+    return Evaluation(loss if math.isfinite(loss) else None, correct, len(data))
+
+
+def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Inputs:
+    """Outputs before softmax, [N, classes] float32, for preprocessed inputs [N, C, H, W], N at least 1."""
+    outputs: Inputs = _forward(module, inputs, batch_size).float().cpu().numpy()
+    return outputs
+
+
+def _forward(module: nn.Module, inputs: Inputs, batch_size: int) -> Tensor:
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    with evaluating(module), torch.inference_mode():
+        parts = torch.split(torch.from_numpy(np.ascontiguousarray(inputs)), batch_size)
+        return torch.cat([module(part.to(device)) for part in parts])
+
+
+@contextlib.contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode meanwhile; every part gets its own mode back, for some are frozen on purpose."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode

@@ -1,0 +1,229 @@
+"""The link to the broker: paho-mqtt behind a few events, the same for server and devices.
+
+Callbacks run in paho's network thread, so they only put an event in the owner's inbox: nothing there is slow
+and nothing raises. Reconnecting, with capped exponential backoff and jitter, is paho's; what must be said
+again after a cut is the state machines' business. Chunks wait here until the broker has confirmed earlier
+ones, so that no queue grows, and are read from disk only when it is their turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import socket
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from edge_client.address import BrokerAddress
+
+log = logging.getLogger(__name__)
+
+KEEPALIVE_S = 30
+MAX_IN_FLIGHT = 16
+MAX_INBOX = 20_000
+FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
+UNSUPPORTED_PROTOCOL = 0x84
+
+
+@dataclass(frozen=True)
+class LinkUp:
+    """Event: connected. `session` counts this client's connections; `max_packet` is the broker's limit."""
+
+    session: int
+    max_packet: int | None
+
+
+@dataclass(frozen=True)
+class LinkDown:
+    """Event: the connection ended, was refused, or could not be made; paho goes on trying."""
+
+    reason: str
+    downgrade: bool = False
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Event: a message."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """Event: the broker has taken message `mid`."""
+
+    mid: int
+
+
+LinkEvent = LinkUp | LinkDown | Arrived | Confirmed
+Inbox = queue.SimpleQueue[Any]
+Will = Callable[[int], tuple[str, bytes]]
+
+
+class Link:
+    """One MQTT connection; all methods but the callbacks belong to the thread that owns the inbox."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        inbox: Inbox,
+        *,
+        client_id: str,
+        filters: Sequence[str],
+        will: Will | None = None,
+        first_session: int = 1,
+    ) -> None:
+        self._address, self._inbox = address, inbox
+        self._client_id, self._filters, self._will = client_id, tuple(filters), will
+        self._session = first_session - 1
+        self._version = MQTTProtocolVersion.MQTTv5
+        self._client = self._make_client()
+        self._waiting: deque[tuple[Hashable, str, Callable[[], bytes]]] = deque()
+        self._queued: set[Hashable] = set()
+        self._in_flight: set[int] = set()
+        self.dropped = 0
+
+    def open(self) -> None:
+        """Begin to connect; `LinkUp` tells when that has worked."""
+        self._client.connect_async(self._address.host, self._address.port, keepalive=KEEPALIVE_S)
+        self._client.loop_start()
+
+    def close(self) -> None:
+        """Disconnect cleanly, without a last will, once what was published is on its way."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> None:
+        """Publish; at QoS 1 what is published while offline waits for the next connection."""
+        info = self._client.publish(topic, payload, qos=qos, retain=retain)
+        if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
+            log.warning("too many messages wait for the broker: one for %s is dropped", topic)
+
+    def send_chunk(self, key: Hashable, topic: str, read: Callable[[], bytes]) -> None:
+        """Publish a frame when the broker has room; a chunk that waits already is not queued again."""
+        if key not in self._queued:
+            self._queued.add(key)
+            self._waiting.append((key, topic, read))
+            self._pump()
+
+    def handle(self, event: LinkEvent) -> None:
+        """Let the link act on its own event, in the owner's thread."""
+        match event:
+            case Confirmed(mid):
+                self._in_flight.discard(mid)
+                self._pump()
+            case LinkUp():
+                self._in_flight.clear()
+                self._pump()
+            case LinkDown(downgrade=True):
+                self._downgrade()
+            case _:
+                pass
+
+    def _pump(self) -> None:
+        while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT and self._client.is_connected():
+            key, topic, read = self._waiting.popleft()
+            self._queued.discard(key)
+            try:
+                frame = read()
+            except OSError as error:
+                log.warning("a chunk for %s cannot be read: %s", topic, error)
+                continue
+            info = self._client.publish(topic, frame, qos=1)
+            if info.rc == mqtt.MQTT_ERR_SUCCESS:
+                self._in_flight.add(info.mid)
+
+    def _downgrade(self) -> None:
+        """Start over with MQTT 3.1.1: the broker does not speak 5."""
+        self._client.loop_stop()
+        self._version = MQTTProtocolVersion.MQTTv311
+        self._client = self._make_client()
+        self.open()
+
+    def _make_client(self) -> mqtt.Client:
+        client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            protocol=self._version,
+            clean_session=None if self._version is MQTTProtocolVersion.MQTTv5 else True,
+        )
+        client.max_inflight_messages_set(MAX_IN_FLIGHT + 4)
+        client.max_queued_messages_set(10_000)
+        client.on_pre_connect = self._on_pre_connect
+        client.on_connect = self._on_connect
+        client.on_connect_fail = self._on_connect_fail
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_socket_open = _without_delay
+        _spread_reconnects(client)
+        if self._address.username is not None:
+            client.username_pw_set(self._address.username, self._address.password)
+        if self._address.tls is not None:
+            files = self._address.tls
+            client.tls_set(_text(files.ca), _text(files.certificate), _text(files.key))
+        return client
+
+    # --- callbacks, in paho's thread ---
+    def _on_pre_connect(self, client: mqtt.Client, userdata: Any) -> None:
+        self._session += 1
+        if self._will is not None:
+            topic, payload = self._will(self._session)
+            client.will_set(topic, payload, qos=1, retain=True)
+
+    def _on_connect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
+    ) -> None:
+        if reason.is_failure:
+            downgrade = client.protocol is MQTTProtocolVersion.MQTTv5 and reason.value == UNSUPPORTED_PROTOCOL
+            self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade))
+            return
+        _spread_reconnects(client)
+        for topic_filter in self._filters:
+            client.subscribe(topic_filter, qos=1)
+        self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
+
+    def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
+        self._inbox.put(LinkDown("the broker cannot be reached"))
+
+    def _on_disconnect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
+    ) -> None:
+        self._inbox.put(LinkDown(str(reason)))
+
+    def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
+        if self._inbox.qsize() > MAX_INBOX:
+            self.dropped += 1
+            return
+        try:
+            self._inbox.put(Arrived(message.topic, bytes(message.payload)))
+        except UnicodeDecodeError:
+            self.dropped += 1
+
+    def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
+        self._inbox.put(Confirmed(mid))
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _spread_reconnects(client: mqtt.Client) -> None:
+    """Jitter: devices that lost the broker together do not come back together."""
+    client.reconnect_delay_set(
+        FIRST_DELAY_S * random.uniform(0.5, 1.5),  # type: ignore[arg-type]
+        LONGEST_DELAY_S * random.uniform(0.5, 1.0),  # type: ignore[arg-type]
+    )
+
+
+def _without_delay(client: mqtt.Client, userdata: Any, sock: Any) -> None:
+    """Nagle and delayed acknowledgements together cost 40 to 90 ms per QoS 1 exchange."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

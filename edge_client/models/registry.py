@@ -1,0 +1,78 @@
+"""Every shipped network by name: where its factory is and which of its channels may be cut.
+
+Without torch, so that the server can read it before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One network: `factory` is `package.module:callable(input_shape, num_classes)`.
+
+    `targets` are globs of the layers whose channels may be cut; `stage_ratios` gives, for the pruning
+    ratios that a paper spreads unevenly, the ratio of each glob.
+    """
+
+    factory: str
+    summary: str
+    targets: tuple[str, ...] = ("*",)
+    stage_ratios: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
+
+
+def _stages(first: float, second: float, third: float) -> Mapping[str, float]:
+    return {"layer1.*": first, "layer2.*": second, "layer3.*": third}
+
+
+MODELS: dict[str, ModelEntry] = {
+    "two-nn": ModelEntry(
+        factory="edge_client.models.two_nn:two_nn",
+        summary="two 5x5 convolutions and a hidden layer, 1.7M parameters (ATTENDING, table 5)",
+        targets=("conv2",),
+    ),
+    "mlp": ModelEntry(
+        factory="edge_client.models.mlp:mlp",
+        summary="two hidden layers of 200, 0.2M parameters (McMahan et al. 2017; AdaFL on MNIST)",
+    ),
+    "cnn": ModelEntry(
+        factory="edge_client.models.cnn:cnn",
+        summary="two convolutions and two hidden layers, 1.8M parameters on CIFAR (McMahan et al. 2017)",
+    ),
+    "resnet56": ModelEntry(
+        factory="edge_client.models.resnet56:resnet56",
+        summary="CIFAR bottleneck ResNet, 0.6M parameters (ATTENDING, table 6; FedML)",
+        targets=("layer*",),
+        # Appendix H: strategies "226", "133", "012" and "120".
+        stage_ratios={
+            0.7: _stages(0.2, 0.2, 0.6),
+            0.5: _stages(0.1, 0.3, 0.3),
+            0.3: _stages(0.0, 0.1, 0.2),
+            0.1: _stages(0.1, 0.2, 0.0),
+        },
+    ),
+    "mobilenet-v2": ModelEntry(
+        factory="edge_client.models.mobilenet_v2:mobilenet_v2",
+        summary="torchvision's MobileNetV2, 2.2M parameters at 10 classes",
+        targets=("features.*",),
+    ),
+}
+
+
+def entry(name: str) -> ModelEntry:
+    """The entry of a shipped network, or one made up for a user's `package.module:factory`.
+
+    Raises `ConfigError` with the nearest match for any other name.
+    """
+    if name in MODELS:
+        return MODELS[name]
+    module, colon, factory = name.partition(":")
+    if colon and module and factory:
+        return ModelEntry(factory=name, summary="your own network")
+    raise ConfigError(
+        f"unknown model {name!r}{nearest(name, MODELS)}; your own network is named package.module:factory"
+    )

@@ -1,0 +1,142 @@
+"""From attention scores to a sub-model: ATTENDING, algorithm 1 (eq. 7) and appendix H.
+
+Equation 8 read together with algorithm 2 would drop the strongest channels. Here channels are ranked
+highest attention first and the last ones are pruned, ceil(channels * ratio) of them per group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.models.registry import ModelEntry
+from schemas.errors import ConfigError, InvariantError, nearest
+from schemas.submodel import ChannelGroup, ChannelMap, Segment, SubModelSpec
+
+Scores = Mapping[str, NDArray[Any]]
+NOISE = 1e-9
+"""What 0.7 * 10 exceeds 7 by must not cost a channel."""
+
+
+def kept_count(channels: int, ratio: float, multiple: int = 1) -> int:
+    """How many of `channels` stay at a pruning ratio: whole blocks of `multiple`, at least one."""
+    blocks = channels // multiple
+    return multiple * max(1, blocks - math.ceil(blocks * ratio - NOISE))
+
+
+def group_ratios(
+    entry: ModelEntry, ratio: float | Mapping[str, float], channel_map: ChannelMap
+) -> dict[str, float]:
+    """The pruning ratio of every group that the network's targets name, zeros included.
+
+    A number is one of the paper's levels, or holds for all targets; a mapping gives a ratio per glob, the
+    first match counts and other groups stay whole. `ConfigError` for a glob without a match.
+    """
+    targets = _targets(entry, channel_map)
+    globs = ratio if isinstance(ratio, Mapping) else _levels(entry, ratio)
+    for glob, value in globs.items():
+        if not 0 <= value < 1:
+            raise ConfigError(f"pruning ratio {value} of {glob!r} is not in [0, 1)")
+        if isinstance(ratio, Mapping) and not any(_matches(glob, *item) for item in targets.items()):
+            raise ConfigError(f"no channels to prune match {glob!r}{nearest(glob, targets)}")
+    return {name: _first(globs, name, group) for name, group in targets.items()}
+
+
+def target_layers(entry: ModelEntry, channel_map: ChannelMap) -> tuple[str, ...]:
+    """The layers behind which attention is measured: all whose channels may be cut."""
+    layers = (layer for group in _targets(entry, channel_map).values() for layer in group.layers)
+    return tuple(dict.fromkeys(layers))
+
+
+def group_scores(layer_scores: Scores, channel_map: ChannelMap) -> dict[str, NDArray[np.float32]]:
+    """Scores per group [C]: the mean over its coupled layers that have any.
+
+    A layer's scores are one per output channel; `InvariantError` when they do not fit it.
+    """
+    found: dict[str, list[NDArray[Any]]] = {}
+    for layer, scores in layer_scores.items():
+        for name, part in _parts(layer, scores, channel_map):
+            found.setdefault(name, []).append(part)
+    return {name: np.mean(parts, axis=0, dtype=np.float32) for name, parts in found.items()}
+
+
+def ranking(scores: NDArray[Any]) -> tuple[int, ...]:
+    """Channels by descending score, ties by index."""
+    return tuple(np.argsort(-np.asarray(scores, np.float64), kind="stable").tolist())
+
+
+def personal_spec(scores: Scores, ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:
+    """The channels that one client keeps, the most attended first (algorithm 1).
+
+    A group at ratio 0 is listed too, whole: its order is what attention matching asks for. `InvariantError`
+    for a group without scores.
+    """
+    return SubModelSpec(kept={name: _best(name, scores, p, channel_map) for name, p in ratios.items()})
+
+
+def prefix_spec(ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:
+    """The leading channels of every group; ratio 0 everywhere is the empty spec, the full model."""
+    groups = {name: _group(name, channel_map) for name in ratios}
+    kept = {name: _kept(group, ratios[name]) for name, group in groups.items()}
+    return SubModelSpec(kept={n: count for n, count in kept.items() if count < groups[n].channels})
+
+
+def _targets(entry: ModelEntry, channel_map: ChannelMap) -> dict[str, ChannelGroup]:
+    groups = channel_map.groups.items()
+    return {n: group for n, group in groups if any(_matches(glob, n, group) for glob in entry.targets)}
+
+
+def _levels(entry: ModelEntry, ratio: float) -> Mapping[str, float]:
+    exact = (globs for level, globs in entry.stage_ratios.items() if math.isclose(level, ratio))
+    return next(exact, dict.fromkeys(entry.targets, ratio))
+
+
+def _matches(glob: str, name: str, group: ChannelGroup) -> bool:
+    return any(fnmatchcase(candidate, glob) for candidate in (name, *group.layers))
+
+
+def _first(globs: Mapping[str, float], name: str, group: ChannelGroup) -> float:
+    return next((ratio for glob, ratio in globs.items() if _matches(glob, name, group)), 0.0)
+
+
+def _parts(layer: str, scores: NDArray[Any], channel_map: ChannelMap) -> list[tuple[str, NDArray[Any]]]:
+    """Split a layer's scores into those of the groups that its output carries (a depth-wise one, several)."""
+    layout = channel_map.parameters.get(f"{layer}.weight")
+    if layout is None or np.shape(scores) != layout.shape[:1]:
+        raise InvariantError(f"scores of shape {np.shape(scores)} do not fit layer {layer!r}")
+    parts, start = [], 0
+    for segment in layout.axes.get(0, ()):
+        if segment.group is not None:
+            parts.append((segment.group, _per_channel(scores[start : start + segment.positions], segment)))
+        start += segment.positions
+    return parts
+
+
+def _per_channel(scores: NDArray[Any], segment: Segment) -> NDArray[Any]:
+    per_channel: NDArray[Any] = np.reshape(scores, (segment.channels, segment.repeat)).mean(axis=1)
+    return per_channel
+
+
+def _group(name: str, channel_map: ChannelMap) -> ChannelGroup:
+    if name not in channel_map.groups:
+        raise InvariantError(f"no channel group is named {name!r}{nearest(name, channel_map.groups)}")
+    return channel_map.groups[name]
+
+
+def _kept(group: ChannelGroup, ratio: float) -> int:
+    return kept_count(group.channels, ratio, group.multiple)
+
+
+def _best(name: str, scores: Scores, ratio: float, channel_map: ChannelMap) -> tuple[int, ...]:
+    group = _group(name, channel_map)
+    found = np.asarray(scores.get(name, ()))
+    if found.shape != (group.channels,):
+        raise InvariantError(f"group {name!r}: expected {group.channels} scores, got shape {found.shape}")
+    starts = np.array(ranking(found.reshape(-1, group.multiple).mean(axis=1))) * group.multiple
+    order = (starts[:, None] + np.arange(group.multiple)).ravel()
+    return tuple(order[: _kept(group, ratio)].tolist())

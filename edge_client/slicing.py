@@ -1,0 +1,137 @@
+"""Cut arrays down to a sub-model and put them back: `extract` and `expand`, without any model code.
+
+Full arrays are in global coordinates; a sub-model's have the kept channels only, in the order of its spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.errors import InvariantError
+from schemas.submodel import ChannelMap, ParameterLayout, Segment, SubModelSpec
+
+Arrays = Mapping[str, NDArray[Any]]
+Positions = NDArray[np.intp]
+
+
+def extract(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, NDArray[Any]]:
+    """Cut global arrays down to the channels of `spec`; an array that loses nothing is returned itself.
+
+    Any subset of the parameters will do. `InvariantError` for a name, shape or spec that does not fit.
+    """
+    check(spec, channel_map)
+    cut = {}
+    for name, array in arrays.items():
+        layout = _layout(name, channel_map)
+        _expect(name, array.shape, layout.shape)
+        for axis, positions in cut_axes(layout, spec).items():
+            array = np.take(array, positions, axis)
+        cut[name] = array
+    return cut
+
+
+def expand(
+    arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.bool_]]]:
+    """Put a sub-model's arrays back into global coordinates, with the positions that they cover.
+
+    Zeros where nothing is held. `InvariantError` for a name, shape or spec that does not fit.
+    """
+    check(spec, channel_map)
+    full: dict[str, NDArray[Any]] = {}
+    coverage: dict[str, NDArray[np.bool_]] = {}
+    for name, array in arrays.items():
+        layout = _layout(name, channel_map)
+        _expect(name, array.shape, _cut_shape(layout, spec))
+        full[name], coverage[name] = _spread(array, layout, spec)
+    return full, coverage
+
+
+def permute(
+    arrays: Arrays, order: Mapping[str, Sequence[int]], channel_map: ChannelMap
+) -> dict[str, NDArray[Any]]:
+    """Reorder channels everywhere at once: place i of a group gets its old channel `order[group][i]`.
+
+    The function that the network computes stays the same.
+    """
+    spec = SubModelSpec(kept={group: tuple(int(i) for i in places) for group, places in order.items()})
+    check(spec, channel_map)
+    for group in spec.kept:
+        _expect(group, (spec.count(group, 0),), (channel_map.groups[group].channels,))
+    return extract(arrays, spec, channel_map)
+
+
+def expected_shapes(spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter of the sub-model."""
+    check(spec, channel_map)
+    return {name: _cut_shape(layout, spec) for name, layout in channel_map.parameters.items()}
+
+
+def cut_axes(layout: ParameterLayout, spec: SubModelSpec) -> dict[int, Positions]:
+    """The kept positions along each axis of a parameter that is cut or reordered."""
+    kept = {axis: _positions(segments, spec) for axis, segments in layout.axes.items()}
+    return {
+        axis: positions
+        for axis, positions in kept.items()
+        if not np.array_equal(positions, np.arange(layout.shape[axis]))
+    }
+
+
+def check(spec: SubModelSpec, channel_map: ChannelMap) -> None:
+    """Raise `InvariantError` unless `spec` fits the map and keeps blocks whole."""
+    if not spec.fits(channel_map):
+        raise InvariantError(f"sub-model {dict(spec.kept)} names groups or channels that the map lacks")
+    for name in spec.kept:
+        group = channel_map.groups[name]
+        blocks = np.array(spec.indices(name, group.channels)) // group.multiple
+        runs = blocks[: len(blocks) // group.multiple * group.multiple].reshape(-1, group.multiple)
+        if runs.size != blocks.size or (runs != runs[:, :1]).any():
+            raise InvariantError(f"group {name!r}: expected whole blocks of {group.multiple} channels")
+
+
+def _positions(segments: Sequence[Segment], spec: SubModelSpec) -> Positions:
+    start, runs = 0, []
+    for segment in segments:
+        kept = range(segment.channels)
+        channels = np.array(spec.indices(segment.group, segment.channels) if segment.group else kept, np.intp)
+        runs.append(start + (channels[:, None] * segment.repeat + np.arange(segment.repeat)).ravel())
+        start += segment.positions
+    return np.concatenate(runs)
+
+
+def _cut_shape(layout: ParameterLayout, spec: SubModelSpec) -> tuple[int, ...]:
+    shape = list(layout.shape)
+    for axis, segments in layout.axes.items():
+        shape[axis] = sum(
+            segment.repeat
+            * (spec.count(segment.group, segment.channels) if segment.group else segment.channels)
+            for segment in segments
+        )
+    return tuple(shape)
+
+
+def _spread(
+    array: NDArray[Any], layout: ParameterLayout, spec: SubModelSpec
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    cut = cut_axes(layout, spec)
+    if not cut:
+        return array, np.ones(layout.shape, bool)
+    index = np.ix_(*(cut.get(axis, np.arange(length)) for axis, length in enumerate(layout.shape)))
+    full, held = np.zeros(layout.shape, array.dtype), np.zeros(layout.shape, bool)
+    full[index], held[index] = array, True
+    return full, held
+
+
+def _layout(name: str, channel_map: ChannelMap) -> ParameterLayout:
+    if name not in channel_map.parameters:
+        raise InvariantError(f"parameter {name!r} is not in the channel map")
+    return channel_map.parameters[name]
+
+
+def _expect(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if tuple(shape) != tuple(expected):
+        raise InvariantError(f"{name!r}: expected shape {tuple(expected)}, got {tuple(shape)}")

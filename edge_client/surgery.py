@@ -1,0 +1,172 @@
+"""Between torch modules and arrays, and from a network to its physically smaller one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from edge_client.slicing import check, cut_axes
+from schemas.errors import InvariantError
+from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def arrays_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
+    """Copies of every floating-point parameter and buffer, float32."""
+    return {name: _to_array(tensor) for name, tensor in _floats(module).items()}
+
+
+def load_arrays(module: nn.Module, arrays: Arrays) -> None:
+    """Write arrays into a module in place; `InvariantError` unless names and shapes are the module's own."""
+    tensors = _floats(module)
+    if tensors.keys() != arrays.keys():
+        odd = sorted(tensors.keys() ^ arrays.keys())[:5]
+        raise InvariantError(f"arrays and module differ in {odd}")
+    for name, tensor in tensors.items():
+        if tuple(tensor.shape) != arrays[name].shape:
+            raise InvariantError(f"{name!r}: expected shape {tuple(tensor.shape)}, got {arrays[name].shape}")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+
+
+def compact(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> nn.Module:
+    """A dense copy of `module` with the channels of `spec` only; the module itself is not touched.
+
+    `InvariantError` when the map or the spec is of another network.
+    """
+    check(spec, channel_map)
+    smaller = copy.deepcopy(module)
+    _cut_tensors(smaller, spec, channel_map)
+    for layer in smaller.modules():
+        refit = REFIT.get(type(layer))
+        if refit is not None:
+            refit(layer)
+    return smaller
+
+
+def parameter_count(module: nn.Module) -> int:
+    """How many trainable numbers a module has; buffers do not count."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """Multiply-accumulates of the convolutions and linear layers for one input of `input_shape`."""
+    counts: list[int] = []
+
+    def count(layer: nn.Module, inputs: object, output: Tensor) -> None:
+        counts.append(output.numel() * _weight(layer)[0].numel())
+
+    training = [(layer, layer.training) for layer in module.modules()]
+    hooks = [layer.register_forward_hook(count) for layer in module.modules() if type(layer) in COUNTED]
+    like = next(module.parameters(), torch.zeros(()))
+    try:
+        with torch.no_grad():
+            module.eval()(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for layer, flag in training:
+            layer.training = flag
+    return sum(counts)
+
+
+COUNTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+
+def _floats(module: nn.Module) -> dict[str, Tensor]:
+    state = module.state_dict(keep_vars=True)
+    return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+
+
+def _to_array(tensor: Tensor) -> NDArray[np.float32]:
+    return np.array(tensor.detach().to("cpu", torch.float32).numpy())
+
+
+def _cut_tensors(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> None:
+    done: dict[int, Tensor] = {}
+    for name, tensor in _floats(module).items():
+        layout = channel_map.parameters.get(name)
+        if layout is None or layout.shape != tuple(tensor.shape):
+            raise InvariantError(f"{name!r} of shape {tuple(tensor.shape)} is not in the channel map")
+        # A tensor that is held under two names stays one tensor.
+        cut = done.setdefault(id(tensor), _cut(tensor, layout, spec))
+        if cut is not tensor:
+            owner, _, attribute = name.rpartition(".")
+            setattr(module.get_submodule(owner), attribute, cut)
+
+
+def _cut(tensor: Tensor, layout: ParameterLayout, spec: SubModelSpec) -> Tensor:
+    axes = cut_axes(layout, spec)
+    if not axes:
+        return tensor
+    cut = tensor.detach()
+    for axis, positions in axes.items():
+        cut = cut.index_select(axis, torch.from_numpy(positions).to(cut.device))
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(cut, requires_grad=tensor.requires_grad)
+    return cut
+
+
+def _weight(layer: Any) -> Tensor:
+    weight: Tensor = layer.weight
+    return weight
+
+
+def _refit_convolution(layer: Any) -> None:
+    outputs, inputs = layer.weight.shape[:2]
+    if layer.groups > 1 and layer.groups == layer.in_channels == layer.out_channels:
+        layer.groups = outputs
+    layer.out_channels, layer.in_channels = outputs, inputs * layer.groups
+
+
+def _refit_linear(layer: Any) -> None:
+    layer.out_features, layer.in_features = layer.weight.shape
+
+
+def _refit_channel_norm(layer: Any) -> None:
+    tensor = layer.weight if layer.weight is not None else layer.running_mean
+    if tensor is not None:
+        layer.num_features = len(tensor)
+
+
+def _refit_group_norm(layer: Any) -> None:
+    if layer.weight is not None:
+        # One norm group stays one; several keep their width.
+        if layer.num_groups > 1:
+            layer.num_groups = len(layer.weight) * layer.num_groups // layer.num_channels
+        layer.num_channels = len(layer.weight)
+
+
+def _refit_layer_norm(layer: Any) -> None:
+    if layer.weight is not None:
+        layer.normalized_shape = tuple(layer.weight.shape)
+
+
+def _refit_prelu(layer: Any) -> None:
+    layer.num_parameters = len(layer.weight)
+
+
+REFIT: dict[type[nn.Module], Callable[[Any], None]] = {
+    nn.Conv1d: _refit_convolution,
+    nn.Conv2d: _refit_convolution,
+    nn.Conv3d: _refit_convolution,
+    nn.Linear: _refit_linear,
+    nn.BatchNorm1d: _refit_channel_norm,
+    nn.BatchNorm2d: _refit_channel_norm,
+    nn.BatchNorm3d: _refit_channel_norm,
+    nn.InstanceNorm1d: _refit_channel_norm,
+    nn.InstanceNorm2d: _refit_channel_norm,
+    nn.InstanceNorm3d: _refit_channel_norm,
+    nn.GroupNorm: _refit_group_norm,
+    nn.LayerNorm: _refit_layer_norm,
+    nn.PReLU: _refit_prelu,
+}
+"""By exact type, as in the tracer: no other layer is ever cut."""

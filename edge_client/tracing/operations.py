@@ -1,0 +1,173 @@
+"""One rule per function or tensor method: what it does to the axis that carries channels.
+
+Whatever a rule is not sure of it gives up on: those channels are kept whole.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.nn import functional as F
+
+from edge_client.tracing.calls import Call, Extent, Signal, Size, Value, shape_of
+from edge_client.tracing.reshaping import Rule, flatten, permute, reshape, squeeze, transpose, unsqueeze
+from schemas.submodel import Segment
+
+
+def elementwise(call: Call) -> Value:
+    """Operands with broadcasting: channels that meet at the same position become one group."""
+    operands = call.node.all_input_nodes
+    tracked = [(node, value) for node in operands if isinstance(value := call.values[node], Signal)]
+    offsets = {signal.axis - len(shape_of(node)) for node, signal in tracked}
+    result = call.result_shape
+    if not tracked or len(offsets) != 1 or not result or not _plain(call):
+        return call.give_up()
+    offset = offsets.pop()
+    full = [signal for node, signal in tracked if shape_of(node)[offset] == result[offset]]
+    thin = [signal for node, signal in tracked if shape_of(node)[offset] != result[offset]]
+    others = [shape_of(node) for node in operands if call.values[node] is None]
+    if not full or any(len(shape) >= -offset and shape[offset] > 1 for shape in others):
+        return call.give_up()
+    for signal in thin:
+        call.ledger.pin(signal.segments)
+    for signal in full[1:]:
+        call.ledger.unify(full[0].segments, signal.segments)
+    return Signal(len(result) + offset, full[0].segments)
+
+
+def spatial(dims: int) -> Rule:
+    """Pooling, padding and resizing over the last `dims` axes leave the channels alone."""
+
+    def rule(call: Call) -> Value:
+        signal, shape = call.signal, call.shape
+        kept = signal and signal.axis < len(shape) - dims and len(call.result_shape) == len(shape)
+        return signal if kept else call.give_up()
+
+    return rule
+
+
+def reduce(call: Call) -> Value:
+    """Mean, sum or maximum over named axes other than the channels'."""
+    signal, ndim = call.signal, len(call.shape)
+    dims = call.option(1, "dim")
+    axes = dims if isinstance(dims, (tuple, list)) else (dims,)
+    if signal is None or not call.result_shape or not all(isinstance(axis, int) for axis in axes):
+        return call.give_up()
+    gone = {axis % ndim for axis in axes if isinstance(axis, int)}
+    if signal.axis in gone or not gone:
+        return call.give_up()
+    shift = 0 if len(call.result_shape) == ndim else sum(axis < signal.axis for axis in gone)
+    return Signal(signal.axis - shift, signal.segments)
+
+
+def concatenate(call: Call) -> Value:
+    """`torch.cat`: along the channels their segments line up, along another axis they are one."""
+    parts, dim = call.option(0, "tensors"), call.option(1, "dim", 0)
+    nodes = [part for part in parts if isinstance(part, Node)] if isinstance(parts, (tuple, list)) else []
+    signals = [value for node in nodes if isinstance(value := call.values[node], Signal)]
+    axes = {signal.axis for signal in signals}
+    if not isinstance(dim, int) or len(axes) != 1:
+        return call.give_up()
+    axis = axes.pop()
+    if dim % len(call.result_shape) == axis:
+        return Signal(axis, tuple(segment for node in nodes for segment in _line(call, node, axis)))
+    if len(signals) != len(nodes):
+        return call.give_up()
+    for signal in signals[1:]:
+        call.ledger.unify(signals[0].segments, signal.segments)
+    return signals[0]
+
+
+def size(call: Call) -> Value:
+    """`x.size()` and `x.size(axis)`: the number of channels is one of the values that are followed."""
+    signal, axis = call.signal, call.option(1, "dim")
+    if signal is None or axis is None:
+        return None if signal is None else Size(signal, len(call.shape))
+    if not isinstance(axis, int):
+        return call.give_up()
+    return Extent(signal.segments) if axis % len(call.shape) == signal.axis else None
+
+
+def attribute(call: Call) -> Value:
+    """`x.shape`, and what no channel is in."""
+    name = call.option(1, "name")
+    if name == "shape":
+        return None if call.signal is None else Size(call.signal, len(call.shape))
+    return None if name in {"device", "dtype", "ndim"} else call.give_up()
+
+
+def item(call: Call) -> Value:
+    """`x.shape[1]`; parts of tensors are not followed."""
+    whole, index = call.values[call.source], call.option(1, "index")
+    if not isinstance(whole, Size) or not isinstance(index, int):
+        return call.give_up()
+    return Extent(whole.signal.segments) if index % whole.ndim == whole.signal.axis else None
+
+
+def _plain(call: Call) -> bool:
+    """Whether no number that enters depends on how many channels there are."""
+    values = (call.values[node] for node in call.node.all_input_nodes)
+    return not any(isinstance(value, (Size, Extent)) for value in values)
+
+
+def _line(call: Call, node: Node, axis: int) -> tuple[Segment, ...]:
+    value = call.values[node]
+    return value.segments if isinstance(value, Signal) else (Segment(channels=shape_of(node)[axis]),)
+
+
+FUNCTIONS: dict[Callable[..., Any], Rule] = {
+    torch.flatten: flatten,
+    torch.reshape: reshape,
+    torch.mean: reduce,
+    torch.sum: reduce,
+    torch.amax: reduce,
+    torch.squeeze: squeeze,
+    torch.unsqueeze: unsqueeze,
+    torch.permute: permute,
+    torch.transpose: transpose,
+    torch.cat: concatenate,
+    getattr: attribute,
+    operator.getitem: item,
+    F.max_pool1d: spatial(1),
+    F.max_pool2d: spatial(2),
+    F.max_pool3d: spatial(3),
+    F.avg_pool1d: spatial(1),
+    F.avg_pool2d: spatial(2),
+    F.avg_pool3d: spatial(3),
+    F.adaptive_avg_pool1d: spatial(1),
+    F.adaptive_avg_pool2d: spatial(2),
+    F.adaptive_max_pool1d: spatial(1),
+    F.adaptive_max_pool2d: spatial(2),
+    F.interpolate: spatial(1),
+    **dict.fromkeys(
+        (F.relu, F.relu6, F.leaky_relu, F.elu, F.selu, F.gelu, F.silu, F.mish, F.hardswish, F.hardsigmoid,
+         F.hardtanh, F.softplus, F.sigmoid, F.tanh, F.dropout, F.dropout2d, torch.relu, torch.sigmoid,
+         torch.tanh, torch.abs, torch.square, torch.clamp, torch.add, torch.sub, torch.mul, torch.div,
+         torch.maximum, torch.minimum, operator.add, operator.sub, operator.mul, operator.truediv,
+         operator.neg, operator.iadd, operator.isub, operator.imul, operator.itruediv),
+        elementwise,
+    ),
+}  # fmt: skip
+
+METHODS: dict[str, Rule] = {
+    "flatten": flatten,
+    "view": reshape,
+    "reshape": reshape,
+    "mean": reduce,
+    "sum": reduce,
+    "amax": reduce,
+    "squeeze": squeeze,
+    "unsqueeze": unsqueeze,
+    "permute": permute,
+    "transpose": transpose,
+    "size": size,
+    **dict.fromkeys(
+        ("relu", "relu_", "sigmoid", "tanh", "abs", "square", "clamp", "neg", "add", "add_", "sub", "sub_",
+         "mul", "mul_", "div", "div_", "expand_as", "contiguous", "clone", "detach", "float"),
+        elementwise,
+    ),
+}  # fmt: skip

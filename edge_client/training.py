@@ -1,0 +1,201 @@
+"""Local training: one loop for every algorithm, repeatable to the bit from the plan's seed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from edge_client.data.labelled import LabelledData
+from edge_client.objectives import Batch, LocalObjective, build_objectives, merge_groups
+from schemas.blobs import Groups
+from schemas.errors import ConfigError, EdgeError, nearest
+from schemas.messages import TrainingMetrics
+from schemas.strategy import TrainingPlan
+
+
+class TrainingStopped(EdgeError):
+    """Training was asked to stop before it was done; the module is half-trained."""
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One epoch is done: `epoch` of `epochs`, counted from 1, and its mean loss per example if finite."""
+
+    epoch: int
+    epochs: int
+    loss: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult:
+    """What training measured, and the groups that objectives send beside the model."""
+
+    groups: Groups
+    metrics: TrainingMetrics
+
+
+@dataclass(frozen=True, eq=False)
+class _Examples:
+    """Inputs [N, C, H, W] and labels [N] as tensors on the module's device."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+Parameters = Iterable[nn.Parameter]
+
+
+def _sgd(parameters: Parameters, plan: TrainingPlan) -> torch.optim.Optimizer:
+    decay, momentum = plan.weight_decay, plan.momentum
+    return torch.optim.SGD(parameters, lr=plan.learning_rate, momentum=momentum, weight_decay=decay)
+
+
+def _adam(parameters: Parameters, plan: TrainingPlan) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay)
+
+
+OPTIMIZERS: Mapping[str, Callable[[Parameters, TrainingPlan], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "adam": _adam,
+}
+
+
+def train(
+    module: nn.Module,
+    data: LabelledData,
+    plan: TrainingPlan,
+    *,
+    received: Groups | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> TrainingResult:
+    """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
+
+    The loss is the last epoch's mean cross-entropy per example, None when not finite; seconds are wall time.
+    Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch).
+    """
+    start = time.perf_counter()
+    _check(module, plan)
+    objectives = build_objectives(plan.objectives)
+    losses: list[float | None] = []
+    steps = 0
+    with _clean_up(module, objectives, seed=plan.seed):
+        optimizer = _set_up(module, objectives, plan, received or {})
+        for epoch, batches in enumerate(_epochs(module, data, plan), start=1):
+            loss, taken = _run_epoch(module, batches, optimizer, objectives, should_stop=should_stop)
+            losses.append(loss)
+            steps += taken
+            if on_epoch is not None:
+                on_epoch(EpochReport(epoch, plan.local_epochs, loss))
+        groups = merge_groups(objective.finish() for objective in objectives)
+    final, seconds = (losses or [None])[-1], time.perf_counter() - start
+    metrics = TrainingMetrics(
+        examples=len(data), epochs=len(losses), steps=steps, train_loss=final, seconds=seconds
+    )
+    return TrainingResult(groups, metrics)
+
+
+@contextlib.contextmanager
+def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: int) -> Iterator[None]:
+    """Seed randomness inside and leave it untouched outside; close the objectives whatever happens."""
+    device = _device(module)
+    with contextlib.ExitStack() as stack:
+        # Dropout and freshly made attention modules draw from the global generators: seed a fork of them.
+        stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
+        torch.manual_seed(seed)
+        for objective in objectives:
+            stack.callback(objective.close)
+        yield
+
+
+def _check(module: nn.Module, plan: TrainingPlan) -> None:
+    if plan.optimizer not in OPTIMIZERS:
+        raise ConfigError(f"unknown optimizer {plan.optimizer!r}{nearest(plan.optimizer, OPTIMIZERS)}")
+    if plan.batch_size == 1 and _normalises_batches(module):
+        raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
+
+
+def _set_up(
+    module: nn.Module, objectives: Sequence[LocalObjective], plan: TrainingPlan, received: Groups
+) -> torch.optim.Optimizer:
+    module.train()
+    parameters = list(module.parameters())
+    for objective in objectives:
+        parameters.extend(objective.setup(module, received, plan))
+    return OPTIMIZERS[plan.optimizer](parameters, plan)
+
+
+def _epochs(module: nn.Module, data: LabelledData, plan: TrainingPlan) -> Iterator[Iterator[_Examples]]:
+    if len(data) == 0:
+        return
+    device = _device(module)
+    examples = _Examples(torch.from_numpy(data.inputs()).to(device), torch.from_numpy(data.labels).to(device))
+    shuffler = torch.Generator().manual_seed(plan.seed)
+    # Batch statistics of a single example say nothing (torch refuses some of them): skip such a last batch.
+    smallest = 2 if _normalises_batches(module) else 1
+    for _ in range(plan.local_epochs):
+        order = torch.randperm(len(data), generator=shuffler).to(device)
+        yield (
+            _Examples(examples.inputs.index_select(0, chosen), examples.labels.index_select(0, chosen))
+            for chosen in torch.split(order, plan.batch_size)
+            if len(chosen) >= smallest
+        )
+
+
+def _run_epoch(
+    module: nn.Module,
+    batches: Iterator[_Examples],
+    optimizer: torch.optim.Optimizer,
+    objectives: Sequence[LocalObjective],
+    *,
+    should_stop: Callable[[], bool],
+) -> tuple[float | None, int]:
+    """One pass over the batches; returns the mean loss per example and the number of steps."""
+    total, seen, steps = torch.zeros(()), 0, 0
+    for objective in objectives:
+        objective.start_epoch()
+    for examples in batches:
+        if should_stop():
+            raise TrainingStopped("local training was stopped")
+        loss = _step(module, examples, optimizer, objectives)
+        total = total.to(loss.device) + loss * len(examples.labels)
+        seen += len(examples.labels)
+        steps += 1
+    mean = float(total) / seen if seen else math.nan
+    return (mean if math.isfinite(mean) else None), steps
+
+
+def _step(
+    module: nn.Module,
+    examples: _Examples,
+    optimizer: torch.optim.Optimizer,
+    objectives: Sequence[LocalObjective],
+) -> Tensor:
+    """One step; returns the plain loss, which is comparable between algorithms."""
+    optimizer.zero_grad(set_to_none=True)
+    batch = Batch(module, examples.inputs, examples.labels, module(examples.inputs))
+    plain = functional.cross_entropy(batch.outputs, batch.labels)
+    loss = plain
+    for objective in objectives:
+        loss = objective.loss(batch, loss)
+    loss.backward()  # type: ignore[no-untyped-call]
+    for objective in objectives:
+        objective.correct()
+    optimizer.step()
+    return plain.detach()
+
+
+def _normalises_batches(module: nn.Module) -> bool:
+    return any(isinstance(part, _BatchNorm) for part in module.modules())
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))

@@ -1,0 +1,96 @@
+"""Tasks in a thread of their own, so that training never keeps the link waiting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from edge_client.link import Inbox
+from edge_client.session_events import Result, WorkDone, WorkFailed
+from edge_client.workplace import Workplace
+from schemas.errors import EdgeError, PeerError
+from schemas.messages import Reason, Task
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Event: an epoch of the task is done; `loss` is None where it is not finite."""
+
+    task: Task
+    epoch: int
+    epochs: int
+    loss: float | None
+
+
+class Worker:
+    """Does one task at a time; `stop` ends the one under way within a batch, and its result is dropped."""
+
+    def __init__(self, inbox: Inbox, place: Workplace, *, threads: int | None = None) -> None:
+        self._inbox, self._place, self._threads = inbox, place, threads
+        self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def warm_up(self) -> None:
+        """Import torch now, in idle time, rather than when the first task is there."""
+        threading.Thread(target=_import_work, name="warm-up", daemon=True).start()
+
+    def start(self, task: Task) -> None:
+        """Begin a task; its end comes as `WorkDone` or `WorkFailed`."""
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(task, self._cancelled), name="worker", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, *, wait_s: float = 0.0) -> None:
+        """End the task under way, waiting for it at most `wait_s` seconds."""
+        self._cancelled.set()
+        if self._thread is not None and wait_s:
+            self._thread.join(wait_s)
+
+    def _run(self, task: Task, cancelled: threading.Event) -> None:
+        with self._one_at_a_time:
+            event = self._outcome(task, cancelled)
+        if not cancelled.is_set():
+            self._inbox.put(event)
+
+    def _outcome(self, task: Task, cancelled: threading.Event) -> WorkDone | WorkFailed:
+        try:
+            return WorkDone(self._work(task, cancelled))
+        except PeerError as error:
+            return WorkFailed(task.run, task.round, Reason(error.reason), str(error))
+        except (EdgeError, MemoryError) as error:
+            return WorkFailed(task.run, task.round, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
+        except Exception as error:
+            # A user's own model or data may raise anything: the task fails, the device does not.
+            log.exception("round %d: the task failed", task.round)
+            return WorkFailed(task.run, task.round, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
+
+    def _work(self, task: Task, cancelled: threading.Event) -> Result:
+        work: Any = _import_work()
+        if self._threads:
+            import torch
+
+            torch.set_num_threads(self._threads)
+        if task.action == "deliver":
+            delivery: Result = work.do_delivery(task, self._place)
+            return delivery
+        update: Result = work.do_training(
+            task,
+            self._place,
+            on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
+            should_stop=cancelled.is_set,
+        )
+        return update
+
+
+def _import_work() -> ModuleType:
+    from edge_client import work
+
+    return work

@@ -1,0 +1,237 @@
+"""Sources, array layouts and preprocessing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edge_client.data.arrays import channels_first
+from edge_client.data.labelled import LabelledData, labelled, preprocess
+from edge_client.data.sources import SOURCES, load_source, split_off
+from schemas.errors import ConfigError
+from schemas.messages import Preprocessing
+
+DATA_ROOT = Path(__file__).parents[3] / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA_ROOT.is_dir(), reason=f"no data sets at {DATA_ROOT}")
+
+
+def given_examples() -> tuple[np.ndarray, list[int]]:
+    return np.zeros((10, 4, 4), np.uint8), [0, 1] * 5
+
+
+def given_data() -> LabelledData:
+    return labelled(np.zeros((5, 1, 2, 2), np.uint8), np.arange(5))
+
+
+def given_nonsense() -> int:
+    return 3
+
+
+def fails() -> None:
+    raise RuntimeError("sensor unplugged")
+
+
+def test_digits_come_in_two_parts_that_are_all_of_them() -> None:
+    train, test = load_source("digits"), load_source("digits", split="test")
+    assert (len(train), len(test)) == (1438, 359)
+    assert train.input_shape == (1, 8, 8)
+    assert train.images.dtype == np.uint8
+    assert train.images.max() == 16
+    assert train.class_names == tuple("0123456789") == train.preprocessing.class_names
+    # 1,797 images, 174 to 183 of each digit: a fifth of each is 34 to 37.
+    assert set(np.bincount(test.labels)) <= {34, 35, 36, 37}
+
+
+def test_digits_inputs_are_standardised() -> None:
+    inputs = load_source("digits").inputs()
+    assert inputs.dtype == np.float32
+    assert abs(float(inputs.mean())) < 0.02
+    assert abs(float(inputs.std()) - 1) < 0.02
+
+
+def test_preprocess_by_hand() -> None:
+    # (255/255 - 0.5)/0.25 = 2, (0/255 - 0.5)/0.25 = -2; with mean 1 and deviation 2: 0 and -0.5.
+    images = np.array([[[[255, 0]], [[255, 0]]]], np.uint8)
+    inputs = preprocess(images, Preprocessing(mean=(0.5, 1.0), std=(0.25, 2.0)))
+    np.testing.assert_allclose(inputs, [[[[2, -2]], [[0, -0.5]]]])
+    with pytest.raises(ConfigError, match="3 values for mean, images have 2 channels"):
+        preprocess(images, Preprocessing(mean=(0.5, 0.5, 0.5)))
+
+
+def test_preprocess_leaves_the_images_alone() -> None:
+    images = np.full((1, 1, 2, 2), 4.0, np.float32)
+    preprocess(images, Preprocessing(scale=2.0))
+    assert (images == 4).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [((5, 8, 8), (5, 1, 8, 8)), ((5, 8, 9, 3), (5, 3, 8, 9)), ((5, 3, 8, 9), (5, 3, 8, 9)), ((5, 7), (5, 7))],
+)
+def test_channels_come_first(given: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    assert channels_first(np.zeros(given)).shape == expected
+
+
+def test_labels_must_fit_their_classes() -> None:
+    with pytest.raises(ConfigError, match="labels are 0 to 2, 2 classes need 0 to 1"):
+        labelled(np.zeros((3, 1, 2, 2)), np.arange(3), class_names=("a", "b"))
+    with pytest.raises(ConfigError, match="are not"):
+        labelled(np.zeros((3, 1, 2, 2)), np.arange(4))
+
+
+def test_no_examples_are_fine() -> None:
+    empty = load_source("digits").subset([])
+    assert len(empty) == 0
+    assert empty.inputs().shape == (0, 1, 8, 8)
+    assert len(split_off(empty, "test")) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("digitz", "did you mean 'digits'"),
+        ("digits:x", "is written digits"),
+        ("npz", "is written npz:PATH"),
+        ("npz:/nowhere.npz", "cannot read /nowhere.npz"),
+        ("folder:/nowhere", "no image folder at /nowhere"),
+        ("python:no_such_module:f", "No module named 'no_such_module'"),
+        (f"python:{__name__}:fails", "sensor unplugged"),
+        (f"python:{__name__}:given_nonsense", "expected \\(images, labels\\)"),
+        ("MNIST", "needs data-root"),
+    ],
+)
+def test_wrong_sources_say_what_is_wrong(source: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_source(source)
+
+
+def test_a_missing_set_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no MNIST below .* download=True"):
+        load_source("mnist", data_root=tmp_path)
+
+
+def test_every_kind_of_source_is_lower_case() -> None:
+    assert all(kind == kind.lower() for kind in SOURCES)
+
+
+def test_python_functions_give_arrays_or_data() -> None:
+    arrays = load_source(f"python:{__name__}:given_examples")
+    # Ten examples of two classes in label order: the fifth of each is for testing.
+    assert (len(arrays), arrays.input_shape, arrays.class_names) == (8, (1, 4, 4), ("0", "1"))
+    assert len(load_source(f"python:{__name__}:given_examples", split="test")) == 2
+    assert load_source(f"python:{__name__}:given_data").num_classes == 5
+
+
+def test_npz_with_and_without_a_test_part(tmp_path: Path) -> None:
+    images, labels = np.zeros((10, 5, 6, 3), np.uint8), np.arange(10) % 2
+    np.savez(tmp_path / "one.npz", images=images, labels=labels, class_names=np.array(["cat", "dog"]))
+    one = load_source("npz:one.npz", data_root=tmp_path)
+    assert (len(one), one.input_shape, one.class_names) == (8, (3, 5, 6), ("cat", "dog"))
+    np.savez(tmp_path / "two.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
+    assert len(load_source(f"npz:{tmp_path / 'two.npz'}")) == 10
+    assert len(load_source(f"npz:{tmp_path / 'two.npz'}", split="test")) == 4
+
+
+def test_npz_is_never_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", images=np.array([{}], dtype=object), labels=np.zeros(1, np.int64))
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_source(f"npz:{tmp_path / 'bad.npz'}")
+    np.savez(tmp_path / "typo.npz", image=np.zeros((1, 2, 2)), labels=np.zeros(1, np.int64))
+    with pytest.raises(ConfigError, match="no array 'images' \\(did you mean 'image'"):
+        load_source(f"npz:{tmp_path / 'typo.npz'}")
+
+
+def save_picture(path: Path, *, size: tuple[int, int] = (4, 3), mode: str = "L", value: int = 7) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, value if mode == "L" else (value, 0, 0)).save(path)
+
+
+def test_folder_has_a_class_per_sub_folder(tmp_path: Path) -> None:
+    for number in range(5):
+        save_picture(tmp_path / "cat" / f"{number}.png")
+        save_picture(tmp_path / "dog" / f"{number}.png", value=9)
+    data = load_source(f"folder:{tmp_path}")
+    assert (len(data), data.input_shape, data.class_names) == (8, (1, 3, 4), ("cat", "dog"))
+    assert {
+        (int(label), int(image[0, 0, 0])) for label, image in zip(data.labels, data.images, strict=True)
+    } == {
+        (0, 7),
+        (1, 9),
+    }
+
+
+def test_folder_with_parts_of_its_own_and_colour(tmp_path: Path) -> None:
+    save_picture(tmp_path / "train" / "cat" / "a.png", mode="RGB")
+    save_picture(tmp_path / "train" / "cat" / "b.png")
+    save_picture(tmp_path / "test" / "cat" / "c.png")
+    train = load_source("folder:.", data_root=tmp_path)
+    assert (len(train), train.input_shape) == (2, (3, 3, 4))
+    assert load_source("folder:.", data_root=tmp_path, split="test").input_shape == (1, 3, 4)
+
+
+def test_folder_with_two_sizes_names_both_files(tmp_path: Path) -> None:
+    save_picture(tmp_path / "cat" / "a.png")
+    save_picture(tmp_path / "cat" / "b.png", size=(5, 5))
+    with pytest.raises(ConfigError, match=r"a\.png is 4x3, .*b\.png is 5x5"):
+        load_source(f"folder:{tmp_path}")
+    (tmp_path / "cat" / "b.png").write_bytes(b"no picture")
+    with pytest.raises(ConfigError, match=r"cannot read image .*b\.png"):
+        load_source(f"folder:{tmp_path}")
+
+
+def test_plain_sources_do_not_import_torch() -> None:
+    program = (
+        "import sys; from edge_client.data.sources import load_source;"
+        f"load_source('digits'); load_source('python:{__name__}:given_data');"
+        "assert not {'torch', 'torchvision', 'sklearn'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
+@needs_data
+@pytest.mark.parametrize("source", ["MNIST", "FashionMNIST"])
+def test_torchvision_sets(source: str) -> None:
+    test = load_source(source, data_root=DATA_ROOT, split="test")
+    assert (len(test), test.input_shape, test.num_classes) == (10_000, (1, 28, 28), 10)
+    assert abs(float(test.inputs().mean())) < 0.02
+
+
+@needs_data
+def test_packed_emnist_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match="unpacked"):
+        load_source("EMNIST", data_root=DATA_ROOT)
+
+
+@needs_data
+def test_emnist_letters_start_at_zero_and_stand_upright(tmp_path: Path) -> None:
+    import gzip
+
+    for packed in (DATA_ROOT / "EMNIST" / "raw").glob("*test*.gz"):
+        unpacked = tmp_path / "EMNIST" / "raw" / packed.stem
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        unpacked.write_bytes(gzip.decompress(packed.read_bytes()))
+        # torchvision wants the training files to exist too; they are not read here.
+        unpacked.with_name(unpacked.name.replace("test", "train")).touch()
+    test = load_source("emnist", data_root=tmp_path, split="test")
+    assert (len(test), test.input_shape, test.class_names[0], test.class_names[25]) == (
+        20_800,
+        (1, 28, 28),
+        "a",
+        "z",
+    )
+    assert (test.labels.min(), test.labels.max()) == (0, 25)
+    # A mean T has its bar on top and its stem in the middle: ink at the upper left, none at the lower left.
+    mean_t = test.images[test.labels == 19].mean(axis=0)[0]
+    assert mean_t[6:10, :8].mean() > 1.5 * mean_t[18:22, :8].mean()
+
+
+@needs_data
+def test_cifar_subset_is_an_npz() -> None:
+    data = load_source("npz:cifar10-subset/cifar10_subset.npz", data_root=DATA_ROOT, split="test")
+    assert (len(data), data.input_shape) == (1000, (3, 32, 32))
+    assert "frog" in data.class_names

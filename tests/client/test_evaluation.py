@@ -1,0 +1,52 @@
+"""Loss and accuracy by hand, and evaluation that changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_client.data.labelled import labelled
+from edge_client.evaluation import evaluate, logits
+
+IDENTITY = nn.Flatten()
+"""Answers with its two inputs as logits."""
+
+
+def test_loss_and_accuracy_by_hand() -> None:
+    # Logits (0, ln 3) are probabilities 1/4, 3/4. Labels 1, 1, 0: two of three are right, and the loss is
+    # (2 ln 4/3 + ln 4) / 3.
+    images = np.tile(np.array([0, np.log(3)], np.float32).reshape(1, 2, 1, 1), (3, 1, 1, 1))
+    result = evaluate(IDENTITY, labelled(images, np.array([1, 1, 0])), batch_size=2)
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.loss == pytest.approx((2 * np.log(4 / 3) + np.log(4)) / 3)
+    assert result.examples == 3
+
+
+def test_no_examples_have_no_accuracy() -> None:
+    result = evaluate(IDENTITY, labelled(np.zeros((0, 2, 1, 1), np.float32), np.zeros(0)))
+    assert (result.loss, result.accuracy, result.examples) == (None, None, 0)
+
+
+def test_a_loss_that_is_not_finite_is_none() -> None:
+    images = np.full((1, 2, 1, 1), np.nan, np.float32)
+    assert evaluate(IDENTITY, labelled(images, np.zeros(1), class_names=("a", "b"))).loss is None
+
+
+def test_modes_and_statistics_stay() -> None:
+    module = nn.Sequential(nn.BatchNorm2d(1), nn.Dropout(0.9), nn.Flatten())
+    module.train()
+    module[0].eval()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    evaluate(module, labelled(np.ones((4, 1, 1, 2), np.float32), np.zeros(4), class_names=("a", "b")))
+    assert [part.training for part in module] == [False, True, True]
+    torch.testing.assert_close(dict(module.state_dict()), before)
+
+
+def test_logits_are_numpy_in_batches_of_any_size() -> None:
+    inputs = np.arange(10, dtype=np.float32).reshape(5, 2, 1, 1)
+    for batch_size in (1, 2, 5, 100):
+        outputs = logits(IDENTITY, inputs, batch_size=batch_size)
+        assert outputs.dtype == np.float32
+        np.testing.assert_array_equal(outputs, inputs.reshape(5, 2))

@@ -1,0 +1,229 @@
+"""Serving a model with onnxruntime alone, on models built by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from PIL import Image
+
+from edge_client.bench import bench, resident_bytes, thread_counts
+from edge_client.inference import load_model, read_image
+from schemas.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+BARE = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "torchvision", "onnx", "onnxscript", "rich", "paho"}:
+            raise ModuleNotFoundError(f"{name} is not installed here")
+sys.meta_path.insert(0, Absent())
+from edge_client.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""`edge-client` on a board that only infers: whatever is heavier cannot be imported."""
+
+
+def write_model(
+    path: Path, *, shape: tuple[int | str, ...] = (1, 1, 3), metadata: dict[str, str] | None = None
+) -> Path:
+    """Write a model that answers with its own inputs as logits: Flatten, nothing else."""
+    graph = helper.make_graph(
+        [helper.make_node("Flatten", ["x"], ["y"])],
+        "flatten",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *shape])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "classes"])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    default = {
+        "input.shape": json.dumps(list(shape)),
+        "preprocessing": '{"scale": 1.0}',
+        "class_names": '["ant", "bee", "cat"]',
+        "fl.tier": "2",
+    }
+    helper.set_model_props(model, default if metadata is None else metadata)
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.fixture
+def model_path(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model.onnx")
+
+
+def run_bare(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BARE, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+
+def test_metadata_says_how_to_use_the_model(model_path: Path) -> None:
+    model = load_model(model_path, threads=1)
+    assert model.input_shape == (1, 1, 3)
+    assert model.preprocessing.scale == 1.0
+    assert model.provenance == {"tier": "2"}
+    assert [model.class_name(index) for index in (0, 2, 3)] == ["ant", "cat", "3"]
+
+
+def test_probabilities_by_hand(model_path: Path) -> None:
+    # Logits ln 1, ln 2, ln 5 are probabilities 1/8, 2/8, 5/8, also with 1000 added to each.
+    images = np.log(np.array([1, 2, 5], np.float32)).reshape(1, 1, 1, 3)
+    both = np.concatenate([images, images + 1000])
+    probabilities = load_model(model_path).predict(both)
+    np.testing.assert_allclose(probabilities, [[0.125, 0.25, 0.625]] * 2, rtol=1e-3)
+
+
+def test_predictions_do_not_depend_on_the_batch_size(model_path: Path) -> None:
+    images = np.random.default_rng(0).random((7, 1, 1, 3), dtype=np.float32)
+    model = load_model(model_path)
+    for batch_size in (1, 3, 7):
+        np.testing.assert_allclose(
+            model.predict(images, batch_size=batch_size), model.predict(images), rtol=1e-6
+        )
+
+
+def test_classify_ranks_best_first(model_path: Path) -> None:
+    (ranked,) = load_model(model_path).classify(np.array([[[[1, 3, 2]]]], np.uint8), top=2)
+    assert [one.name for one in ranked] == ["bee", "cat"]
+    assert ranked[0].index == 1
+    assert ranked[0].probability > ranked[1].probability
+
+
+def test_accuracy_by_hand(model_path: Path) -> None:
+    model = load_model(model_path)
+    images = np.eye(3, dtype=np.float32).reshape(3, 1, 1, 3)
+    assert model.accuracy(images, np.array([0, 1, 1])) == pytest.approx(2 / 3)
+    assert model.accuracy(images[:0], np.zeros(0, np.int64)) is None
+
+
+def test_wrong_shapes_are_refused(model_path: Path) -> None:
+    with pytest.raises(ConfigError, match="takes images of 1x1x3, got 3x1x1"):
+        load_model(model_path).predict(np.zeros((1, 3, 1, 1), np.uint8))
+
+
+def test_models_of_others_work_without_metadata(tmp_path: Path) -> None:
+    model = load_model(write_model(tmp_path / "foreign.onnx", metadata={}))
+    assert model.input_shape == (1, 1, 3)
+    assert model.preprocessing.scale == 255.0
+    assert model.class_name(1) == "1"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"input.shape": "[]"}, "is not fixed"),
+        ({"input.shape": "x"}, "does not say how to use it"),
+        ({"preprocessing": '{"scale": 0}'}, "does not say how to use it"),
+        ({"preprocessing": "[]"}, "does not say how to use it"),
+        ({"class_names": "3"}, "does not say how to use it"),
+    ],
+)
+def test_broken_metadata_is_one_line(tmp_path: Path, metadata: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_model(write_model(tmp_path / "model.onnx", metadata=metadata))
+    assert "\n" not in str(caught.value)
+
+
+def test_models_of_any_size_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not fixed"):
+        load_model(write_model(tmp_path / "any.onnx", shape=(1, "height", "width"), metadata={}))
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x08", b"no model at all", None])
+def test_damaged_files_are_one_line(model_path: Path, damage: bytes | None) -> None:
+    data = model_path.read_bytes()
+    model_path.write_bytes(data[: len(data) // 2] if damage is None else damage)
+    with pytest.raises(ConfigError, match="is not an ONNX model") as caught:
+        load_model(model_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*No such file"):
+        load_model(tmp_path / "no.onnx")
+    with pytest.raises(ConfigError, match=r"cannot read .*Is a directory"):
+        load_model(tmp_path)
+
+
+def test_images_become_what_the_model_wants(tmp_path: Path) -> None:
+    Image.new("RGBA", (4, 2), (255, 255, 255, 255)).save(tmp_path / "a.png")
+    read = read_image(tmp_path / "a.png", (1, 2, 4))
+    assert (read.pixels.shape, read.pixels.dtype, read.note) == ((1, 2, 4), np.uint8, "")
+    assert (read.pixels == 255).all()
+    Image.new("L", (8, 8), 51).save(tmp_path / "b.png")
+    read = read_image(tmp_path / "b.png", (3, 2, 4), scale=16.0)
+    assert (read.pixels.shape, read.note) == ((3, 2, 4), "resized from 8x8 to 4x2")
+    # 51 of 255 is a fifth, and so is 3.2 of 16.
+    np.testing.assert_allclose(read.pixels, 3.2, rtol=1e-6)
+
+
+def test_what_is_no_image_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    for path, shape in (
+        (tmp_path / "a.png", (1, 2, 4)),
+        (tmp_path / "no.png", (1, 2, 4)),
+        (tmp_path / "a.png", (5,)),
+    ):
+        with pytest.raises(ConfigError, match=r"\.png"):
+            read_image(path, shape)
+
+
+def test_thread_counts_double() -> None:
+    assert [thread_counts(most) for most in (1, 2, 3, 4, 6)] == [
+        (1,),
+        (1, 2),
+        (1, 2, 3),
+        (1, 2, 4),
+        (1, 2, 4, 6),
+    ]
+
+
+def test_bench_measures(model_path: Path) -> None:
+    results = bench(model_path, max_threads=2, seconds=0.05)
+    assert [result.threads for result in results] == [1, 2]
+    for result in results:
+        assert 0 < result.median_ms <= result.p95_ms
+        assert result.images_per_second > 0
+        assert result.runs > 0
+        assert 1e6 < result.rss_bytes < 1e10
+    assert resident_bytes() > 1e6
+
+
+def test_infer_needs_no_torch_and_no_onnx(model_path: Path, tmp_path: Path) -> None:
+    Image.new("L", (3, 1), 0).save(tmp_path / "dark.png")
+    np.savez(
+        tmp_path / "set.npz", images=np.eye(3, dtype=np.float32).reshape(3, 1, 3), labels=np.array([0, 1, 1])
+    )
+    done = run_bare(
+        "infer", model_path, tmp_path / "dark.png", tmp_path / "set.npz", "--top", 3, "--format", "json"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert document["provenance"] == {"tier": "2"}
+    assert [result["top"][0]["name"] for result in document["results"][1:]] == ["ant", "bee", "cat"]
+    assert [one["probability"] for one in document["results"][0]["top"]] == pytest.approx([1 / 3] * 3)
+    assert (document["labelled"], document["accuracy"]) == (3, pytest.approx(2 / 3))
+
+
+def test_bench_needs_no_torch_and_no_onnx(model_path: Path) -> None:
+    done = run_bare("bench", model_path, "--threads", 1, "--seconds", 0.05, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["threads"] == 1
+    assert result["median_ms"] > 0
+
+
+def test_a_bare_board_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"no model at all")
+    done = run_bare("infer", tmp_path / "bad.onnx", "x.png")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "is not an ONNX model" in done.stderr

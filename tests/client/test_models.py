@@ -1,0 +1,104 @@
+"""The shipped networks, their registry, and building one from its name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from edge_client.models.build import build_model
+from edge_client.models.registry import MODELS, entry
+from edge_client.surgery import parameter_count
+from edge_client.torchvision_guard import torchvision_ready
+from schemas.errors import ConfigError
+from schemas.messages import ModelSpec
+
+# Weights and biases by hand for the small ones: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
+# mlp 157,000 + 40,200 + 2,010 = 199,210; resnet56 is the paper's table 4.
+SIZES = [
+    ("two-nn", (1, 28, 28), 1_663_370),
+    ("mlp", (1, 28, 28), 199_210),
+    ("cnn", (3, 32, 32), 1_756_426),
+    ("cnn", (1, 28, 28), 1_384_586),
+    ("resnet56", (3, 32, 32), 591_322),
+    ("mobilenet-v2", (3, 32, 32), 2_236_682),
+]
+
+
+def spec(name: str, shape: tuple[int, ...] = (1, 28, 28), classes: int = 10) -> ModelSpec:
+    return ModelSpec(name=name, input_shape=shape, num_classes=classes)
+
+
+@pytest.mark.parametrize(("name", "shape", "parameters"), SIZES)
+def test_a_network_has_its_published_size_and_gives_class_scores(name, shape, parameters):
+    module = build_model(spec(name, shape)).eval()
+    assert parameter_count(module) == parameters
+    assert module(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", ["two-nn", "mlp", "cnn", "mobilenet-v2"])
+def test_a_network_takes_other_images_and_classes(name):
+    module = build_model(spec(name, (2, 9, 13), 3)).eval()
+    assert module(torch.zeros(2, 2, 9, 13)).shape == (2, 3)
+
+
+def test_equal_seeds_give_equal_weights_and_others_do_not():
+    one, same, other = (build_model(spec("mlp"), seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["linear1.weight"], other["linear1.weight"])
+
+
+def test_building_leaves_the_global_random_state_alone():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    build_model(spec("mlp"), seed=3)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_registry_needs_no_torch():
+    code = "import sys, edge_client.models.registry as r; assert r.MODELS and 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_users_own_factory_is_found_and_may_be_cut_everywhere():
+    assert entry("torch.nn:Linear").targets == ("*",)
+    assert isinstance(build_model(spec("tests.client.test_models:own")), nn.Flatten)
+
+
+def own(input_shape, num_classes):
+    return nn.Flatten()
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("two_nn", "did you mean 'two-nn'"),
+        ("no_such_package_here:net", "PYTHONPATH"),
+        ("math:net", "has no function 'net'"),
+        ("math:hypot", "factory"),
+        ("builtins:print", "return a torch.nn.Module"),
+        (":", "package.module:factory"),
+    ],
+)
+def test_a_name_that_cannot_be_built_says_what_to_do(name, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        build_model(spec(name))
+
+
+def test_an_input_that_is_too_small_is_refused():
+    with pytest.raises(ConfigError, match="sides of 4 or more"):
+        build_model(spec("two-nn", (1, 3, 3)))
+
+
+def test_torchvision_can_be_made_ready_twice():
+    torchvision_ready()
+    torchvision_ready()
+    assert "torchvision" in sys.modules
+
+
+def test_every_entry_names_targets_and_a_summary():
+    assert all(item.targets and item.summary for item in MODELS.values())

@@ -1,0 +1,202 @@
+"""Objectives: who is called when, what they may change, and that nothing stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from edge_client import objectives
+from edge_client.data.labelled import LabelledData
+from edge_client.data.sources import load_source
+from edge_client.objectives import Batch, LocalObjective, build_objectives, merge_groups
+from edge_client.training import TrainingStopped, train
+from schemas.blobs import Groups
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, TrainingPlan
+
+ATTENTIVE = Piece(name="attentive", options={"layers": ("conv2",)})
+
+
+class TinyNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv1 = nn.Conv2d(1, 4, 3, padding=1)
+        self.conv2 = nn.Conv2d(4, 8, 3, padding=1)
+        self.linear = nn.Linear(8 * 16, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.relu(self.conv2(torch.relu(self.conv1(inputs))))
+        pooled: Tensor = self.linear(nn.functional.max_pool2d(hidden, 2).flatten(1))
+        return pooled
+
+
+def digits(count: int = 64) -> LabelledData:
+    return load_source("digits").subset(range(count))
+
+
+def state(module: nn.Module) -> dict[str, np.ndarray]:
+    return {name: tensor.detach().numpy().copy() for name, tensor in module.state_dict().items()}
+
+
+def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
+    return one.keys() == two.keys() and all((one[name] == two[name]).all() for name in one)
+
+
+def hooks(module: nn.Module) -> int:
+    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in module.modules())
+
+
+class Recorder(LocalObjective):
+    """Notes its calls; multiplies the loss, then the gradients."""
+
+    def __init__(self, calls: list[str], *, loss: float = 1.0, gradient: float = 1.0) -> None:
+        self.calls, self.loss_factor, self.gradient_factor = calls, loss, gradient
+
+    def setup(self, module: nn.Module, received: Groups, plan: TrainingPlan) -> Iterable[nn.Parameter]:
+        self.calls.append(f"setup {sorted(received)}")
+        self.module = module
+        return ()
+
+    def start_epoch(self) -> None:
+        self.calls.append("epoch")
+
+    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+        self.calls.append(f"loss {tuple(batch.outputs.shape)}")
+        return base * self.loss_factor
+
+    def correct(self) -> None:
+        self.calls.append("correct")
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(self.gradient_factor)
+
+    def finish(self) -> Groups:
+        self.calls.append("finish")
+        return {"extra": {"x": np.ones(2, np.float32)}}
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, **options: float) -> tuple[list[str], TrainingPlan]:
+    calls: list[str] = []
+    monkeypatch.setattr(objectives, "OBJECTIVES", {"recorder": lambda: Recorder(calls, **options)})
+    return calls, TrainingPlan(objectives=(Piece(name="recorder"),))
+
+
+def test_objectives_are_called_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, plan = recorded(monkeypatch)
+    received = {"control": {"x": np.zeros(1, np.float32)}}
+    result = train(TinyNet(), digits(40), plan, received=received)
+    assert calls == [
+        "setup ['control']",
+        *["epoch", "loss (32, 10)", "correct", "loss (8, 10)", "correct"],
+        *["finish", "close"],
+    ]
+    assert list(result.groups) == ["extra"]
+
+
+def test_objectives_are_closed_after_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, plan = recorded(monkeypatch)
+    with pytest.raises(TrainingStopped):
+        train(TinyNet(), digits(), plan, should_stop=lambda: True)
+    assert calls[-1] == "close"
+    assert "finish" not in calls
+
+
+def test_a_factor_on_the_loss_or_on_the_gradient_is_a_factor_on_the_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # SGD's step is rate times gradient: halving the loss, the gradient or the rate must all do the same.
+    trained = []
+    for options in ({"loss": 0.5}, {"gradient": 0.5}, {}):
+        _, plan = recorded(monkeypatch, **options)
+        rate = 0.05 if not options else 0.1
+        module = TinyNet()
+        metrics = train(module, digits(32), plan.model_copy(update={"learning_rate": rate})).metrics
+        trained.append((module, metrics.train_loss))
+    for module, loss in trained[1:]:
+        assert loss == trained[0][1]
+        torch.testing.assert_close(module.state_dict(), trained[0][0].state_dict())
+
+
+def test_attentive_training_gives_scores_and_leaves_no_trace() -> None:
+    module = TinyNet()
+    before = state(module)
+    result = train(module, digits(), TrainingPlan(objectives=(ATTENTIVE,), local_epochs=2))
+    scores = result.groups["attention"]
+    assert list(scores) == ["conv2"]
+    assert scores["conv2"].shape == (8,)
+    assert scores["conv2"].dtype == np.float32
+    assert np.isfinite(scores["conv2"]).all()
+    assert state(module).keys() == before.keys()
+    assert not same(state(module), before)
+    assert hooks(module) == 0
+
+
+def test_attentive_training_is_repeatable_and_unlike_plain_training() -> None:
+    plan = TrainingPlan(objectives=(ATTENTIVE,), seed=3)
+    one, two, plain = TinyNet(), TinyNet(), TinyNet()
+    scores = [train(module, digits(), plan).groups["attention"]["conv2"] for module in (one, two)]
+    train(plain, digits(), plan.model_copy(update={"objectives": ()}))
+    assert (scores[0] == scores[1]).all()
+    assert same(state(one), state(two))
+    assert not same(state(one), state(plain))
+
+
+def test_attention_is_removed_after_errors() -> None:
+    module = TinyNet()
+    asked: list[int] = []
+    with pytest.raises(TrainingStopped):
+        train(
+            module,
+            digits(),
+            TrainingPlan(objectives=(ATTENTIVE,)),
+            should_stop=lambda: asked.append(1) or len(asked) > 1,  # type: ignore[func-returns-value]
+        )
+    assert hooks(module) == 0
+
+
+def test_scores_are_those_of_the_last_epoch() -> None:
+    # With a rate of nearly nothing every epoch sees the same network, so sums over two epochs would double.
+    scores = [
+        train(
+            TinyNet(),
+            digits(),
+            TrainingPlan(objectives=(ATTENTIVE,), learning_rate=1e-12, local_epochs=epochs, batch_size=64),
+        ).groups["attention"]["conv2"]
+        for epochs in (1, 2)
+    ]
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-4)
+
+
+def test_without_examples_there_are_no_scores() -> None:
+    module = TinyNet()
+    assert train(module, digits(0), TrainingPlan(objectives=(ATTENTIVE,))).groups == {}
+    assert hooks(module) == 0
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        (Piece(name="atentive"), "did you mean 'attentive'"),
+        (Piece(name="attentive"), "needs the option 'layers'"),
+        (
+            Piece(name="attentive", options={"layer": ("conv2",)}),
+            "no option 'layer' \\(did you mean 'layers'",
+        ),
+    ],
+)
+def test_wrong_objectives_say_what_is_wrong(piece: Piece, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_objectives((piece,))
+
+
+def test_two_objectives_must_not_send_one_group() -> None:
+    with pytest.raises(ConfigError, match="two objectives send the group 'attention'"):
+        merge_groups([{"attention": {}}, {"attention": {}}])

@@ -1,0 +1,165 @@
+"""Sharing data out: every index once, repeatable, and as uneven as asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_client.data.labelled import labelled
+from edge_client.data.partition import (
+    PARTITIONS,
+    Partition,
+    holdout,
+    parse_partition,
+    partition_indices,
+    share,
+)
+from schemas.errors import ConfigError
+
+SPECS = ("iid", "dirichlet(0.1)", "dirichlet(100)", "shards(2)")
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), max_size=60),
+    spec=st.sampled_from(SPECS),
+    count=st.integers(1, 8),
+    seed=st.integers(0, 2**32),
+)
+def test_every_index_once_and_repeatable(labels: list[int], spec: str, count: int, seed: int) -> None:
+    array, partition = np.asarray(labels, np.int64), parse_partition(spec)
+    if partition.name == "shards" and 2 * count > len(labels):
+        with pytest.raises(ConfigError, match="more than"):
+            partition_indices(array, partition, count=count, seed=seed)
+        return
+    shares = partition_indices(array, partition, count=count, seed=seed)
+    assert len(shares) == count
+    assert sorted(np.concatenate(shares)) == list(range(len(labels)))
+    again = partition_indices(array, partition, count=count, seed=seed)
+    assert all((one == two).all() for one, two in zip(shares, again, strict=True))
+
+
+def test_seeds_matter() -> None:
+    labels = np.arange(100) % 10
+    one, two = (partition_indices(labels, Partition("iid"), count=2, seed=seed)[0] for seed in (1, 2))
+    assert (one != two).any()
+
+
+def test_the_global_generator_is_not_touched() -> None:
+    before = np.random.get_state()[1].copy()  # type: ignore[index]
+    for spec in SPECS:
+        partition_indices(np.arange(100) % 10, parse_partition(spec), count=5, seed=1)
+    assert (np.random.get_state()[1] == before).all()  # type: ignore[index]
+
+
+def test_iid_shares_differ_by_one_at_most() -> None:
+    sizes = [
+        len(part) for part in partition_indices(np.zeros(11, np.int64), Partition("iid"), count=3, seed=0)
+    ]
+    assert sorted(sizes) == [3, 4, 4]
+
+
+def test_shards_by_hand() -> None:
+    # Labels 1 0 1 0 sorted (stable): indices 1 3 0 2. Two clients with one shard each: {1, 3} and {0, 2}.
+    labels = np.array([1, 0, 1, 0])
+    shares = partition_indices(labels, Partition("shards", 1), count=2, seed=0)
+    assert sorted(tuple(part) for part in shares) == [(0, 2), (1, 3)]
+
+
+def test_two_shards_are_two_classes_at_most() -> None:
+    # 10 classes of 20, 10 clients with 2 shards each: 20 shards of 10, each within one class.
+    labels = np.repeat(np.arange(10), 20)
+    for part in partition_indices(labels, Partition("shards", 2), count=10, seed=3):
+        assert len(part) == 20
+        assert len(np.unique(labels[part])) <= 2
+
+
+def test_small_alpha_is_uneven_and_large_alpha_is_even() -> None:
+    labels = np.repeat(np.arange(10), 100)
+
+    def share_of_largest_class(alpha: float) -> float:
+        parts = partition_indices(labels, Partition("dirichlet", alpha), count=10, seed=0)
+        return float(np.mean([np.bincount(labels[part]).max() / len(part) for part in parts if len(part)]))
+
+    assert share_of_largest_class(0.1) > 0.4
+    # Even shares hold a tenth of each class.
+    assert share_of_largest_class(1000) < 0.13
+
+
+def test_dirichlet_may_leave_a_client_empty() -> None:
+    sizes = [
+        len(part)
+        for part in partition_indices(np.zeros(10, np.int64), Partition("dirichlet", 0.01), count=20, seed=0)
+    ]
+    assert sum(sizes) == 10
+    assert 0 in sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("iid", Partition("iid")),
+        ("IID", Partition("iid")),
+        ("dirichlet(0.1)", Partition("dirichlet", 0.1)),
+        (" dirichlet( alpha = 0.1 ) ", Partition("dirichlet", 0.1)),
+        ("shards(2)", Partition("shards", 2)),
+        ("shards(shards=2)", Partition("shards", 2)),
+    ],
+)
+def test_partitions_are_read(text: str, expected: Partition) -> None:
+    assert parse_partition(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dirichle(0.1)", "did you mean 'dirichlet'"),
+        ("dirichlet", r"is written dirichlet\(alpha=...\)"),
+        ("dirichlet(beta=1)", r"is written dirichlet\(alpha=...\)"),
+        ("iid(2)", "is written iid"),
+        ("dirichlet(x)", "'x' is not a number"),
+        ("dirichlet(0)", "above 0"),
+        ("dirichlet(nan)", "above 0"),
+        ("shards(1.5)", "whole"),
+        ("dirichlet(0.1", "is not of the form"),
+        ("", "is not of the form"),
+    ],
+)
+def test_wrong_partitions_say_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_partition(text)
+
+
+def test_each_partition_is_named_as_it_is_parsed() -> None:
+    for name, (_, number) in PARTITIONS.items():
+        assert parse_partition(f"{name}({number}=1)" if number else name).name == name
+
+
+def test_share_is_one_client_of_the_partition() -> None:
+    data = labelled(np.arange(12, dtype=np.uint8).reshape(12, 1, 1, 1), np.arange(12) % 3)
+    shares = [share(data, Partition("iid"), index=index, count=4, seed=5) for index in range(4)]
+    assert sorted(int(pixel) for part in shares for pixel in part.images.ravel()) == list(range(12))
+    assert all(part.class_names == ("0", "1", "2") for part in shares)
+    with pytest.raises(ConfigError, match="client 4 of 4"):
+        share(data, Partition("iid"), index=4, count=4, seed=5)
+    with pytest.raises(ConfigError, match="among 0 clients"):
+        partition_indices(data.labels, Partition("iid"), count=0, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, (0, 0)), (1, (1, 0)), (2, (1, 1)), (3, (2, 1)), (10, (8, 2))]
+)
+def test_holdout_sizes(count: int, expected: tuple[int, int]) -> None:
+    data = labelled(np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1), np.zeros(count, np.int64))
+    train, held = holdout(data, seed=1)
+    assert (len(train), len(held)) == expected
+    assert sorted(np.concatenate([train.images, held.images]).ravel()) == list(range(count))
+
+
+def test_holdout_fractions() -> None:
+    data = labelled(np.zeros((10, 1, 1, 1), np.uint8), np.zeros(10, np.int64))
+    assert len(holdout(data, fraction=0, seed=0)[1]) == 0
+    assert len(holdout(data, fraction=0.99, seed=0)[0]) == 1
+    with pytest.raises(ConfigError, match="not within"):
+        holdout(data, fraction=1, seed=0)

@@ -1,0 +1,187 @@
+"""Compact networks: the sizes of the paper's table 4, and the same function as the cut full network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from edge_client.channels import trace_channels
+from edge_client.models.build import build_model
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.slicing import cut_axes, expand, expected_shapes, extract, permute
+from edge_client.surgery import arrays_of, compact, count_macs, load_arrays, parameter_count
+from schemas.errors import InvariantError
+from schemas.messages import ModelSpec
+from schemas.submodel import SubModelSpec
+from tests.client.networks import INPUT, Recipe, SmallNet, images, random_spec, small_net
+
+LEVELS = (0.7, 0.5, 0.3, 0.1, 0.0)
+TABLE_4 = {
+    "two-nn": ((1, 28, 28), (498_365, 834_922, 1_145_590, 1_482_147, 1_663_370)),
+    "resnet56": ((3, 32, 32), (165_099, 294_260, 407_655, 534_901, 591_322)),
+}
+recipes = st.builds(
+    Recipe,
+    width=st.sampled_from([4, 6, 8]),
+    norm=st.sampled_from(["none", "batch", "group"]),
+    depthwise=st.booleans(),
+    residual=st.booleans(),
+    concat=st.booleans(),
+    squeeze=st.booleans(),
+    head=st.sampled_from(["flatten", "view", "mean"]),
+)
+seeds = st.integers(0, 10_000)
+
+
+@pytest.mark.parametrize("name", TABLE_4)
+def test_compact_networks_have_the_sizes_of_table_4(name):
+    shape, expected = TABLE_4[name]
+    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=10))
+    channel_map = trace_channels(module, shape)
+    sizes = []
+    for level in LEVELS:
+        smaller = compact(
+            module, prefix_spec(group_ratios(entry(name), level, channel_map), channel_map), channel_map
+        )
+        assert smaller.eval()(torch.zeros(2, *shape)).shape == (2, 10)
+        sizes.append(parameter_count(smaller))
+    assert tuple(sizes) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(recipes, seeds)
+def test_a_compact_network_computes_the_full_one_without_the_cut_channels(recipe, seed):
+    module = small_net(recipe, seed)
+    channel_map = trace_channels(module, INPUT)
+    spec = random_spec(channel_map, seed)
+    smaller = compact(module, spec, channel_map)
+    # What reads a channel has it on axis 1: with those weights zero, the channel contributes nothing.
+    with torch.no_grad():
+        for name, tensor in module.named_parameters():
+            kept = cut_axes(channel_map.parameters[name], spec).get(1)
+            if kept is not None:
+                cut = np.setdiff1d(np.arange(tensor.shape[1]), kept)
+                tensor[:, torch.from_numpy(cut)] = 0
+        torch.testing.assert_close(smaller(images(seed)), module(images(seed)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(recipes, seeds)
+def test_reordering_channels_leaves_the_function_unchanged(recipe, seed):
+    module, random = small_net(recipe, seed), np.random.default_rng(seed)
+    channel_map = trace_channels(module, INPUT)
+    order = {}
+    for name, group in channel_map.groups.items():
+        starts = random.permutation(group.channels // group.multiple) * group.multiple
+        order[name] = (starts[:, None] + np.arange(group.multiple)).ravel().tolist()
+    before = module(images(seed))
+    load_arrays(module, permute(arrays_of(module), order, channel_map))
+    torch.testing.assert_close(module(images(seed)), before, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(recipes, seeds, st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)))
+def test_of_two_prefixes_the_smaller_lies_within_the_larger(recipe, seed, ratios):
+    module = small_net(recipe, seed)
+    channel_map = trace_channels(module, INPUT)
+    arrays = arrays_of(module)
+    held = []
+    for ratio in sorted(ratios):
+        spec = prefix_spec(dict.fromkeys(channel_map.groups, ratio), channel_map)
+        held.append(expand(extract(arrays, spec, channel_map), spec, channel_map)[1])
+    assert all((held[1][name] <= held[0][name]).all() for name in arrays)
+
+
+def test_arrays_cut_for_a_compact_network_are_those_that_it_holds():
+    module = small_net(Recipe(norm="group", residual=True, concat=True), 1)
+    channel_map = trace_channels(module, INPUT)
+    spec = random_spec(channel_map, 4)
+    held = arrays_of(compact(module, spec, channel_map))
+    cut = extract(arrays_of(module), spec, channel_map)
+    assert {name: array.shape for name, array in held.items()} == expected_shapes(spec, channel_map)
+    assert all(np.array_equal(held[name], cut[name]) for name in cut)
+
+
+def test_layers_know_their_new_sizes_and_the_original_is_untouched():
+    module = SmallNet(Recipe(norm="group", depthwise=True))
+    channel_map = trace_channels(module, INPUT)
+    smaller = compact(module, SubModelSpec(kept={"stem": (6, 7, 2, 3), "linear": 2}), channel_map)
+    assert (smaller.stem.out_channels, smaller.stem.in_channels) == (4, 3)
+    assert (smaller.norm.num_channels, smaller.norm.num_groups) == (4, 2)
+    assert (smaller.depthwise.groups, smaller.depthwise.in_channels, smaller.depthwise.out_channels) == (
+        4,
+        4,
+        4,
+    )
+    assert (smaller.linear.in_features, smaller.linear.out_features) == (64, 2)
+    assert (smaller.classes.in_features, smaller.classes.out_features) == (2, 5)
+    assert (module.stem.out_channels, module.norm.num_groups, module.depthwise.groups) == (8, 4, 8)
+    assert module.stem.weight.shape[0] == 8
+
+
+def test_a_compact_network_trains_and_can_be_traced_again():
+    module = SmallNet(Recipe(depthwise=True, residual=True, concat=True))
+    spec = SubModelSpec(kept={"stem": 1, "inner": 2, "branch": (5, 0)})
+    smaller = compact(module, spec, trace_channels(module, INPUT)).train()
+    smaller(torch.rand(4, *INPUT)).sum().backward()
+    assert smaller.stem.weight.grad.shape == (1, 3, 3, 3)
+    assert trace_channels(smaller, INPUT).groups["branch"].channels == 2
+
+
+def test_the_empty_spec_gives_an_equal_copy():
+    module = small_net(Recipe(), 0)
+    copy = compact(module, SubModelSpec(), trace_channels(module, INPUT))
+    assert copy is not module
+    assert torch.equal(copy(images(0)), module(images(0)))
+
+
+def test_tied_parameters_stay_tied():
+    module = nn.Sequential(
+        nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 2)
+    )
+    module[4].weight = module[2].weight
+    channel_map = trace_channels(module, (3,))
+    smaller = compact(module, SubModelSpec(kept={"0": (3, 1)}), channel_map)
+    assert smaller[4].weight is smaller[2].weight
+    assert smaller(torch.zeros(2, 3)).shape == (2, 2)
+
+
+def test_the_map_of_another_network_is_refused():
+    with pytest.raises(InvariantError, match="not in the channel map"):
+        compact(SmallNet(Recipe(width=6)), SubModelSpec(), trace_channels(SmallNet(Recipe()), INPUT))
+
+
+def test_arrays_are_float32_copies_and_load_back():
+    module = small_net(Recipe(), 3)
+    arrays = arrays_of(module)
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
+    assert "norm.running_var" in arrays
+    assert "norm.num_batches_tracked" not in arrays
+    arrays["stem.bias"][:] = 9
+    assert module.stem.bias.max() < 9
+    load_arrays(module, arrays)
+    assert (module.stem.bias == 9).all()
+
+
+def test_arrays_of_other_shapes_or_names_are_refused_before_any_is_written():
+    module = small_net(Recipe(), 3)
+    arrays = arrays_of(module)
+    with pytest.raises(InvariantError, match="expected shape"):
+        load_arrays(module, {**arrays, "stem.weight": arrays["stem.weight"] * 0, "stem.bias": np.zeros(9)})
+    assert module.stem.weight.any()
+    with pytest.raises(InvariantError, match=r"stem\.bias"):
+        load_arrays(module, {name: array for name, array in arrays.items() if name != "stem.bias"})
+
+
+def test_multiply_accumulates_are_those_of_convolutions_and_linear_layers():
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, groups=4), nn.Flatten(), nn.Linear(144, 5)
+    ).train()
+    # 4*8*8 outputs of 3*9 products, 4*6*6 of 9 (depth-wise), 5 of 144: 6,912 + 1,296 + 720.
+    assert count_macs(module, INPUT) == 8_928
+    assert all(layer.training and not layer._forward_hooks for layer in module)
