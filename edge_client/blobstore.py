@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of
+from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
 
 class BlobStore:
@@ -55,15 +55,17 @@ class BlobStore:
         part.unlink()
         return False
 
-    def read_chunk(self, digest: str, index: int, chunk_bytes: int) -> bytes:
-        """Read chunk `index` of a blob; empty behind its end. Raises `OSError` when there is no such blob."""
-        with self.path(digest).open("rb") as file:
-            file.seek(index * chunk_bytes)
-            return file.read(chunk_bytes)
+    def read_frame(self, ref: BlobRef, index: int) -> bytes:
+        """Read chunk `index` of a blob as the frame to send; raises `OSError` when the blob is not there."""
+        with self.path(ref.digest).open("rb") as file:
+            file.seek(index * ref.chunk_bytes)
+            return encode_chunk(ref.digest, index, file.read(ref.chunk_bytes))
 
-    def discard(self, digest: str) -> None:
-        """Forget a blob."""
-        self.path(digest).unlink(missing_ok=True)
+    def keep_only(self, digests: frozenset[str]) -> None:
+        """Forget every other blob, and every part of one."""
+        for entry in self._directory.iterdir():
+            if entry.name not in digests:
+                entry.unlink(missing_ok=True)
 
     def _part(self, ref: BlobRef) -> Path:
         return self._directory / f"{ref.digest}.part"

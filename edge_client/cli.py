@@ -7,16 +7,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from edge_client.commands import bench, infer
+from edge_client.commands import bench, infer, run
 from schemas.errors import ConfigError, EdgeError
 
-COMMANDS = (infer, bench)
+COMMANDS = (run, infer, bench)
 """Each has `register(subparsers)`, which also names its `execute(args) -> exit code`."""
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EXAMPLES = """\
 examples:
+  edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
   edge-client infer tier-1.onnx photo.png          what is in the picture
   edge-client bench tier-1.onnx --threads 4        how fast this machine is
 

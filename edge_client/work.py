@@ -11,7 +11,7 @@ from edge_client.evaluation import evaluate
 from edge_client.export import export_onnx
 from edge_client.inference import load_model
 from edge_client.models.build import build_model
-from edge_client.pruning import group_scores, personal_spec
+from edge_client.pruning import group_scores, personal_spec, prefix_spec
 from edge_client.slicing import extract
 from edge_client.surgery import arrays_of, compact, count_macs, load_arrays, parameter_count
 from edge_client.training import EpochReport, train
@@ -89,6 +89,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 
 
 def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
+    place.check_model(task.model.name)
     path = place.store.path(task.blobs["channel-map"].digest)
     channel_map = ChannelMap.model_validate_json(path.read_bytes())
     return channel_map, read_groups(place.store.path(task.blobs["state"].digest))
@@ -103,9 +104,15 @@ def _sub_model(task: Task, channel_map: ChannelMap, received: Groups) -> nn.Modu
 def _personal(
     task: Task, groups: Groups, delta: dict[str, Array], channel_map: ChannelMap
 ) -> tuple[SubModelSpec, dict[str, Array]]:
-    """Cut the update to the channels that this device attends to most, if the task asks for that."""
-    scores = groups.get("attention")
-    if task.personal is None or not scores:
+    """Cut the update to the channels that this device attends to most, if the task asks for that.
+
+    Without a single example there are no scores; the leading channels then stand for the unknown best.
+    """
+    if task.personal is None:
         return task.spec, delta
-    spec = personal_spec(group_scores(scores, channel_map), task.personal.ratios, channel_map)
+    scores, ratios = groups.get("attention"), task.personal.ratios
+    if scores:
+        spec = personal_spec(group_scores(scores, channel_map), ratios, channel_map)
+    else:
+        spec = prefix_spec(ratios, channel_map)
     return spec, extract(delta, spec, channel_map)

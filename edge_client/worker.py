@@ -30,8 +30,8 @@ class Progress:
 class Worker:
     """Does one task at a time; `stop` ends the one under way within a batch, and its result is dropped."""
 
-    def __init__(self, inbox: Inbox, place: Workplace, *, threads: int | None = None) -> None:
-        self._inbox, self._place, self._threads = inbox, place, threads
+    def __init__(self, inbox: Inbox, *, threads: int | None = None) -> None:
+        self._inbox, self._threads = inbox, threads
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
         self._one_at_a_time = threading.Lock()
@@ -40,11 +40,11 @@ class Worker:
         """Import torch now, in idle time, rather than when the first task is there."""
         threading.Thread(target=_import_work, name="warm-up", daemon=True).start()
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Task, place: Workplace) -> None:
         """Begin a task; its end comes as `WorkDone` or `WorkFailed`."""
         self._cancelled = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(task, self._cancelled), name="worker", daemon=True
+            target=self._run, args=(task, place, self._cancelled), name="worker", daemon=True
         )
         self._thread.start()
 
@@ -54,15 +54,15 @@ class Worker:
         if self._thread is not None and wait_s:
             self._thread.join(wait_s)
 
-    def _run(self, task: Task, cancelled: threading.Event) -> None:
+    def _run(self, task: Task, place: Workplace, cancelled: threading.Event) -> None:
         with self._one_at_a_time:
-            event = self._outcome(task, cancelled)
+            event = self._outcome(task, place, cancelled)
         if not cancelled.is_set():
             self._inbox.put(event)
 
-    def _outcome(self, task: Task, cancelled: threading.Event) -> WorkDone | WorkFailed:
+    def _outcome(self, task: Task, place: Workplace, cancelled: threading.Event) -> WorkDone | WorkFailed:
         try:
-            return WorkDone(self._work(task, cancelled))
+            return WorkDone(self._work(task, place, cancelled))
         except PeerError as error:
             return WorkFailed(task.run, task.round, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
@@ -72,18 +72,18 @@ class Worker:
             log.exception("round %d: the task failed", task.round)
             return WorkFailed(task.run, task.round, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
 
-    def _work(self, task: Task, cancelled: threading.Event) -> Result:
+    def _work(self, task: Task, place: Workplace, cancelled: threading.Event) -> Result:
         work: Any = _import_work()
         if self._threads:
             import torch
 
             torch.set_num_threads(self._threads)
         if task.action == "deliver":
-            delivery: Result = work.do_delivery(task, self._place)
+            delivery: Result = work.do_delivery(task, place)
             return delivery
         update: Result = work.do_training(
             task,
-            self._place,
+            place,
             on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
             should_stop=cancelled.is_set,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edge_client.blobstore import BlobStore
 from edge_client.data.labelled import LabelledData
+from edge_client.models.registry import MODELS
 from schemas.blobs import CHUNK_BYTES
 from schemas.errors import PeerError
 from schemas.messages import Reason, Task
@@ -40,10 +41,22 @@ class LocalData:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a device works: its blobs, its data, the folder for finished models, its chunk size."""
+    """Where a device works: its blobs, its data, the folder for finished models.
+
+    `model_code` names the factories outside this package that a task may use.
+    """
 
     device: str
     store: BlobStore
     data: LocalData
     models: Path
     chunk_bytes: int = CHUNK_BYTES
+    model_code: frozenset[str] = frozenset()
+
+    def check_model(self, name: str) -> None:
+        """Refuse to import code that only the server has named; raises `PeerError`."""
+        if name not in MODELS and name not in self.model_code:
+            raise PeerError(
+                f"model '{name}' is not one that this device may import: start it with --model-code {name}",
+                reason=Reason.INCOMPATIBLE,
+            )

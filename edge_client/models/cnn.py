@@ -1,7 +1,7 @@
 """The CIFAR network of McMahan et al. 2017: two convolutions, two hidden layers, a linear layer.
 
 McMahan et al. name TensorFlow's tutorial network. AdaFL (section 3.1) names that of FedMix (Yoon et al.
-2021), and neither prints it; we take McMahan's. Two choices of ours: the response normalisation is left
+2021) without printing it; we take McMahan's. Two choices of ours: the response normalisation is left
 out, because it mixes neighbouring channels, and images are taken whole instead of as 24x24 crops.
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from schemas.errors import ConfigError, nearest
+from schemas.frozen import kebab
 from schemas.strategy import Piece
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ def make(concept: str, registry: Mapping[str, Callable[..., T]], piece: Piece, *
     for option in piece.options:
         if option not in parameters:
             raise ConfigError(
-                f"{concept} '{piece.name}' has no option '{option}'{nearest(option, parameters)}"
+                f"{concept} '{piece.name}' has no option '{kebab(option)}'{nearest(kebab(option), map(kebab, parameters))}"
             )
     try:
         wanted = {name: value for name, value in provided.items() if name in parameters}

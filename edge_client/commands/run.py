@@ -1,0 +1,124 @@
+"""`edge-client run`: take part in a federation."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.commands.output import Subparsers, add_verb, positive_int, print_json
+from schemas.errors import ConfigError
+from schemas.names import is_name
+
+if TYPE_CHECKING:
+    from edge_client.workplace import LocalData
+
+EXAMPLES = """\
+data sources:
+  digits                    8x8 handwritten digits, shipped with this package
+  MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
+  folder:PATH               a folder of images per class
+  npz:PATH                  arrays `images` and `labels`
+  python:module:function    a function that returns images and labels
+
+examples:
+  edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
+  edge-client run --broker mqtt://server:1883 --device-id pi-3 --data digits \\
+      --partition 'dirichlet(0.3)' --share 3/5 --tier 1
+
+It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
+    parser.add_argument(
+        "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="(default: %(default)s)"
+    )
+    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
+    parser.add_argument("--cert", type=Path, help="this device's certificate (mqtts://)")
+    parser.add_argument("--key", type=Path, help="this device's private key (mqtts://)")
+    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument(
+        "--device-id", default=socket.gethostname(), metavar="NAME", help="(default: host name)"
+    )
+    parser.add_argument("--data", default="digits", metavar="SOURCE", help="see below (default: %(default)s)")
+    parser.add_argument("--data-root", type=Path, metavar="DIR", help="where named data sets lie")
+    parser.add_argument("--partition", default="iid", metavar="P", help="iid, dirichlet(ALPHA) or shards(K)")
+    parser.add_argument("--share", default="1/1", metavar="I/N", help="use share I of N (default: all data)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the partition (default: 0)")
+    parser.add_argument("--tier", type=positive_int, metavar="N", help="capability tier, 1 is the weakest")
+    parser.add_argument("--threads", type=positive_int, metavar="N", help="threads for training")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="blobs and models (default: under ~)")
+    parser.add_argument(
+        "--model-code",
+        action="append",
+        default=[],
+        metavar="MODULE:FACTORY",
+        help="network of your own that the server may name; may be given several times",
+    )
+    parser.add_argument("--once", action="store_true", help="end with the first run that is over")
+    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run until the federation (with --once) or the user ends it."""
+    from edge_client.address import TlsFiles, parse_address
+    from edge_client.agent import Agent, AgentSettings
+    from edge_client.profile import profile
+
+    for option, name in (("--federation", args.federation), ("--device-id", args.device_id)):
+        if not is_name(name):
+            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
+    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    logging.basicConfig(
+        level=logging.WARNING if args.quiet else logging.INFO,
+        format=f"%(asctime)s {args.device_id} %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    settings = AgentSettings(
+        federation=args.federation,
+        device=args.device_id,
+        address=address,
+        state=args.state_dir or _default_state(args.federation, args.device_id),
+        source=args.data,
+        profile=profile(tier=args.tier),
+        once=args.once,
+        threads=args.threads,
+        model_code=frozenset(args.model_code),
+    )
+    settings.state.mkdir(parents=True, exist_ok=True)
+    agent = Agent(settings, _local_data(args))
+    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
+    signal.signal(signal.SIGINT, lambda *_: agent.stop())
+    outcome = agent.run()
+    if args.format == "json":
+        print_json({"device": args.device_id, "outcome": outcome})
+    return 0 if outcome in (None, "finished") else 1
+
+
+def _default_state(federation: str, device: str) -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "edge-federation" / federation / device
+
+
+def _local_data(args: argparse.Namespace) -> LocalData:
+    from edge_client.data.partition import holdout, parse_partition, share
+    from edge_client.data.sources import load_source
+    from edge_client.workplace import LocalData
+
+    match = re.fullmatch(r"(\d+)/(\d+)", args.share)
+    index, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= index <= count:
+        raise ConfigError(f"--share '{args.share}': expected I/N with I from 1 to N, for instance 3/5")
+    data = load_source(args.data, data_root=args.data_root)
+    mine = share(data, parse_partition(args.partition), index=index - 1, count=count, seed=args.seed)
+    train, held_out = holdout(mine, seed=args.seed)
+    return LocalData(train, held_out)

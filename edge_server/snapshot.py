@@ -1,0 +1,45 @@
+"""The state of a run at one moment, for whoever shows it: a frozen value, made by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edge_server.history import DeviceRecord, RoundRecord, Summary
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """One device now. `state` is a word such as offline, idle, training, uploading, done, refused.
+
+    `epoch` of `epochs` is where its training is; bytes count since the run began.
+    """
+
+    device: str
+    tier: int
+    ratio: float
+    state: str
+    epoch: int | None = None
+    epochs: int | None = None
+    loss: float | None = None
+    downlink_bytes: int = 0
+    uplink_bytes: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The whole run now; `phase` is that of `edge_server.rounds.Phase`, times are in seconds."""
+
+    federation: str
+    run: str
+    phase: str
+    round: int
+    rounds: int
+    elapsed_s: float
+    deadline_in_s: float | None = None
+    devices: tuple[DeviceView, ...] = ()
+    history: tuple[RoundRecord, ...] = ()
+    delivered: Mapping[str, DeviceRecord] = field(default_factory=dict)
+    summary: Summary | None = None
+    notes: tuple[str, ...] = ()
