@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from edge_client.files import put_in_place, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
 
@@ -31,9 +32,7 @@ class BlobStore:
         """Keep `data` and return its reference; the same bytes are kept once."""
         ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=chunk_bytes)
         if ref.digest not in self:
-            part = self._part(ref)
-            part.write_bytes(data)
-            self._keep(part, ref)
+            write_synced(self.path(ref.digest), data)
         return ref
 
     def write_chunk(self, ref: BlobRef, index: int, data: bytes) -> None:
@@ -50,7 +49,7 @@ class BlobStore:
         with part.open("rb") as file:
             sound = hashlib.file_digest(file, "sha256").hexdigest() == ref.digest
         if sound and part.stat().st_size == ref.size:
-            self._keep(part, ref)
+            put_in_place(part, self.path(ref.digest))
             return True
         part.unlink()
         return False
@@ -69,11 +68,3 @@ class BlobStore:
 
     def _part(self, ref: BlobRef) -> Path:
         return self._directory / f"{ref.digest}.part"
-
-    def _keep(self, part: Path, ref: BlobRef) -> None:
-        descriptor = os.open(part, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        part.replace(self.path(ref.digest))

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torch import nn
 
 from edge_client.data.labelled import Inputs, Pixels, preprocess
 from edge_client.evaluation import evaluating, logits
+from edge_client.files import write_synced
 from schemas.errors import EdgeError
 from schemas.messages import Preprocessing
 
@@ -158,25 +158,6 @@ def _run(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     return [session.run([OUTPUT], {INPUT: inputs})[0] for inputs in probes]
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Put `data` at `path` all at once: a reader sees the old file or the new one, after a power cut too."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 @contextlib.contextmanager

@@ -45,10 +45,14 @@ class FederationSettings(Settings):
 
 
 class ClientSettings(Settings):
-    """Who takes part in a round, and how long it may take (seconds)."""
+    """Who takes part in a round, and how long it may take (seconds).
+
+    The run begins once `start_clients` are there (all `num_clients` unless stated).
+    """
 
     num_clients: int = Field(default=5, ge=1)
     fraction: float = Field(default=1.0, gt=0, le=1)
+    start_clients: int | None = Field(default=None, ge=1)
     min_clients: int = Field(default=1, ge=1)
     quorum: float = Field(default=0.5, ge=0, le=1)
     deadline_s: float = Field(default=600.0, gt=0)

@@ -20,7 +20,7 @@ class Rejected(Frozen):
 class RoundRecord(Frozen):
     """One line of `history.jsonl`. Bytes are MQTT payload bytes at the server; accuracies are 0 to 1.
 
-    `test_*` are measured by the server on its own test data, `client_accuracy` is the devices' mean on theirs.
+    `test_*` are the server's, on its own test data; `client_accuracy` is the devices' mean on theirs.
     """
 
     round: int

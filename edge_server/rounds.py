@@ -76,9 +76,13 @@ IN_ROUND = frozenset({Phase.TRAINING, Phase.DELIVERING})
 
 @dataclass(frozen=True)
 class RoundRules:
-    """What makes a round: times in seconds, `quorum` as a share of the selected devices."""
+    """What makes a round: times in seconds, `quorum` as a share of the selected devices.
+
+    A run begins with `start_clients` devices, and any later round with `min_clients`.
+    """
 
     rounds: int
+    start_clients: int = 1
     min_clients: int = 1
     quorum: float = 0.5
     deadline_s: float = 600.0
@@ -358,7 +362,7 @@ def _settle(federation: Federation, now: float) -> Step:
     """Do what the state itself calls for, whatever event led to it."""
     if federation.phase is Phase.WAITING:
         alive = federation.fleet.alive()
-        if now >= federation.not_before and len(alive) >= federation.rules.min_clients:
+        if now >= federation.not_before and len(alive) >= _needed(federation):
             return replace(federation, phase=Phase.PLANNING), [PlanRound(federation.round, alive)]
         return federation, []
     if federation.phase not in IN_ROUND or not federation.participants:
@@ -368,6 +372,12 @@ def _settle(federation: Federation, now: float) -> Step:
         return granted, commands
     closed, more = _finish_round(granted, now)
     return closed, commands + more
+
+
+def _needed(federation: Federation) -> int:
+    rules = federation.rules
+    first = federation.round == 1 and federation.abandoned == 0
+    return max(rules.start_clients, rules.min_clients) if first else rules.min_clients
 
 
 def _give_up(federation: Federation, now: float) -> Federation:

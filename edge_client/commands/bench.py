@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from edge_client.commands.output import (
+from edge_client.command_output import (
     Subparsers,
     add_verb,
     positive_float,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.commands.output import Subparsers, add_verb, positive_int, print_json, print_table
+from edge_client.command_output import Subparsers, add_verb, positive_int, print_json, print_table
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

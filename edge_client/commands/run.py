@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.commands.output import Subparsers, add_verb, positive_int, print_json
+from edge_client.command_output import Subparsers, add_verb, positive_int, print_json
 from schemas.errors import ConfigError
 from schemas.names import is_name
 

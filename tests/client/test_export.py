@@ -162,13 +162,3 @@ def test_networks_that_cannot_be_exported_are_refused(tmp_path: Path) -> None:
     message = refuse(Branching(), tmp_path / "model.onnx")
     assert message.startswith("torch cannot export Branching")
     assert "\n" not in message
-
-
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(export.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        export.write_synced(tmp_path / "model.onnx", b"data")
-    assert list(tmp_path.iterdir()) == []

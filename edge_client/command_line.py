@@ -1,0 +1,72 @@
+"""What both commands share: one parser from many verbs, and one way to end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edge_client.command_output import Subparsers
+from schemas.errors import ConfigError, EdgeError
+
+DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class Verb(Protocol):
+    """A module under `commands`."""
+
+    def register(self, subparsers: Subparsers) -> None:
+        """Add the verb, and name its `execute(args) -> exit code`."""
+        ...
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A command: its name, what it is, examples for `--help`, its verbs in the order of `--help`."""
+
+    prog: str
+    description: str
+    examples: str
+    verbs: Sequence[Verb]
+
+    def parser(self) -> argparse.ArgumentParser:
+        """The parser of all verbs."""
+        parser = argparse.ArgumentParser(
+            prog=self.prog,
+            description=self.description,
+            epilog=self.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        for verb in self.verbs:
+            verb.register(subparsers)
+        return parser
+
+    def run(self, argv: Sequence[str] | None = None) -> int:
+        """Run one verb and return its exit code; errors go to stderr without a traceback."""
+        try:
+            args = self.parser().parse_args(argv)
+            code = int(args.execute(args))
+            # A reader that went away shows when the last output is sent: here, or too late to handle.
+            sys.stdout.flush()
+            return code
+        except SystemExit as error:
+            return error.code if isinstance(error.code, int) else BAD_USAGE
+        except ConfigError as error:
+            return self._fail(error, BAD_USAGE)
+        except BrokenPipeError:
+            # The reader of our output (head, a pager) went away: nothing is wrong, nobody is left to tell.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return DONE
+        except (EdgeError, OSError) as error:
+            return self._fail(error, FAILED)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+    def _fail(self, error: Exception, code: int) -> int:
+        for line in str(error).splitlines() or [type(error).__name__]:
+            print(f"{self.prog}: {line.strip()}", file=sys.stderr)
+        return code

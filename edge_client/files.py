@@ -1,0 +1,32 @@
+"""Files that are whole at any time: written aside, synced, renamed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Put `data` at `path` all at once: a reader sees the old file or the new one, after a power cut too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(data)
+        put_in_place(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a finished file to `path`, in the same folder, once its bytes are on disk."""
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

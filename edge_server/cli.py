@@ -1,0 +1,32 @@
+"""The command `edge-server`: one verb, one file under `commands`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from edge_client.command_line import CommandLine
+from edge_server.commands import check, demo, recipes, report, run, schemas
+
+EDGE_SERVER = CommandLine(
+    prog="edge-server",
+    description="Federated learning for unlike devices over one MQTT broker.",
+    examples="""\
+examples:
+  edge-server demo                                  the whole system on this machine
+  edge-server check federation.toml                 is the file right, and what does it mean
+  edge-server run federation.toml --broker mqtt://host:1883
+
+exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted
+""",
+    verbs=(demo, run, check, recipes, report, schemas),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    return EDGE_SERVER.run(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

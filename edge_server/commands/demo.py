@@ -1,0 +1,47 @@
+"""`edge-server demo`: the whole system on this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from edge_client.command_output import Subparsers, add_verb, positive_int
+from edge_server.commands.options import add_broker_options, add_run_options
+
+EXAMPLES = """\
+A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
+its own uneven share. Every device ends with its own compact ONNX model, served by onnxruntime.
+
+examples:
+  edge-server demo
+  edge-server demo --rounds 3 --broker embedded --out runs/demo
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "demo", help="run the whole system on this machine", examples=EXAMPLES)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the demo's settings")
+    parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the demo's)")
+    add_broker_options(parser)
+    add_run_options(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run it; the run folder is `runs/demo-TIME` unless named."""
+    from edge_client.address import TlsFiles
+    from edge_server.config import load_config
+    from edge_server.demo import DEMO, run_demo
+    from edge_server.display.display import make_display
+    from edge_server.serving import broker_address, exit_code
+
+    overrides = list(args.overrides)
+    overrides += [f"rounds={args.rounds}"] if args.rounds else []
+    overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
+    config = load_config(str(DEMO), overrides)
+    with (
+        broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
+        make_display(format=args.format) as display,
+    ):
+        summary = run_demo(config, address, display, out=args.out)
+    return exit_code(summary)

@@ -1,0 +1,31 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Where the run folder goes, and what it starts from."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
+    parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
+
+
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """Which broker to use."""
+    parser.add_argument(
+        "--broker",
+        default="auto",
+        metavar="URL",
+        help="mqtt://host:1883, or auto, mosquitto, embedded: one started on this machine (default: auto)",
+    )
+    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
+    parser.add_argument("--cert", type=Path, help="the server's certificate (mqtts://)")
+    parser.add_argument("--key", type=Path, help="the server's private key (mqtts://)")
+
+
+def run_name(federation: str) -> str:
+    """A name for a run that starts now."""
+    return f"{federation[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

@@ -1,0 +1,51 @@
+"""`edge-server run`: serve a federation."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from edge_client.command_output import Subparsers, add_verb
+from edge_server.commands.options import add_broker_options, add_run_options
+
+EXAMPLES = """\
+examples:
+  edge-server run federation.toml --broker mqtt://192.168.1.10:1883
+  edge-server run attending data.source=digits num-clients=3 rounds=5
+
+Devices join with `edge-client run --broker URL --federation NAME`. Ctrl-C ends the run and leaves its folder
+whole: the last model, history.jsonl and summary.json.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "run", help="serve a federation", examples=EXAMPLES)
+    parser.add_argument(
+        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
+    add_broker_options(parser)
+    add_run_options(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve until the run is over."""
+    from edge_client.address import TlsFiles
+    from edge_server.config import load_config
+    from edge_server.display.display import make_display
+    from edge_server.serving import broker_address, exit_code, serve
+
+    overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
+    config = load_config(args.config, overrides)
+    logging.basicConfig(
+        level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
+    )
+    with (
+        broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
+        make_display(format=args.format) as display,
+    ):
+        summary = serve(config, address, display, out=args.out)
+    return exit_code(summary)

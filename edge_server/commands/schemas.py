@@ -1,0 +1,39 @@
+"""`edge-server schemas`: the protocol as JSON Schemas."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from edge_client.command_output import Subparsers, add_verb, print_json
+
+EXAMPLES = """\
+examples:
+  edge-server schemas --out protocol       one file per message
+  edge-server schemas --format json        all of them on stdout
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "schemas", help="write the protocol as JSON Schemas", examples=EXAMPLES)
+    parser.add_argument(
+        "--out", type=Path, default=Path("protocol"), metavar="DIR", help="(default: %(default)s)"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Write a file per schema."""
+    from schemas.export import json_schemas
+
+    found = json_schemas()
+    if args.format == "json":
+        print_json(found)
+        return 0
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, schema in found.items():
+        (args.out / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n")
+    print(f"{len(found)} schemas in {args.out}")
+    return 0

@@ -1,0 +1,92 @@
+"""The demo: five devices of five tiers, each an operating-system process, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from edge_client.address import BrokerAddress
+from edge_server.commands.options import run_name
+from edge_server.config import Config
+from edge_server.history import Summary
+from edge_server.server import Watcher
+from edge_server.serving import serve
+
+DEMO = Path(__file__).with_name("demo.toml")
+BOARDS = ("pi-zero-attic", "pi-3-garage", "pi-4-kitchen", "jetson-porch", "mini-pc-office")
+"""Names only: the processes all run here, each with the tier of such a board."""
+
+
+def run_demo(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path | None = None) -> Summary:
+    """Start the devices, serve the federation, end the devices."""
+    folder = out or Path("runs") / run_name(config.federation.name)
+    with devices(config, address, folder / "devices"):
+        return serve(config, address, watcher, out=folder)
+
+
+@contextlib.contextmanager
+def devices(config: Config, address: BrokerAddress, state: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Device processes, one per client; they end with the block, each by its own process id."""
+    count = config.clients.num_clients
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for index in range(count):
+            started.append(_start(config, address, state, index))
+        yield started
+    finally:
+        for process in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+        for process in started:
+            _end(process)
+
+
+def device_name(index: int) -> str:
+    """A name for the device of that number, from 0."""
+    board = BOARDS[index % len(BOARDS)]
+    return board if index < len(BOARDS) else f"{board}-{index // len(BOARDS) + 1}"
+
+
+def _start(config: Config, address: BrokerAddress, state: Path, index: int) -> subprocess.Popen[bytes]:
+    name = device_name(index)
+    folder = state / name
+    folder.mkdir(parents=True, exist_ok=True)
+    words = {
+        "--broker": str(address),
+        "--federation": config.federation.name,
+        "--device-id": name,
+        "--data": config.data.source,
+        "--data-root": config.data.data_root,
+        "--partition": config.data.partition_spec,
+        "--share": f"{index + 1}/{config.clients.num_clients}",
+        "--seed": config.federation.seed,
+        "--tier": index % len(config.tiers.ratios) + 1,
+        "--state-dir": folder,
+        "--threads": 1,
+    }
+    options = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
+    command = [sys.executable, "-m", "edge_client.cli", "run", "--once", *options]
+    with (folder / "client.log").open("wb") as log:
+        # A session of its own: Ctrl-C reaches the server alone, which ends the run for all.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

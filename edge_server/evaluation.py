@@ -1,0 +1,57 @@
+"""Testing the global model and every tier's sub-model on the server's own data, and exporting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import nn
+
+from edge_client.data.labelled import LabelledData
+from edge_client.evaluation import Evaluation, evaluate
+from edge_client.export import export_onnx
+from edge_client.slicing import extract
+from edge_client.surgery import compact, load_arrays, parameter_count
+from schemas.blobs import Arrays
+from schemas.messages import ModelSpec, Preprocessing
+from schemas.submodel import ChannelMap, SubModelSpec
+
+
+class GlobalModel:
+    """The network itself, for whatever the server does with it beside slicing arrays."""
+
+    def __init__(self, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap) -> None:
+        self._module, self._spec, self._channel_map = module, spec, channel_map
+
+    @property
+    def parameters(self) -> int:
+        """Trainable numbers of the full network."""
+        return parameter_count(self._module)
+
+    def sub_model(self, params: Arrays, spec: SubModelSpec) -> nn.Module:
+        """The dense network of `spec` with its part of `params`."""
+        module = compact(self._module, spec, self._channel_map)
+        load_arrays(module, extract(params, spec, self._channel_map))
+        return module
+
+    def test(self, params: Arrays, spec: SubModelSpec, data: LabelledData) -> Evaluation:
+        """Loss and accuracy of a sub-model."""
+        return evaluate(self.sub_model(params, spec), data)
+
+    def export(
+        self,
+        path: Path,
+        params: Arrays,
+        spec: SubModelSpec,
+        *,
+        preprocessing: Preprocessing,
+        provenance: Mapping[str, str],
+    ) -> None:
+        """Write a sub-model as ONNX, compared with torch."""
+        export_onnx(
+            self.sub_model(params, spec).eval(),
+            path,
+            input_shape=self._spec.input_shape,
+            preprocessing=preprocessing,
+            provenance=provenance,
+        )

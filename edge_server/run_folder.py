@@ -1,0 +1,77 @@
+"""The run folder: everything that a run leaves, each file whole at any time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from edge_client.files import write_synced
+from edge_server.config import Config
+from edge_server.history import RoundRecord, Summary
+from schemas.blobs import Arrays, digest_of, encode_groups, encode_json
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap
+
+KEPT_VERSIONS = 3
+
+
+class RunFolder:
+    """Paths and writers of one run (DESIGN.md section 7)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> RunFolder:
+        """Make the folder and write the resolved federation file; raises `ConfigError` if a run is in it."""
+        if (path / "history.jsonl").exists():
+            raise ConfigError(f"{path} holds an earlier run: name another folder with --out, or remove it")
+        try:
+            for name in ("models", "onnx", "blobs"):
+                (path / name).mkdir(parents=True, exist_ok=True)
+            write_synced(path / "federation.toml", config.to_toml().encode())
+            (path / "history.jsonl").touch()
+        except OSError as error:
+            raise ConfigError(f"--out {path}: {error.strerror or error}") from error
+        return cls(path)
+
+    @property
+    def blobs(self) -> Path:
+        """Where blobs are served from and updates are spooled to."""
+        return self.path / "blobs"
+
+    @property
+    def journal(self) -> Path:
+        """The SQLite journal."""
+        return self.path / "journal.sqlite"
+
+    def onnx(self, tier: int) -> Path:
+        """The exported model of a tier."""
+        return self.path / "onnx" / f"tier-{tier}.onnx"
+
+    def add_round(self, record: RoundRecord) -> None:
+        """Append one line to the history."""
+        with (self.path / "history.jsonl").open("a") as file:
+            file.write(record.model_dump_json() + "\n")
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write `summary.json`."""
+        write_synced(self.path / "summary.json", (summary.model_dump_json(indent=2) + "\n").encode())
+
+    def save_model(
+        self, round_number: int, params: Arrays, channel_map: ChannelMap, manifest: Mapping[str, object]
+    ) -> str:
+        """Keep the global model after a round and return the sha256 of its state; older versions go."""
+        version = self.path / "models" / f"round-{round_number:04d}"
+        version.mkdir(exist_ok=True)
+        state = encode_groups({"model": params})
+        digest = digest_of(state)
+        write_synced(version / "state.safetensors", state)
+        write_synced(version / "channel-map.json", encode_json(channel_map))
+        described = {"round": round_number, "state_sha256": digest, **manifest}
+        write_synced(version / "manifest.json", (json.dumps(described, indent=2) + "\n").encode())
+        for old in sorted((self.path / "models").iterdir())[:-KEPT_VERSIONS]:
+            shutil.rmtree(old)
+        return digest

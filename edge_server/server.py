@@ -1,0 +1,332 @@
+"""The server's edge to the outside world: it carries out what the federation's state machine decides.
+
+One thread owns everything here; paho and the workshop's thread only put events in the inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from edge_client.address import BrokerAddress
+from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
+from edge_client.transfer import WriteChunk
+from edge_server import rounds
+from edge_server.config import Config
+from edge_server.history import RoundRecord, Summary
+from edge_server.round_events import (
+    Announce,
+    CheckUpdate,
+    ChunkArrived,
+    CloseRound,
+    Command,
+    Deliver,
+    End,
+    Event,
+    FromFleet,
+    Note,
+    PlanRound,
+    RoundClosed,
+    RoundPlanned,
+    Send,
+    SendChunks,
+    SpoolChunk,
+    Started,
+    Stopped,
+    Tick,
+    UpdateChecked,
+)
+from edge_server.rounds import Federation, RoundRules
+from edge_server.snapshot import Snapshot
+from edge_server.tally import Tally
+from edge_server.views import make_snapshot, make_summary
+from edge_server.workshop import Workshop
+from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, decode_chunk
+from schemas.errors import PeerError
+from schemas.messages import FromDevice, Message, Reason, Refusal, Telemetry, decode_message, encode_message
+from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic, server_filters
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+PACKET_SLACK = 1024
+
+
+class Watcher(Protocol):
+    """Whoever shows the run."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the state of the run, up to four times a second."""
+        ...
+
+
+@dataclass(frozen=True)
+class JobDone:
+    """Event: a job of the workshop has ended; `event` is what the machine shall hear of it."""
+
+    event: Event
+    record: RoundRecord | None = None
+
+
+@dataclass(frozen=True)
+class JobFailed:
+    """Event: a job of the workshop has raised."""
+
+    error: BaseException
+
+
+class Server:
+    """Runs one federation to its end."""
+
+    def __init__(
+        self, config: Config, run: str, address: BrokerAddress, workshop: Workshop, watcher: Watcher
+    ) -> None:
+        self._config, self._address = config, address
+        self._workshop, self._watcher = workshop, watcher
+        self.inbox: Inbox = queue.SimpleQueue()
+        name = config.federation.name
+        self._link = Link(address, self.inbox, client_id=f"{name}-server", filters=server_filters(name))
+        self._jobs = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
+        self._federation = Federation(name, run, make_rules(config))
+        self._tally = Tally()
+        self._began = time.monotonic()
+        self._next_tick = 0.0
+        self._end: End | None = None
+        self._failure: BaseException | None = None
+        self._exported: Future[dict[int, Path]] | None = None
+
+    def run(self) -> Summary:
+        """Serve until the run is over; raises what a job of the workshop raised."""
+        self._link.open()
+        self._step(Started())
+        try:
+            while self._end is None and self._failure is None:
+                self._turn()
+            exported = self._exported.result() if self._exported and not self._failure else {}
+        finally:
+            self._link.close()
+            self._jobs.shutdown(wait=True, cancel_futures=True)
+        if self._failure is not None:
+            raise self._failure
+        assert self._end is not None
+        return self._finish(self._end, exported)
+
+    def stop(self) -> None:
+        """End the run soon; may be called from a signal handler or another thread."""
+        self.inbox.put(Stopped())
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_S
+            self._step(Tick())
+            self._watcher.show(self._snapshot())
+        try:
+            event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
+        except queue.Empty:
+            return
+        try:
+            self._handle(event)
+        except PeerError as error:
+            self._tally.refused(None, error.reason)
+            log.warning("ignored (%s): %s", error.reason, error)
+
+    def _handle(self, event: Any) -> None:
+        match event:
+            case Arrived(topic, payload):
+                self._arrived(topic, payload)
+            case LinkUp(_, max_packet):
+                log.info("connected to %s", self._address)
+                if max_packet is not None and max_packet < self._workshop.chunk_bytes + PACKET_SLACK:
+                    self._workshop.chunk_bytes = SMALL_CHUNK_BYTES
+                self._link.handle(event)
+            case LinkDown(reason):
+                log.warning("no connection to %s: %s; trying again", self._address, reason)
+                self._link.handle(event)
+            case Confirmed():
+                self._link.handle(event)
+            case JobDone(done, record):
+                if record is not None:
+                    self._tally.closed(record)
+                self._step(done)
+            case JobFailed(error):
+                self._failure = error
+            case Stopped():
+                self._step(event)
+
+    # --- what comes in ---
+    def _arrived(self, topic: str, payload: bytes) -> None:
+        where = parse_topic(topic)
+        if isinstance(where, StateTopic):
+            raise PeerError(f"nothing is expected on {topic}")
+        self._tally.received(where.device, len(payload))
+        try:
+            if where.channel is Channel.UP_BLOB:
+                self._step(ChunkArrived(where.device, decode_chunk(payload)))
+            elif payload:
+                self._take(where, payload)
+        except PeerError as error:
+            self._refuse(where.device, error)
+
+    def _take(self, where: DeviceTopic, payload: bytes) -> None:
+        message = decode_message(payload, federation=self._config.federation.name)
+        if not isinstance(message, FromDevice):
+            raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
+        if message.device != where.device:
+            detail = f"'{message.kind}' of {message.device} on the topic of {where.device}"
+            raise PeerError(detail, reason=Reason.WRONG_SENDER)
+        if isinstance(message, Telemetry):
+            self._tally.told(message)
+        if isinstance(message, Refusal):
+            log.info("%s refuses (%s): %s", message.device, message.reason, message.detail)
+        self._step(FromFleet(message))
+
+    def _refuse(self, device: str, error: PeerError) -> None:
+        """Log and count what was wrong, and tell the device why."""
+        self._tally.refused(device, error.reason)
+        log.warning("%s: ignored (%s): %s", device, error.reason, error)
+        refusal = Refusal(
+            federation=self._config.federation.name,
+            device=device,
+            reason=Reason(error.reason),
+            detail=str(error)[:500],
+        )
+        self._send(device, refusal)
+
+    # --- what the machine decides ---
+    def _step(self, event: Event) -> None:
+        self._federation, commands = rounds.step(self._federation, event, time.monotonic())
+        for command in commands:
+            self._do(command)
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Send(device, message):
+                self._send(device, message)
+            case Announce(message):
+                topic = str(StateTopic(self._config.federation.name))
+                self._link.publish(topic, encode_message(message), retain=True)
+            case SendChunks(device, ref, first, count):
+                for index in range(first, min(first + count, ref.chunks)):
+                    self._send_chunk(device, ref, index)
+            case SpoolChunk(_, WriteChunk(ref, index, data)):
+                self._workshop.store.write_chunk(ref, index, data)
+            case PlanRound() | CheckUpdate() | CloseRound():
+                self._begin_job(command)
+            case Note(what, device, reason, detail):
+                self._note(what, device, reason, detail)
+            case Deliver(delivery):
+                self._tally.delivered(delivery)
+            case End():
+                self._end = command
+
+    def _send(self, device: str, message: Message) -> None:
+        payload = encode_message(message)
+        self._tally.sent(device, len(payload))
+        self._link.publish(self._topic(device, Channel.DOWN), payload)
+
+    def _send_chunk(self, device: str, ref: BlobRef, index: int) -> None:
+        self._tally.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
+        self._link.send_chunk(
+            (device, ref.digest, index),
+            self._topic(device, Channel.DOWN_BLOB),
+            partial(self._workshop.store.read_frame, ref, index),
+        )
+
+    def _topic(self, device: str, channel: Channel) -> str:
+        return str(DeviceTopic(self._config.federation.name, device, channel))
+
+    def _note(self, what: str, device: str | None, reason: Reason | None, detail: str) -> None:
+        if reason is not None:
+            self._tally.refused(device, reason)
+        words = [device, what, f"({reason})" if reason else None, detail]
+        text = " ".join(word for word in words if word)
+        self._tally.note(text)
+        log.warning("%s", text)
+
+    # --- the workshop ---
+    def _begin_job(self, command: PlanRound | CheckUpdate | CloseRound) -> None:
+        job: Callable[[], JobDone]
+        match command:
+            case PlanRound():
+                self._tally.begin_round()
+                job = partial(_plan, self._workshop, command)
+            case CheckUpdate(device, _):
+                task = self._federation.participants[device].assignment.task
+                job = partial(_check, self._workshop, command, task)
+            case CloseRound():
+                uplink, downlink, seconds = self._tally.round_figures()
+                job = partial(
+                    _close, self._workshop, command, uplink=uplink, downlink=downlink, duration_s=seconds
+                )
+        self._jobs.submit(job).add_done_callback(self._job_ended)
+        if isinstance(command, PlanRound) and command.deliver:
+            self._exported = self._jobs.submit(self._workshop.export_tiers)
+
+    def _job_ended(self, future: Future[JobDone]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        self.inbox.put(future.result() if error is None else JobFailed(error))
+
+    # --- the end ---
+    def _snapshot(self, summary: Summary | None = None) -> Snapshot:
+        return make_snapshot(
+            self._federation,
+            self._tally,
+            tier=self._workshop.tier,
+            ratios=self._config.tiers.ratios,
+            now=time.monotonic(),
+            began=self._began,
+            summary=summary,
+        )
+
+    def _finish(self, end: End, exported: Mapping[int, Path]) -> Summary:
+        summary = make_summary(
+            self._federation,
+            self._tally,
+            end,
+            config=self._config,
+            tier=self._workshop.tier,
+            parameters=self._workshop.model.parameters,
+            onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
+            duration_s=time.monotonic() - self._began,
+        )
+        self._workshop.finish(summary)
+        self._watcher.show(self._snapshot(summary))
+        return summary
+
+
+def make_rules(config: Config) -> RoundRules:
+    """The rounds' rules as the federation file states them."""
+    clients = config.clients
+    return RoundRules(
+        rounds=config.federation.rounds,
+        start_clients=clients.start_clients or clients.num_clients,
+        min_clients=clients.min_clients,
+        quorum=clients.quorum,
+        deadline_s=clients.deadline_s,
+        rejoin_s=clients.rejoin_s,
+        uploads_at_once=clients.uploads_at_once,
+    )
+
+
+def _plan(workshop: Workshop, command: PlanRound) -> JobDone:
+    planned: RoundPlanned = workshop.plan(command)
+    return JobDone(planned)
+
+
+def _check(workshop: Workshop, command: CheckUpdate, task: Any) -> JobDone:
+    checked: UpdateChecked = workshop.check(command, task)
+    return JobDone(checked)
+
+
+def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:
+    return JobDone(RoundClosed(command.round), workshop.close(command, **figures))

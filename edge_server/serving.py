@@ -1,0 +1,70 @@
+"""From a checked configuration to a federation that runs: broker, run folder, workshop, server."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from edge_client.address import BrokerAddress, TlsFiles, parse_address
+from edge_client.command_line import DONE, FAILED, INTERRUPTED
+from edge_server.broker.launch import running_broker
+from edge_server.commands.options import run_name
+from edge_server.config import Config
+from edge_server.history import Summary
+from edge_server.report.report import write_report
+from edge_server.run_folder import RunFolder
+from edge_server.server import Server, Watcher
+
+OWN_BROKERS = ("auto", "mosquitto", "embedded")
+
+
+@contextlib.contextmanager
+def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerAddress]:
+    """The user's broker by URL, or one that is started here and ends with the block."""
+    if broker not in OWN_BROKERS:
+        yield parse_address(broker, tls)
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="edge-broker-") as directory,
+        running_broker(broker, Path(directory)) as running,  # type: ignore[arg-type]
+    ):
+        yield parse_address(running.url)
+
+
+def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path | None = None) -> Summary:
+    """Run a federation to its end, Ctrl-C included, and leave its run folder."""
+    from edge_server.workshop import Workshop
+
+    run = run_name(config.federation.name)
+    folder = RunFolder.create(out or Path("runs") / run, config)
+    server = Server(config, run, address, Workshop(config, run, folder), watcher)
+    with _stopped_by_signals(server):
+        summary = server.run()
+    write_report(folder.path)
+    return summary
+
+
+def exit_code(summary: Summary) -> int:
+    """0 when the run finished, 130 when it was interrupted, 1 when it failed."""
+    return {"finished": DONE, "interrupted": INTERRUPTED}.get(summary.outcome, FAILED)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(server: Server) -> Iterator[None]:
+    """SIGINT and SIGTERM end the run in order; a second Ctrl-C ends the process as usual."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, frame: object) -> None:
+        server.stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

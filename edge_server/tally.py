@@ -1,0 +1,67 @@
+"""What the server counts as it goes: bytes, refusals, telemetry, closed rounds, delivered models."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+
+from edge_server.history import RoundRecord
+from schemas.messages import Delivery, Telemetry
+
+LAST_NOTES = 5
+
+
+class Tally:
+    """Running counts of one run; bytes are MQTT payloads as the server sends and receives them."""
+
+    def __init__(self) -> None:
+        self.uplink: Counter[str] = Counter()
+        self.downlink: Counter[str] = Counter()
+        self.refusals: Counter[tuple[str | None, str]] = Counter()
+        self.rounds: Counter[str] = Counter()
+        self.telemetry: dict[str, Telemetry] = {}
+        self.history: list[RoundRecord] = []
+        self.deliveries: dict[str, Delivery] = {}
+        self.notes: deque[str] = deque(maxlen=LAST_NOTES)
+        self._round_began = time.monotonic()
+        self._before = (0, 0)
+
+    def received(self, device: str, size: int) -> None:
+        """Bytes came from a device."""
+        self.uplink[device] += size
+
+    def sent(self, device: str, size: int) -> None:
+        """Bytes went to a device."""
+        self.downlink[device] += size
+
+    def refused(self, device: str | None, reason: str) -> None:
+        """Something was refused."""
+        self.refusals[device, str(reason)] += 1
+
+    def told(self, telemetry: Telemetry) -> None:
+        """A device said where it is."""
+        self.telemetry[telemetry.device] = telemetry
+
+    def note(self, text: str) -> None:
+        """Something happened that people should see."""
+        self.notes.append(text)
+
+    def begin_round(self) -> None:
+        """From now on bytes and seconds belong to the next round."""
+        self._round_began = time.monotonic()
+        self._before = (self.uplink.total(), self.downlink.total())
+
+    def round_figures(self) -> tuple[int, int, float]:
+        """Bytes up, bytes down and seconds since the round began."""
+        up, down = self._before
+        seconds = time.monotonic() - self._round_began
+        return self.uplink.total() - up, self.downlink.total() - down, seconds
+
+    def closed(self, record: RoundRecord) -> None:
+        """A round was aggregated."""
+        self.history.append(record)
+        self.rounds.update(record.completed)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """A device has its model in place."""
+        self.deliveries[delivery.device] = delivery

@@ -1,0 +1,133 @@
+"""From the state of a run to what is shown and kept of it: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from edge_server.config import Config
+from edge_server.fleet import Device
+from edge_server.history import DeviceRecord, Summary
+from edge_server.participant import Participant, Status
+from edge_server.round_events import End
+from edge_server.rounds import IN_ROUND, Federation
+from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.tally import Tally
+
+TierOf = Callable[[Device], int]
+
+
+def make_snapshot(
+    federation: Federation,
+    tally: Tally,
+    *,
+    tier: TierOf,
+    ratios: Sequence[float],
+    now: float,
+    began: float,
+    summary: Summary | None = None,
+) -> Snapshot:
+    """The run at `now` (seconds of the same clock as `began`)."""
+    in_round = federation.phase in IN_ROUND
+    devices = [
+        _device_view(device, federation, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
+        for _, device in sorted(federation.fleet.devices.items())
+    ]
+    return Snapshot(
+        federation=federation.name,
+        run=federation.run,
+        phase=federation.phase,
+        round=federation.round,
+        rounds=federation.rules.rounds,
+        elapsed_s=now - began,
+        deadline_in_s=max(0.0, federation.deadline - now) if in_round else None,
+        devices=tuple(devices),
+        history=tuple(tally.history),
+        delivered={
+            device.name: _device_record(device, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
+            for _, device in sorted(federation.fleet.devices.items())
+            if device.name in tally.deliveries
+        },
+        summary=summary,
+        notes=tuple(tally.notes),
+    )
+
+
+def _device_view(
+    device: Device, federation: Federation, tally: Tally, *, tier: int, ratio: float
+) -> DeviceView:
+    participant = federation.participants.get(device.name)
+    told = tally.telemetry.get(device.name)
+    current = told is not None and participant is not None and told.round == federation.round
+    training = current and participant is not None and participant.status is Status.ACCEPTED
+    return DeviceView(
+        device=device.name,
+        tier=tier,
+        ratio=ratio,
+        state=_state(device, participant, told.phase if training and told else None),
+        epoch=told.epoch if training and told else None,
+        epochs=told.epochs if training and told else None,
+        loss=told.loss if current and told else None,
+        downlink_bytes=tally.downlink[device.name],
+        uplink_bytes=tally.uplink[device.name],
+        reason=str(participant.reason or "") if participant else "",
+    )
+
+
+def _state(device: Device, participant: Participant | None, told: str | None) -> str:
+    if not device.alive:
+        return "offline"
+    if participant is None:
+        return "idle"
+    return told or str(participant.status)
+
+
+def _device_record(device: Device, tally: Tally, *, tier: int, ratio: float) -> DeviceRecord:
+    delivery = tally.deliveries.get(device.name)
+    figures = delivery.metrics.model_dump() if delivery else {}
+    wanted = {key: value for key, value in figures.items() if key in DeviceRecord.model_fields}
+    return DeviceRecord(
+        device=device.name,
+        tier=tier,
+        ratio=ratio,
+        downlink_bytes=tally.downlink[device.name],
+        uplink_bytes=tally.uplink[device.name],
+        rounds=tally.rounds[device.name],
+        refusals=sum(count for (name, _), count in tally.refusals.items() if name == device.name),
+        **wanted,
+    )
+
+
+def make_summary(
+    federation: Federation,
+    tally: Tally,
+    end: End,
+    *,
+    config: Config,
+    tier: TierOf,
+    parameters: int,
+    onnx: Mapping[int, str],
+    duration_s: float,
+) -> Summary:
+    """What `summary.json` says."""
+    tested = [record.test_accuracy for record in tally.history if record.test_accuracy is not None]
+    ratios = config.tiers.ratios
+    return Summary(
+        federation=federation.name,
+        run=federation.run,
+        recipe=config.recipe.name if config.recipe else None,
+        outcome=end.outcome,
+        detail=end.detail,
+        rounds=len(tally.history),
+        duration_s=duration_s,
+        model=config.model.name,
+        parameters=parameters,
+        test_accuracy=tested[-1] if tested else None,
+        best_accuracy=max(tested, default=None),
+        uplink_bytes=tally.uplink.total(),
+        downlink_bytes=tally.downlink.total(),
+        devices=tuple(
+            _device_record(device, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
+            for _, device in sorted(federation.fleet.devices.items())
+        ),
+        onnx=onnx,
+    )
