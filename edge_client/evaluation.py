@@ -31,8 +31,8 @@ def evaluate(module: nn.Module, data: LabelledData, *, batch_size: int = 256) ->
     outputs = _forward(module, data.inputs(), batch_size)
     labels = torch.from_numpy(data.labels).to(outputs.device)
     loss = float(functional.cross_entropy(outputs, labels))
-    correct = float((outputs.argmax(dim=1) == labels).float().mean())
-    return Evaluation(loss if math.isfinite(loss) else None, correct, len(data))
+    correct = int((outputs.argmax(dim=1) == labels).sum())
+    return Evaluation(loss if math.isfinite(loss) else None, correct / len(data), len(data))
 
 
 def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Inputs:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.data.labelled import LabelledData
+from edge_client.evaluation import evaluating
 from edge_client.objectives import Batch, LocalObjective, build_objectives, merge_groups
 from schemas.blobs import Groups
 from schemas.errors import ConfigError, EdgeError, nearest
@@ -79,6 +80,7 @@ def train(
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
+    With no epochs at all, objectives still see every batch once, in forward passes that change no weight.
     The loss is the last epoch's mean cross-entropy per example, None when not finite; seconds are wall time.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch).
     """
@@ -95,6 +97,8 @@ def train(
             steps += taken
             if on_epoch is not None:
                 on_epoch(EpochReport(epoch, plan.local_epochs, loss))
+        if plan.local_epochs == 0 and objectives:
+            _look(module, data, plan, objectives, should_stop=should_stop)
         groups = merge_groups(objective.finish() for objective in objectives)
     final, seconds = (losses or [None])[-1], time.perf_counter() - start
     metrics = TrainingMetrics(
@@ -173,19 +177,47 @@ def _run_epoch(
     return (mean if math.isfinite(mean) else None), steps
 
 
+def _look(
+    module: nn.Module,
+    data: LabelledData,
+    plan: TrainingPlan,
+    objectives: Sequence[LocalObjective],
+    *,
+    should_stop: Callable[[], bool],
+) -> None:
+    """One pass without gradients or batch statistics, for a board that cannot afford to train."""
+    once = plan.model_copy(update={"local_epochs": 1})
+    for objective in objectives:
+        objective.start_epoch()
+    with evaluating(module), torch.no_grad():
+        for batches in _epochs(module, data, once):
+            for examples in batches:
+                if should_stop():
+                    raise TrainingStopped("local training was stopped")
+                _forward(module, examples, objectives)
+
+
+def _forward(
+    module: nn.Module, examples: _Examples, objectives: Sequence[LocalObjective]
+) -> tuple[Tensor, Tensor]:
+    """The plain loss, which is comparable between algorithms, and the one that objectives make of it."""
+    batch = Batch(module, examples.inputs, examples.labels, module(examples.inputs))
+    plain = functional.cross_entropy(batch.outputs, batch.labels)
+    loss = plain
+    for objective in objectives:
+        loss = objective.loss(batch, loss)
+    return plain, loss
+
+
 def _step(
     module: nn.Module,
     examples: _Examples,
     optimizer: torch.optim.Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> Tensor:
-    """One step; returns the plain loss, which is comparable between algorithms."""
+    """One step; returns the plain loss."""
     optimizer.zero_grad(set_to_none=True)
-    batch = Batch(module, examples.inputs, examples.labels, module(examples.inputs))
-    plain = functional.cross_entropy(batch.outputs, batch.labels)
-    loss = plain
-    for objective in objectives:
-        loss = objective.loss(batch, loss)
+    plain, loss = _forward(module, examples, objectives)
     loss.backward()  # type: ignore[no-untyped-call]
     for objective in objectives:
         objective.correct()

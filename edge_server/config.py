@@ -22,7 +22,7 @@ from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings, kebab
 from schemas.names import Name
-from schemas.strategy import StrategySpec, TrainingSettings
+from schemas.strategy import Piece, StrategySpec, TrainingSettings
 
 RECIPES = "edge_server.recipes"
 
@@ -36,12 +36,13 @@ class RecipeInfo(Settings):
 
 
 class FederationSettings(Settings):
-    """The run as a whole."""
+    """The run as a whole; `deliver`: at the end every device exports its own ONNX model."""
 
     name: Name = "federation"
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(default=10, ge=1, le=1_000_000)
     evaluate_every: int = Field(default=1, ge=1)
+    deliver: bool = True
 
 
 class ClientSettings(Settings):
@@ -125,6 +126,11 @@ class Config(Settings):
     tiers: TierSettings = TierSettings()
     strategy: StrategySpec = StrategySpec()
 
+    def algorithm(self) -> StrategySpec:
+        """The strategy, with the share of clients per round from `[clients]` where it has no schedule."""
+        constant = Piece(name="constant", options={"value": self.clients.fraction})
+        return self.strategy.model_copy(update={"fraction": self.strategy.fraction or constant})
+
     def to_toml(self) -> str:
         """The resolved file, every default written out."""
         return tomli_w.dumps(
@@ -179,7 +185,7 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         raise ConfigError(explain(error, Config, source)) from error
     try:
-        make_strategy(config.strategy, config.tiers.ratios)
+        make_strategy(config.algorithm(), config.tiers.ratios)
     except ConfigError as error:
         raise ConfigError(f"{source}: [strategy] {error}") from error
     return config
@@ -233,7 +239,7 @@ def _section_of(key: str) -> str:
     sections = {
         name: {field.alias for field in info.annotation.model_fields.values()}
         for name, info in Config.model_fields.items()
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Settings)
+        if isinstance(info.annotation, type) and name not in ("recipe", "strategy")
     }
     owners = [name for name, keys in sections.items() if key in keys]
     if len(owners) == 1:

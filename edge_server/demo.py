@@ -35,14 +35,14 @@ def devices(config: Config, address: BrokerAddress, state: Path) -> Iterator[lis
     started: list[subprocess.Popen[bytes]] = []
     try:
         for index in range(count):
-            started.append(_start(config, address, state, index))
+            started.append(start_device(config, address, state, index))
         yield started
     finally:
         for process in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
         for process in started:
-            _end(process)
+            end_device(process)
 
 
 def device_name(index: int) -> str:
@@ -51,7 +51,8 @@ def device_name(index: int) -> str:
     return board if index < len(BOARDS) else f"{board}-{index // len(BOARDS) + 1}"
 
 
-def _start(config: Config, address: BrokerAddress, state: Path, index: int) -> subprocess.Popen[bytes]:
+def start_device(config: Config, address: BrokerAddress, state: Path, index: int) -> subprocess.Popen[bytes]:
+    """Start one device process, of tier 1 for index 0 and so on; it ends with the run."""
     name = device_name(index)
     folder = state / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,8 @@ def _start(config: Config, address: BrokerAddress, state: Path, index: int) -> s
         )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_device(process: subprocess.Popen[bytes]) -> None:
+    """End a device process if it still runs."""
     if process.poll() is None:
         process.terminate()
         try:

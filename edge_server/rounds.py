@@ -89,6 +89,7 @@ class RoundRules:
     rejoin_s: float = 15.0
     uploads_at_once: int = 32
     attempts: int = 5
+    deliver: bool = True
 
 
 @dataclass(frozen=True)
@@ -337,6 +338,8 @@ def _advance(federation: Federation, number: int, now: float) -> Step:
         return federation, []
     if number < federation.rules.rounds:
         return _wait(replace(federation, round=number + 1, abandoned=0), now)
+    if not federation.rules.deliver:
+        return _end(federation, "finished")
     delivering = replace(federation, phase=Phase.DELIVERING, participants={})
     return delivering, [PlanRound(number, federation.fleet.alive(), deliver=True)]
 

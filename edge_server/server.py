@@ -98,6 +98,7 @@ class Server:
         self._tally = Tally()
         self._began = time.monotonic()
         self._next_tick = 0.0
+        self._connected = False
         self._end: End | None = None
         self._failure: BaseException | None = None
         self._exported: Future[dict[int, Path]] | None = None
@@ -144,10 +145,12 @@ class Server:
                 self._arrived(topic, payload)
             case LinkUp(_, max_packet):
                 log.info("connected to %s", self._address)
+                self._connected = True
                 if max_packet is not None and max_packet < self._workshop.chunk_bytes + PACKET_SLACK:
                     self._workshop.chunk_bytes = SMALL_CHUNK_BYTES
                 self._link.handle(event)
             case LinkDown(reason):
+                self._connected = False
                 log.warning("no connection to %s: %s; trying again", self._address, reason)
                 self._link.handle(event)
             case Confirmed():
@@ -285,6 +288,7 @@ class Server:
             ratios=self._config.tiers.ratios,
             now=time.monotonic(),
             began=self._began,
+            connected=self._connected,
             summary=summary,
         )
 
@@ -315,6 +319,7 @@ def make_rules(config: Config) -> RoundRules:
         deadline_s=clients.deadline_s,
         rejoin_s=clients.rejoin_s,
         uploads_at_once=clients.uploads_at_once,
+        deliver=config.federation.deliver,
     )
 
 

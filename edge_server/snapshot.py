@@ -29,7 +29,10 @@ class DeviceView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The whole run now; `phase` is that of `edge_server.rounds.Phase`, times are in seconds."""
+    """The whole run now; `phase` is that of `edge_server.rounds.Phase`, times are in seconds.
+
+    `connected` says whether the server has a link to the broker.
+    """
 
     federation: str
     run: str
@@ -43,3 +46,4 @@ class Snapshot:
     delivered: Mapping[str, DeviceRecord] = field(default_factory=dict)
     summary: Summary | None = None
     notes: tuple[str, ...] = ()
+    connected: bool = True

@@ -24,6 +24,7 @@ def make_snapshot(
     ratios: Sequence[float],
     now: float,
     began: float,
+    connected: bool,
     summary: Summary | None = None,
 ) -> Snapshot:
     """The run at `now` (seconds of the same clock as `began`)."""
@@ -49,6 +50,7 @@ def make_snapshot(
         },
         summary=summary,
         notes=tuple(tally.notes),
+        connected=connected,
     )
 
 

@@ -57,7 +57,7 @@ class Workshop:
 
     def __init__(self, config: Config, run: str, folder: RunFolder) -> None:
         self._config, self._run, self._folder = config, run, folder
-        self._strategy = make_strategy(config.strategy, config.tiers.ratios)
+        self._strategy = make_strategy(config.algorithm(), config.tiers.ratios)
         self.store = BlobStore(folder.blobs)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal)

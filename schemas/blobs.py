@@ -98,7 +98,7 @@ def digest_of(data: bytes) -> str:
 def encode_groups(groups: Groups) -> bytes:
     """Encode parameter groups; equal groups give equal bytes, so equal blobs share one name."""
     tensors = {
-        f"{group}/{name}": np.ascontiguousarray(arrays[name])
+        f"{group}/{name}": np.asarray(arrays[name], order="C")
         for group, arrays in sorted(groups.items())
         for name in sorted(arrays)
     }

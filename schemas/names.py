@@ -19,4 +19,4 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 def is_name(text: str) -> bool:
     """Whether `text` may stand in a topic as a federation or a device."""
-    return _NAME.match(text) is not None
+    return _NAME.fullmatch(text) is not None

@@ -24,9 +24,8 @@ def make(concept: str, registry: Mapping[str, Callable[..., T]], piece: Piece, *
     parameters = inspect.signature(factory).parameters
     for option in piece.options:
         if option not in parameters:
-            raise ConfigError(
-                f"{concept} '{piece.name}' has no option '{kebab(option)}'{nearest(kebab(option), map(kebab, parameters))}"
-            )
+            hint = nearest(kebab(option), map(kebab, parameters))
+            raise ConfigError(f"{concept} '{piece.name}' has no option '{kebab(option)}'{hint}")
     try:
         wanted = {name: value for name, value in provided.items() if name in parameters}
         return factory(**{**wanted, **piece.options})

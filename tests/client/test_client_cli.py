@@ -105,7 +105,7 @@ def test_empty_and_misshapen_arrays_are_exit_code_2(
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (EdgeError("broke\ndown"), 1, "edge-client: broke down\n"),
+        (EdgeError("broke\ndown"), 1, "edge-client: broke\nedge-client: down\n"),
         (PermissionError(13, "Permission denied"), 1, "edge-client: [Errno 13] Permission denied\n"),
         (KeyboardInterrupt(), 130, ""),
     ],

@@ -200,3 +200,14 @@ def test_wrong_objectives_say_what_is_wrong(piece: Piece, message: str) -> None:
 def test_two_objectives_must_not_send_one_group() -> None:
     with pytest.raises(ConfigError, match="two objectives send the group 'attention'"):
         merge_groups([{"attention": {}}, {"attention": {}}])
+
+
+def test_without_epochs_attention_is_measured_and_no_weight_changes() -> None:
+    module = TinyNet()
+    before = state(module)
+    result = train(module, digits(40), TrainingPlan(local_epochs=0, objectives=(ATTENTIVE,)))
+    scores = result.groups["attention"]["conv2"]
+    assert scores.shape == (8,)
+    assert 0 < scores.min() < scores.max() < 1
+    assert same(state(module), before)
+    assert hooks(module) == 0

@@ -1,0 +1,43 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# For instance an index of your own, or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
+PIP_ARGS ?=
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help demo test lint format clean
+help:
+	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
+	@echo "make test     install into .venv and run the tests"
+	@echo "make lint     formatting, lint, types, import contracts"
+	@echo "make format   format the code"
+	@echo "make clean    remove .venv and caches"
+
+$(INSTALLED): pyproject.toml deploy/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		--constraint deploy/constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/edge-server demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,44 @@
+"""Which display a run gets: a live view in a terminal, plain lines in a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+from typing import Literal, Protocol, Self, TextIO
+
+from rich.console import Console
+
+from edge_server.display.json_lines import JsonLines
+from edge_server.display.plain import PlainDisplay
+from edge_server.display.pretty import PrettyDisplay
+from edge_server.snapshot import Snapshot
+
+
+class Display(Protocol):
+    """Shows one run. Leaving the context shows its end; all calls come from one thread."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the run as it is now; called up to four times a second."""
+        ...
+
+
+def make_display(*, stream: TextIO | None = None, format: Literal["table", "json"] = "table") -> Display:
+    """The display that suits the stream (standard output where none is given) and the format."""
+    # Looked up here and not as a default, so that a redirected standard output is honoured.
+    out = sys.stdout if stream is None else stream
+    if format == "json":
+        return JsonLines(out)
+    if out.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+        return PrettyDisplay(Console(file=out))
+    return PlainDisplay(out)

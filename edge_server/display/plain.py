@@ -1,0 +1,87 @@
+"""A run as plain lines, for pipes and logs: what changed since the last snapshot, each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self, TextIO
+
+from rich.console import Console
+
+from edge_server.display.closing import print_closing
+from edge_server.display.tables import trouble_text
+from edge_server.display.units import (
+    bytes_text,
+    clean,
+    clock_text,
+    duration_text,
+    loss_text,
+    percent_text,
+    ratio_text,
+)
+from edge_server.history import RoundRecord
+from edge_server.snapshot import DeviceView, Snapshot
+
+OFFLINE = "offline"
+CLOSING_WIDTH = 120
+
+
+class PlainDisplay:
+    """Writes lines; remembers only what it must not say twice."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._last: Snapshot | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Write a line for each change since the last call."""
+        for line in changes(self._last, snapshot):
+            print(f"{clock_text(snapshot.elapsed_s):>7}  {line}", file=self._stream, flush=True)
+        self._last = snapshot
+
+    def __exit__(self, *_: object) -> None:
+        console = Console(file=self._stream, width=CLOSING_WIDTH, force_terminal=False, color_system=None)
+        print_closing(console, self._last)
+        self._stream.flush()
+
+
+def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
+    """What happened between two snapshots: devices, then closed rounds, then the phase."""
+    known = {} if before is None else {view.device: view for view in before.devices}
+    for view in now.devices:
+        yield from _device_changes(known.get(view.device), view)
+    closed = before.history[-1].round if before is not None and before.history else 0
+    for record in now.history:
+        if record.round > closed:
+            yield round_line(record, rounds=now.rounds)
+    if before is None or (before.phase, before.round) != (now.phase, now.round):
+        yield f"round {now.round} of {now.rounds}: {now.phase}"
+
+
+def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]:
+    there, was_there = now.state != OFFLINE, before is not None and before.state != OFFLINE
+    if before is None:
+        lost = "" if there else ", offline"
+        yield f"joined: {clean(now.device)} (tier {now.tier}, {ratio_text(now.ratio)} pruned{lost})"
+    elif there and not was_there:
+        yield f"back: {clean(now.device)}"
+    elif was_there and not there:
+        yield f"lost: {clean(now.device)}"
+
+
+def round_line(record: RoundRecord, *, rounds: int) -> str:
+    """A closed round in one line."""
+    tiers = " ".join(f"{tier}: {percent_text(x)}" for tier, x in sorted(record.tier_accuracy.items()))
+    parts = [
+        f"test {percent_text(record.test_accuracy)}",
+        f"tiers {tiers}" if tiers else "",
+        f"train loss {loss_text(record.train_loss)}",
+        f"{len(record.completed)}/{len(record.selected)} devices",
+        trouble_text(record),
+        f"{bytes_text(record.downlink_bytes)} down",
+        f"{bytes_text(record.uplink_bytes)} up",
+        duration_text(record.duration_s),
+    ]
+    return f"round {record.round} of {rounds} closed: " + ", ".join(part for part in parts if part)

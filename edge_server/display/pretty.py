@@ -1,0 +1,37 @@
+"""The live view of a run in a terminal: it holds still, and only numbers change."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+
+from edge_server.display.closing import print_closing
+from edge_server.display.view import run_view
+from edge_server.snapshot import Snapshot
+
+
+class PrettyDisplay:
+    """Redraws one view in place; at the end the view makes room for the final tables."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last: Snapshot | None = None
+        # Drawn when there is news: no refreshing thread, no flicker.
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw the run as it is now, within the terminal's present size."""
+        self._last = snapshot
+        options = self._console.options
+        view = run_view(snapshot, options.size, ascii_only=options.ascii_only)
+        self._live.update(view, refresh=True)
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        print_closing(self._console, self._last)

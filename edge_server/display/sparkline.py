@@ -1,0 +1,23 @@
+"""A curve in one line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+LETTERS = "_.-=+*%#"
+
+
+def sparkline(values: Sequence[float], *, most: int = 32, ascii_only: bool = False) -> str:
+    """The last `most` values between their own lowest and highest."""
+    levels = LETTERS if ascii_only else BLOCKS
+    shown = values[-most:]
+    if not shown:
+        return ""
+    lowest, span = min(shown), max(shown) - min(shown)
+    return "".join(levels[_level(value - lowest, span)] for value in shown)
+
+
+def _level(above: float, span: float) -> int:
+    """A level out of eight; a flat curve runs in the middle."""
+    return round(7 * above / span) if span > 0 else 3

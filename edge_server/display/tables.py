@@ -1,0 +1,140 @@
+"""The tables at the end of a run: what each device got, what each round brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from edge_server.display.units import (
+    UNKNOWN,
+    bytes_text,
+    clean,
+    count_text,
+    duration_text,
+    loss_text,
+    ms_text,
+    names_text,
+    percent_text,
+    si_text,
+)
+from edge_server.history import DeviceRecord, RoundRecord, Summary
+
+LAST_ROUNDS = 20
+"""Rounds in the final table; a longer run has the others in `history.jsonl` and in the report."""
+
+
+def plain_table(title: str = "", *, dense: bool = False) -> Table:
+    """An empty table in the one style of this package: a rule below the heads, no other lines."""
+    return Table(
+        title=Text(title, style="bold") if title else None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=0 if dense else (0, 1),
+        collapse_padding=True,
+        header_style="dim",
+    )
+
+
+def add_numbers(table: Table, *names: str) -> None:
+    """Add columns of numbers: to the right, never broken."""
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+
+
+def device_table(summary: Summary, *, dense: bool = False) -> Table:
+    """One row per device: its compact model, its bytes, and its accuracy in both runtimes."""
+    table = plain_table("Devices", dense=dense)
+    table.add_column("device", overflow="fold")
+    add_numbers(table, "tier", "params" if dense else "parameters", "MACs", "down", "up", "torch", "onnx")
+    differs = any(runtimes_differ(device) for device in summary.devices)
+    if differs:
+        table.add_column("", no_wrap=True)
+    add_numbers(table, "ms/img" if dense else "ms/image")
+    for device in summary.devices:
+        mark = [Text("differs" if runtimes_differ(device) else "", style="red")] if differs else []
+        table.add_row(*_device_cells(device), *mark, ms_text(device.latency_ms))
+    return table
+
+
+def _device_cells(device: DeviceRecord) -> tuple[Text | str, ...]:
+    return (
+        Text(clean(device.device)),
+        str(device.tier),
+        count_text(device.parameters),
+        si_text(device.macs),
+        bytes_text(device.downlink_bytes),
+        bytes_text(device.uplink_bytes),
+        percent_text(device.torch_accuracy),
+        percent_text(device.onnx_accuracy),
+    )
+
+
+def runtimes_differ(device: DeviceRecord) -> bool:
+    """Whether torch and onnxruntime were both measured and disagree."""
+    measured = (device.torch_accuracy, device.onnx_accuracy)
+    return None not in measured and measured[0] != measured[1]
+
+
+def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table:
+    """One row per round, the last `LAST_ROUNDS` of them; below them, what did not count and why."""
+    table = plain_table("Rounds", dense=dense)
+    add_numbers(table, "round", "devices", "test", "tiers", "train loss", "down", "up", "time")
+    for record in history[-LAST_ROUNDS:]:
+        table.add_row(*_round_cells(record))
+    table.caption = Text("\n".join(_remarks(history)))
+    return table
+
+
+def _remarks(history: Sequence[RoundRecord]) -> list[str]:
+    earlier = len(history) - LAST_ROUNDS
+    remarks = [f"{earlier} earlier rounds are in history.jsonl"] if earlier > 0 else []
+    troubles = [(record.round, trouble_text(record)) for record in history[-LAST_ROUNDS:]]
+    return remarks + [f"round {number}: {trouble}" for number, trouble in troubles if trouble]
+
+
+def _round_cells(record: RoundRecord) -> tuple[str, ...]:
+    return (
+        str(record.round),
+        f"{len(record.completed)}/{len(record.selected)}",
+        percent_text(record.test_accuracy),
+        tier_range_text(record),
+        loss_text(record.train_loss),
+        bytes_text(record.downlink_bytes),
+        bytes_text(record.uplink_bytes),
+        duration_text(record.duration_s),
+    )
+
+
+def tier_range_text(record: RoundRecord) -> str:
+    """The lowest and the highest accuracy among the tiers: `94.1-97.3%`."""
+    if not record.tier_accuracy:
+        return UNKNOWN
+    accuracies = record.tier_accuracy.values()
+    return f"{100 * min(accuracies):.1f}-{max(accuracies):.1%}"
+
+
+def trouble_text(record: RoundRecord) -> str:
+    """Who was dropped and who was refused, with the reason; empty when all went well."""
+    parts = []
+    if record.dropped:
+        parts.append(f"dropped {names_text(record.dropped)}")
+    if record.rejected:
+        refusals = [f"{rejected.device} ({rejected.reason})" for rejected in record.rejected]
+        parts.append(f"refused {names_text(refusals)}")
+    return "; ".join(parts)
+
+
+def outcome_text(summary: Summary) -> str:
+    """The run in one sentence."""
+    detail = f" ({clean(summary.detail)})" if summary.detail else ""
+    return (
+        f"{clean(summary.outcome)}{detail}: {summary.rounds} rounds in {duration_text(summary.duration_s)}, "
+        f"test accuracy {percent_text(summary.test_accuracy)} (best {percent_text(summary.best_accuracy)}), "
+        f"{bytes_text(summary.downlink_bytes)} down, {bytes_text(summary.uplink_bytes)} up"
+    )

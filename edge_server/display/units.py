@@ -1,0 +1,84 @@
+"""Numbers as people read them: three significant digits, decimal units, and a dash for what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+UNKNOWN = "-"
+PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def bytes_text(count: float | None) -> str:
+    """Bytes in decimal units: `1.66 MB`."""
+    return UNKNOWN if count is None else f"{scaled(count)}B"
+
+
+def si_text(count: float | None) -> str:
+    """A large count: `43.2 M`."""
+    return UNKNOWN if count is None else scaled(count).rstrip()
+
+
+def scaled(count: float) -> str:
+    """Three digits, a space and the prefix, which is empty below a thousand."""
+    value = float(count)
+    for prefix in PREFIXES[:-1]:
+        # What would round to 1000 belongs to the next prefix.
+        if abs(value) < 999.5:
+            return f"{value:.3g} {prefix}"
+        value /= 1000
+    return f"{value:,.0f} {PREFIXES[-1]}"
+
+
+def count_text(count: int | None) -> str:
+    """An exact count: `1,663,370`."""
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def percent_text(share: float | None) -> str:
+    """A share of one as a percentage: `97.12%`."""
+    return UNKNOWN if share is None else f"{share:.2%}"
+
+
+def ratio_text(ratio: float) -> str:
+    """A pruning ratio in whole percent: `70%`."""
+    return f"{ratio:.0%}"
+
+
+def loss_text(loss: float | None) -> str:
+    """A loss to three decimals, in powers of ten once it has run away."""
+    if loss is None:
+        return UNKNOWN
+    return f"{loss:.3f}" if abs(loss) < 1000 else f"{loss:.2e}"
+
+
+def ms_text(milliseconds: float | None) -> str:
+    """Milliseconds, three digits, without the unit."""
+    return UNKNOWN if milliseconds is None else f"{milliseconds:.3g}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration: `4.2 s`, `1 min 05 s`, `2 h 03 min`."""
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def clock_text(seconds: float) -> str:
+    """A running clock in whole seconds: `0:05`, `1:02:03`."""
+    whole = max(0, int(seconds))
+    minutes = f"{whole // 60 % 60:02}" if whole >= 3600 else f"{whole // 60}"
+    return f"{whole // 3600}:{minutes}:{whole % 60:02}" if whole >= 3600 else f"{minutes}:{whole % 60:02}"
+
+
+def names_text(names: Sequence[str], *, most: int = 6) -> str:
+    """A list of names, the rest counted once there are more than `most`."""
+    shown = ", ".join(clean(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def clean(text: str) -> str:
+    """Text from elsewhere on one line, without control characters that would drive the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,159 @@
+"""What the live view shows: how far the run is, its devices, the accuracy of late, the last notes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import ConsoleDimensions, Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from edge_server.display.sparkline import sparkline
+from edge_server.display.tables import add_numbers, plain_table
+from edge_server.display.units import (
+    bytes_text,
+    clean,
+    clock_text,
+    loss_text,
+    percent_text,
+    ratio_text,
+)
+from edge_server.history import RoundRecord
+from edge_server.snapshot import DeviceView, Snapshot
+
+LAST_ROUNDS = 3
+LAST_NOTES = 3
+STATE_STYLES = {
+    "training": "cyan",
+    "uploading": "cyan",
+    "checking": "cyan",
+    "done": "green",
+    "refused": "red",
+    "declined": "red",
+    "missed": "yellow",
+    "offline": "yellow",
+}
+AT_REST = frozenset({"idle", "done", "offline"})
+
+
+def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = False) -> Group:
+    """Everything at once, cut so that it fits the terminal: what is active comes first."""
+    above: list[RenderableType] = [Text(), _header(snapshot), _progress(snapshot), Text()]
+    below: list[RenderableType] = []
+    if snapshot.history:
+        below += [Text(), _accuracy(snapshot.history, size.width, ascii_only=ascii_only)]
+    if snapshot.notes:
+        below += [Text(), *(_note(note) for note in snapshot.notes[-LAST_NOTES:])]
+    # The heads and their rule, the line that counts the rest, and the cursor's own line.
+    rows = max(1, size.height - len(above) - _height(snapshot) - 4)
+    return Group(*above, *_devices(snapshot.devices, rows), *below)
+
+
+def _height(snapshot: Snapshot) -> int:
+    accuracy = min(len(snapshot.history), LAST_ROUNDS) + 4 if snapshot.history else 0
+    notes = min(len(snapshot.notes), LAST_NOTES) + 1 if snapshot.notes else 0
+    return accuracy + notes
+
+
+def _header(snapshot: Snapshot) -> Table:
+    grid = Table.grid(expand=True, padding=(0, 2))
+    grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    grid.add_column(no_wrap=True, justify="right")
+    left = Text.assemble(
+        (clean(snapshot.federation), "bold"),
+        "  ",
+        (clean(snapshot.run), "dim"),
+        "  ",
+        (snapshot.phase, "cyan"),
+    )
+    right = f"elapsed {clock_text(snapshot.elapsed_s)}"
+    if snapshot.deadline_in_s is not None:
+        right += f"  deadline in {clock_text(snapshot.deadline_in_s)}"
+    grid.add_row(left, Text(right))
+    return grid
+
+
+def _progress(snapshot: Snapshot) -> Table:
+    closed = snapshot.history[-1].round if snapshot.history else 0
+    grid = Table.grid(expand=True, padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True, justify="right")
+    bar = ProgressBar(total=max(1, snapshot.rounds), completed=min(closed, snapshot.rounds))
+    delivered = f"{len(snapshot.delivered)} delivered" if snapshot.delivered else f"{closed} closed"
+    grid.add_row(Text(f"round {snapshot.round} of {snapshot.rounds}"), bar, Text(delivered))
+    return grid
+
+
+def _devices(devices: Sequence[DeviceView], rows: int) -> list[RenderableType]:
+    if not devices:
+        return [Text("no devices yet", style="dim")]
+    shown = _most_active(devices, rows)
+    table = plain_table()
+    table.expand = True
+    table.add_column("device", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    add_numbers(table, "tier", "pruned")
+    table.add_column("state", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    add_numbers(table, "loss", "down", "up")
+    for view in shown:
+        table.add_row(*_device_cells(view))
+    shown_names = {view.device for view in shown}
+    rest = Counter(view.state for view in devices if view.device not in shown_names)
+    if not rest:
+        return [table]
+    states = ", ".join(f"{number} {state}" for state, number in sorted(rest.items()))
+    return [table, Text(f"and {rest.total()} more: {clean(states)}", style="dim", no_wrap=True)]
+
+
+def _most_active(devices: Sequence[DeviceView], rows: int) -> list[DeviceView]:
+    """At most `rows` devices in their given order, those at rest left out first."""
+    if len(devices) <= rows:
+        return list(devices)
+    ranked = sorted(range(len(devices)), key=lambda index: (devices[index].state in AT_REST, index))
+    return [devices[index] for index in sorted(ranked[:rows])]
+
+
+def _device_cells(view: DeviceView) -> tuple[Text | str, ...]:
+    return (
+        Text(clean(view.device)),
+        str(view.tier),
+        ratio_text(view.ratio),
+        Text(_state(view), style=STATE_STYLES.get(view.state, "dim")),
+        loss_text(view.loss),
+        bytes_text(view.downlink_bytes),
+        bytes_text(view.uplink_bytes),
+    )
+
+
+def _state(view: DeviceView) -> str:
+    if view.state == "training" and view.epoch is not None:
+        return f"training {view.epoch}/{view.epochs}" if view.epochs else f"training {view.epoch}"
+    return clean(f"{view.state}: {view.reason}" if view.reason else view.state)
+
+
+def _accuracy(history: Sequence[RoundRecord], width: int, *, ascii_only: bool) -> Group:
+    """The last tested rounds, tier by tier as far as the width goes, under a curve of all of them."""
+    # Not every round is tested: an empty row says less than an older full one.
+    tested = [record for record in history if record.test_accuracy is not None]
+    last = (tested or list(history))[-LAST_ROUNDS:]
+    tiers = sorted({tier for record in last for tier in record.tier_accuracy})[: max(0, (width - 32) // 8)]
+    table = plain_table()
+    add_numbers(table, "round", "test", *(f"tier {tier}" for tier in tiers), "train loss")
+    for record in last:
+        by_tier = [percent_text(record.tier_accuracy.get(tier)) for tier in tiers]
+        accuracy, loss = percent_text(record.test_accuracy), loss_text(record.train_loss)
+        table.add_row(str(record.round), accuracy, *by_tier, loss)
+    return Group(_curve(tested, ascii_only=ascii_only), table)
+
+
+def _curve(tested: Sequence[RoundRecord], *, ascii_only: bool) -> Text:
+    accuracies = [record.test_accuracy or 0.0 for record in tested]
+    curve = sparkline(accuracies, ascii_only=ascii_only)
+    best = f"  best {percent_text(max(accuracies))}" if accuracies else "not measured yet"
+    return Text.assemble(("test accuracy  ", "dim"), (curve, "cyan"), best, no_wrap=True)
+
+
+def _note(note: str) -> Text:
+    return Text(clean(note), style="dim", no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,1 @@
+"""One page that tells a run: what ran, how well it went, and how to repeat it."""

@@ -1,0 +1,170 @@
+"""Line charts as inline SVG: data in, string out.
+
+A series is told apart by dashes, marker and a label at its end as well as by colour, so that a chart reads in
+print and to every eye. Colours come from the page's style sheet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from edge_server.report.axes import Axis, count_axis, value_axis
+from edge_server.report.labels import spread
+
+WIDTH, HEIGHT = 480, 300
+LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48
+LABEL_GAP = 15
+MOST_MARKERS = 12
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 3", "9 2 2 2 2 2")
+MARKERS = (
+    "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+    "M-3-3h6v6h-6z",
+    "M0-4.2l4 7.2h-8z",
+    "M0-4.6l4.2 4.6l-4.2 4.6l-4.2-4.6z",
+    "M0 4.2l4-7.2h-8z",
+    "M-4-1h3v-3h2v3h3v2h-3v3h-2v-3h-3z",
+    "M-4-2h8v4h-8z",
+    "M-2-4h4v8h-4z",
+)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named curve: (round, value) in order, None where the value is missing."""
+
+    label: str
+    points: tuple[tuple[int, float | None], ...]
+
+    @property
+    def known(self) -> list[tuple[int, float]]:
+        """The points that have a value."""
+        return [(x, y) for x, y in self.points if y is not None]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a chart shows; `name` is its id in the page, `text` writes a value with its unit."""
+
+    name: str
+    title: str
+    y_title: str
+    series: tuple[Series, ...]
+    text: Callable[[float], str]
+    x_title: str = "round"
+    from_zero: bool = False
+    highest: float | None = None
+
+
+def line_chart(chart: Chart) -> str:
+    """The chart as one `<svg>` element; without any value it says so."""
+    shown = [series for series in chart.series if series.known]
+    xs = [float(x) for series in chart.series for x, _ in series.points]
+    ys = [y for series in shown for _, y in series.known]
+    x_axis = count_axis(xs, start=LEFT + 8, end=WIDTH - RIGHT)
+    bottom = HEIGHT - BOTTOM
+    y_axis = value_axis(ys, start=bottom, end=TOP, from_zero=chart.from_zero, highest=chart.highest)
+    drawn = [_curve(chart, index, series, x_axis, y_axis) for index, series in enumerate(shown)]
+    # The first series is the one that matters most: it is drawn last, over the others.
+    body = "".join(reversed(drawn)) + _labels(shown, x_axis, y_axis) if shown else _nothing()
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{chart.name}-title">'
+        f'<title id="{chart.name}-title">{escape(_spoken(chart, shown))}</title>'
+        f"{_frame(chart, x_axis, y_axis)}{body}</svg>"
+    )
+
+
+def _spoken(chart: Chart, shown: Sequence[Series]) -> str:
+    if not shown:
+        return f"{chart.title}: no values"
+    ends = (f"{series.label} ends at {chart.text(series.known[-1][1])}" for series in shown)
+    return f"{chart.title}: {', '.join(ends)}"
+
+
+def _frame(chart: Chart, x_axis: Axis, y_axis: Axis) -> str:
+    parts = []
+    for tick in y_axis.ticks:
+        y = y_axis.place(tick)
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT + 8}"/>')
+        parts.append(_text(LEFT - 8, y + 4, chart.text(tick), anchor="end"))
+    for tick in x_axis.ticks:
+        parts.append(_text(x_axis.place(tick), HEIGHT - BOTTOM + 18, f"{tick:.0f}", anchor="middle"))
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, chart.x_title, anchor="middle", kind="axis"))
+    turned = f' transform="rotate(-90 13 {middle:.1f})"'
+    parts.append(_text(13, middle, chart.y_title, anchor="middle", kind="axis", extra=turned))
+    return "".join(parts)
+
+
+def _text(x: float, y: float, text: str, *, anchor: str, kind: str = "tick", extra: str = "") -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text class="{kind}" {place}{extra}>{escape(text)}</text>'
+
+
+def _nothing() -> str:
+    x, y = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
+    return _text(x, y, "no values", anchor="middle", kind="axis")
+
+
+def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis) -> str:
+    """One series: its line, thin across missing values, and its markers, which tell their value."""
+    style = index % len(DASHES)
+    dash = f' stroke-dasharray="{DASHES[style]}"' if DASHES[style] else ""
+    line, bridges = _strokes(series, x_axis, y_axis)
+    marks = "".join(
+        _mark(
+            style, x_axis.place(x), y_axis.place(y), f"{series.label}, {chart.x_title} {x}: {chart.text(y)}"
+        )
+        for x, y in _marked(series)
+    )
+    thin = f'<path class="bridge" d="{bridges}"/>' if bridges else ""
+    return f'<g class="series s{style}">{thin}<path class="line" d="{line}"{dash}/>{marks}</g>'
+
+
+def _strokes(series: Series, x_axis: Axis, y_axis: Axis) -> tuple[str, str]:
+    """The path of the line, and that of the bridges over its gaps."""
+    line, bridges, last, missing = "", "", "", False
+    for x, y in series.points:
+        if y is None:
+            missing = True
+            continue
+        point = f"{x_axis.place(x):.1f} {y_axis.place(y):.1f}"
+        line += f"{'L' if last and not missing else 'M'}{point}"
+        bridges += f"M{last}L{point}" if last and missing else ""
+        last, missing = point, False
+    return line, bridges
+
+
+def _mark(style: int, x: float, y: float, spoken: str = "") -> str:
+    title = f"<title>{escape(spoken)}</title>" if spoken else ""
+    return f'<path class="mark" d="{MARKERS[style]}" transform="translate({x:.1f} {y:.1f})">{title}</path>'
+
+
+def _marked(series: Series) -> list[tuple[int, float]]:
+    """The points that get a marker: evenly spaced, the last one, and those that stand alone."""
+    known = series.known
+    spacing = -(-len(known) // MOST_MARKERS)
+    kept = {x for x, _ in known[::-spacing]} if known else set()
+    values = [None, *(y for _, y in series.points), None]
+    for before, (x, _), after in zip(values, series.points, values[2:], strict=False):
+        if before is None and after is None:
+            kept.add(x)
+    return [point for point in known if point[0] in kept]
+
+
+def _labels(shown: Sequence[Series], x_axis: Axis, y_axis: Axis) -> str:
+    """Each series' name beside its last point, moved apart where they would overlap."""
+    ends = [(x_axis.place(series.known[-1][0]), y_axis.place(series.known[-1][1])) for series in shown]
+    heights = spread([y for _, y in ends], gap=LABEL_GAP, low=TOP, high=HEIGHT - BOTTOM)
+    parts = []
+    for index, (series, (x, y), height) in enumerate(zip(shown, ends, heights, strict=True)):
+        style = index % len(DASHES)
+        left = WIDTH - RIGHT + 20
+        parts.append(
+            f'<g class="series s{style}">'
+            f'<path class="lead" d="M{x + 5:.1f} {y:.1f}L{left - 7} {height:.1f}"/>'
+            f"{_mark(style, left, height)}"
+            f"{_text(left + 9, height + 4, series.label, anchor='start', kind='label')}</g>"
+        )
+    return "".join(parts)

@@ -1,0 +1,60 @@
+"""Which curves a run has: accuracy, loss, bytes and time, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edge_server.display.units import bytes_text
+from edge_server.history import RoundRecord
+from edge_server.report.charts import Chart, Series, line_chart
+
+
+def run_charts(history: Sequence[RoundRecord]) -> list[tuple[str, str]]:
+    """The charts of a run as pairs of title and SVG, in reading order."""
+    charts = (accuracy_chart(history), loss_chart(history), bytes_chart(history), time_chart(history))
+    return [(chart.title, line_chart(chart)) for chart in charts]
+
+
+def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
+    """Accuracy on the server's test data: the global model, and each tier's sub-model."""
+    tiers = sorted({tier for record in history for tier in record.tier_accuracy})
+    series = [curve("global", history, lambda record: record.test_accuracy)]
+    series += [curve(f"tier {tier}", history, _tier(tier)) for tier in tiers]
+    return Chart("accuracy", "Test accuracy", "accuracy (%)", tuple(series), _percent, highest=1.0)
+
+
+def loss_chart(history: Sequence[RoundRecord]) -> Chart:
+    """The devices' training loss and the loss on the server's test data."""
+    series = (
+        curve("training", history, lambda record: record.train_loss),
+        curve("test", history, lambda record: record.test_loss),
+    )
+    return Chart("loss", "Loss", "loss", series, lambda y: f"{y:.3g}", from_zero=True)
+
+
+def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
+    """What the server sent down to the devices and took up from them in each round."""
+    series = (
+        curve("down", history, lambda record: record.downlink_bytes),
+        curve("up", history, lambda record: record.uplink_bytes),
+    )
+    return Chart("bytes", "Bytes per round", "bytes", series, bytes_text, from_zero=True)
+
+
+def time_chart(history: Sequence[RoundRecord]) -> Chart:
+    """How long each round took."""
+    series = (curve("duration", history, lambda record: record.duration_s),)
+    return Chart("time", "Time per round", "time (s)", series, lambda y: f"{y:.3g}", from_zero=True)
+
+
+def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundRecord], float | None]) -> Series:
+    """One value of each round as a series."""
+    return Series(label, tuple((record.round, value(record)) for record in history))
+
+
+def _percent(accuracy: float) -> str:
+    return f"{100 * accuracy:.4g}%"
+
+
+def _tier(tier: int) -> Callable[[RoundRecord], float | None]:
+    return lambda record: record.tier_accuracy.get(tier)

@@ -1,0 +1,76 @@
+"""A run folder read back, every value checked."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from edge_server.history import RoundRecord, Summary
+from schemas.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run left: its summary, its rounds in order, its federation file as text."""
+
+    summary: Summary
+    history: tuple[RoundRecord, ...]
+    federation_toml: str
+
+
+def read_run_files(directory: Path) -> RunFiles:
+    """Read the three files that tell a run; raises `ConfigError` naming the one that is missing or broken."""
+    if not directory.is_dir():
+        raise ConfigError(f"{directory}: expected a run folder, found no such directory")
+    return RunFiles(
+        _summary(directory / "summary.json"),
+        _history(directory / "history.jsonl"),
+        _federation(directory / "federation.toml"),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: missing; is {path.parent} the folder of a run that has ended?") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+
+
+def _summary(path: Path) -> Summary:
+    try:
+        return Summary.model_validate_json(_text(path))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: not a summary: {_first(error)}") from error
+
+
+def _history(path: Path) -> tuple[RoundRecord, ...]:
+    # Split at line feeds only: `splitlines` would also cut at characters that may stand inside a string.
+    lines = enumerate(_text(path).split("\n"), start=1)
+    return tuple(_record(path, number, line) for number, line in lines if line.strip())
+
+
+def _record(path: Path, number: int, line: str) -> RoundRecord:
+    try:
+        return RoundRecord.model_validate_json(line)
+    except ValidationError as error:
+        raise ConfigError(f"{path}, line {number}: not a round: {_first(error)}") from error
+
+
+def _federation(path: Path) -> str:
+    text = _text(path)
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    return text
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]

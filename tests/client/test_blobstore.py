@@ -1,0 +1,127 @@
+"""Blobs on disk: under their digest only when they are what it says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from edge_client.blobstore import BlobStore
+from schemas.blobs import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
+
+CHUNK = 1024
+DATA = random.Random(0).randbytes(3 * CHUNK + 10)
+REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=CHUNK)
+
+
+@pytest.fixture
+def store(tmp_path) -> BlobStore:
+    return BlobStore(tmp_path / "deep" / "blobs")
+
+
+def pieces(data: bytes = DATA) -> list[tuple[int, bytes]]:
+    return [(index, data[index * CHUNK : (index + 1) * CHUNK]) for index in range(REF.chunks)]
+
+
+def write(store: BlobStore, data: bytes = DATA, order=(2, 0, 3, 1)) -> None:
+    for index in order:
+        store.write_chunk(REF, *pieces(data)[index])
+
+
+def names(store: BlobStore) -> set[str]:
+    return {entry.name for entry in store.path(REF.digest).parent.iterdir()}
+
+
+def test_what_is_put_is_there_under_its_digest(store):
+    ref = store.put(DATA, chunk_bytes=CHUNK)
+    assert ref == REF
+    assert ref.digest in store
+    assert store.path(ref.digest).read_bytes() == DATA
+    assert store.digests() == {ref.digest}
+    assert names(store) == {ref.digest}
+
+
+def test_the_same_bytes_are_kept_once(store):
+    store.put(DATA)
+    before = store.path(REF.digest).stat()
+    assert store.put(DATA, chunk_bytes=CHUNK).chunk_bytes == CHUNK
+    assert store.path(REF.digest).stat().st_mtime_ns == before.st_mtime_ns
+    assert store.put(DATA).chunk_bytes == CHUNK_BYTES
+
+
+def test_a_store_is_found_again(store, tmp_path):
+    store.put(DATA)
+    assert BlobStore(tmp_path / "deep" / "blobs").digests() == {REF.digest}
+
+
+def test_chunks_in_any_order_become_the_blob_once_they_are_checked(store):
+    write(store)
+    assert REF.digest not in store
+    assert store.digests() == frozenset()
+    assert store.verify(REF)
+    assert REF.digest in store
+    assert store.path(REF.digest).read_bytes() == DATA
+    assert names(store) == {REF.digest}
+
+
+def test_a_doubled_chunk_is_only_written_again(store):
+    write(store, order=(0, 1, 1, 2, 3, 0))
+    assert store.verify(REF)
+
+
+def test_a_transfer_goes_on_in_the_part_file_that_an_earlier_process_left(store, tmp_path):
+    write(store, order=(0, 2))
+    again = BlobStore(tmp_path / "deep" / "blobs")
+    write(again, order=(1, 3))
+    assert again.verify(REF)
+
+
+def test_a_blob_that_is_not_what_it_says_is_thrown_away(store):
+    write(store, bytes(len(DATA)))
+    assert not store.verify(REF)
+    assert REF.digest not in store
+    assert names(store) == set()
+    write(store)
+    assert store.verify(REF)
+
+
+def test_a_blob_with_a_hole_is_thrown_away(store):
+    write(store, order=(0, 1, 3))
+    assert not store.verify(REF)
+    assert names(store) == set()
+
+
+def test_a_blob_of_another_size_than_its_reference_is_thrown_away(store):
+    wrong = REF.model_copy(update={"size": len(DATA) + 1})
+    write(store)
+    assert not store.verify(wrong)
+    assert names(store) == set()
+
+
+def test_chunks_are_read_as_the_frames_to_send(store):
+    store.put(DATA)
+    chunks = [decode_chunk(store.read_frame(REF, index)) for index in range(REF.chunks)]
+    assert [(one.prefix, one.index) for one in chunks] == [(REF.digest[:16], i) for i in range(4)]
+    assert b"".join(one.data for one in chunks) == DATA
+
+
+def test_a_blob_that_is_not_there_cannot_be_read(store):
+    with pytest.raises(OSError, match=REF.digest[:8]):
+        store.read_frame(REF, 0)
+
+
+def test_only_what_is_named_is_kept(store):
+    kept, gone = store.put(b"kept"), store.put(b"gone")
+    write(store, order=(0,))
+    store.keep_only(frozenset({kept.digest}))
+    assert store.digests() == {kept.digest}
+    assert names(store) == {kept.digest}
+    store.keep_only(frozenset())
+    assert gone.digest not in store
+    assert names(store) == set()
+
+
+def test_a_part_file_is_no_blob(store):
+    write(store, order=(0,))
+    assert store.digests() == frozenset()
+    assert REF.digest not in store

@@ -1,0 +1,120 @@
+"""Real brokers, real device processes, a real server in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.address import BrokerAddress, parse_address
+from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
+from edge_server.config import Config, load_config
+from edge_server.history import Summary
+from edge_server.run_folder import RunFolder
+from edge_server.server import Server
+from edge_server.snapshot import Snapshot
+from edge_server.workshop import Workshop
+
+DEADLINE_S = 90
+BROKERS = ["embedded", "mosquitto"]
+
+
+@pytest.fixture(params=BROKERS)
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
+    """Each test runs on both brokers."""
+    if request.param == "mosquitto" and find_mosquitto() is None:
+        pytest.skip("no mosquitto on this machine")
+    with running_broker(request.param, tmp_path / "broker") as running:
+        yield running
+
+
+@pytest.fixture
+def address(broker: RunningBroker) -> BrokerAddress:
+    """Where the broker is."""
+    return parse_address(broker.url)
+
+
+def demo_config(**overrides: Any) -> Config:
+    """Five devices on digits, small enough for a test; keys are written with underscores for dots."""
+    settings = {
+        "federation.name": "test",
+        "rounds": 2,
+        "local-epochs": 1,
+        "rejoin-s": 2.0,
+        "deadline-s": 60.0,
+        **overrides,
+    }
+    words = [f"{key}={value}" for key, value in settings.items()]
+    return load_config("edge_server/demo.toml", words)
+
+
+class Watched:
+    """A watcher that lets a test wait for something to be true of the run."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.last: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        with self._changed:
+            self.last = snapshot
+            self._changed.notify_all()
+
+    def until(self, condition: Callable[[Snapshot], bool]) -> Snapshot:
+        """Wait for a snapshot of which `condition` holds."""
+        with self._changed:
+            seen = self._changed.wait_for(
+                lambda: self.last is not None and condition(self.last), timeout=DEADLINE_S
+            )
+        assert seen, f"not in {DEADLINE_S} s; last: {self.last}"
+        assert self.last is not None
+        return self.last
+
+
+class Run:
+    """A server in a thread of this process."""
+
+    def __init__(self, config: Config, address: BrokerAddress, folder: Path) -> None:
+        self.watched = Watched()
+        self.folder = RunFolder.create(folder, config)
+        self.server = Server(config, "run-1", address, Workshop(config, "run-1", self.folder), self.watched)
+        self.summary: Summary | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            self.summary = self.server.run()
+        except BaseException as error:
+            self._error = error
+
+    def finished(self) -> Summary:
+        """Wait for the end; raises what the server raised."""
+        self._thread.join(timeout=DEADLINE_S)
+        if self._error is not None:
+            raise self._error
+        assert self.summary is not None, f"not over in {DEADLINE_S} s; last: {self.watched.last}"
+        return self.summary
+
+    def stop(self) -> None:
+        """End whatever is left of it."""
+        self.server.stop()
+        self._thread.join(timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def serve(address: BrokerAddress, tmp_path: Path) -> Iterator[Callable[[Config], Run]]:
+    """Start a server; it is stopped after the test."""
+    runs: list[Run] = []
+
+    def start(config: Config) -> Run:
+        runs.append(Run(config, address, tmp_path / "run"))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.stop()

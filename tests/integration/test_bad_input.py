@@ -1,0 +1,148 @@
+"""What anybody on the broker may send to a live server: it is counted, answered, and the run goes on."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from edge_client.address import BrokerAddress
+from edge_server.config import Config
+from edge_server.demo import devices
+from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups
+from schemas.messages import (
+    Acknowledgement,
+    Birth,
+    DataCard,
+    Death,
+    Refusal,
+    Task,
+    TaskReply,
+    TrainingMetrics,
+    Update,
+    decode_message,
+    encode_message,
+)
+from tests.integration.conftest import DEADLINE_S, Run, demo_config
+
+Serve = Callable[[Config], Run]
+BASE = "fed/v1/test/devices"
+CARD = DataCard(source="digits", examples=50, input_shape=(1, 8, 8), num_classes=10)
+
+
+class Rogue:
+    """A raw MQTT client that may send anything as device `mallory`."""
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.inbox: queue.Queue[bytes] = queue.Queue()
+        connected = queue.Queue[bool]()
+        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        self.client.on_connect = lambda *_: self.client.subscribe(f"{BASE}/mallory/down/control", qos=1)
+        self.client.on_subscribe = lambda *_: connected.put(True)
+        self.client.on_message = lambda _c, _u, message: self.inbox.put(message.payload)
+        self.client.connect(address.host, address.port)
+        self.client.loop_start()
+        connected.get(timeout=DEADLINE_S)
+
+    def send(self, payload: bytes, topic: str = "mallory/up/control") -> None:
+        self.client.publish(f"{BASE}/{topic}", payload, qos=1).wait_for_publish(DEADLINE_S)
+
+    def expect(self, kind: type) -> object:
+        """The next message of this kind."""
+        while True:
+            message = decode_message(self.inbox.get(timeout=DEADLINE_S))
+            if isinstance(message, kind):
+                return message
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+@pytest.fixture
+def rogue(address: BrokerAddress) -> Iterator[Rogue]:
+    client = Rogue(address)
+    yield client
+    client.close()
+
+
+def reply(**changes: object) -> TaskReply:
+    fields = {"federation": "test", "device": "mallory", "run": "run-1", "round": 1, "accepted": True}
+    return TaskReply(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("payload", "topic", "reason"),
+    [
+        (b"\xff\xfe", "mallory/up/control", "malformed"),
+        (b"[1, 2", "mallory/up/control", "malformed"),
+        (b"[" * 20_000, "mallory/up/control", "malformed"),
+        (b'{"kind": "gossip"}', "mallory/up/control", "unknown-kind"),
+        (b'{"kind": "birth", "protocol": 99}', "mallory/up/birth", "unsupported-protocol"),
+        (b'{"kind": "task-reply", "detail": "' + b"x" * 100_000 + b'"}', "mallory/up/control", "oversized"),
+        (encode_message(reply(federation="other")), "mallory/up/control", "wrong-federation"),
+        (encode_message(reply(device="eve")), "mallory/up/control", "wrong-sender"),
+        (
+            encode_message(Acknowledgement(federation="test", device="mallory", run="run-1", round=1)),
+            "mallory/up/control",
+            "unknown-kind",
+        ),
+        (b"not a chunk, whatever it says", "mallory/up/blob", "malformed"),
+    ],
+)
+def test_what_is_not_a_message_is_answered_with_the_reason(
+    serve: Serve, rogue: Rogue, payload: bytes, topic: str, reason: str
+) -> None:
+    run = serve(demo_config())
+    run.watched.until(lambda now: now.connected)
+    rogue.send(payload, topic)
+    refusal = rogue.expect(Refusal)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == reason
+    assert run.server._tally.refusals["mallory", reason] == 1
+
+
+def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
+    serve: Serve, rogue: Rogue, address: BrokerAddress, tmp_path: Path
+) -> None:
+    """Mallory is selected like everyone else and answers with one parameter, of numbers that are none."""
+    config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 3, "deliver": "false"})
+    rogue.send(
+        encode_message(Birth(federation="test", device="mallory", session=1, data=CARD)), "mallory/up/birth"
+    )
+    with devices(config, address, tmp_path / "devices"):
+        run = serve(config)
+        task = rogue.expect(Task)
+        assert isinstance(task, Task)
+        data = nan_blob()
+        blob = BlobRef(digest=digest_of(data), size=len(data))
+        update = Update(
+            federation="test",
+            device="mallory",
+            run=task.run,
+            round=task.round,
+            blob=blob,
+            metrics=TrainingMetrics(examples=10**6, epochs=1, steps=1),
+        )
+        rogue.send(encode_message(update))
+        rogue.send(encode_chunk(blob.digest, 0, data), "mallory/up/blob")
+        refusal = rogue.expect(Refusal)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == "wrong-shape"
+        gone = Death(federation="test", device="mallory", session=1)
+        rogue.send(encode_message(gone), "mallory/up/birth")
+        summary = run.finished()
+    record = run.server._tally.history[0]
+    assert summary.outcome == "finished"
+    assert len(record.completed) == 2
+    assert [(one.device, one.reason) for one in record.rejected] == [("mallory", "wrong-shape")]
+
+
+def nan_blob() -> bytes:
+    weights = np.full((32, 1, 5, 5), np.nan, dtype=np.float32)
+    return encode_groups({"model": {"conv1.weight": weights}})

@@ -1,0 +1,125 @@
+"""A whole federation: server, broker and device processes, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from edge_client.address import BrokerAddress, parse_address
+from edge_client.inference import load_model
+from edge_server.broker.launch import running_broker
+from edge_server.config import Config
+from edge_server.demo import device_name, devices, start_device
+from edge_server.report.report import write_report
+from tests.integration.conftest import Run, demo_config
+
+Serve = Callable[[Config], Run]
+
+
+def small_config(**overrides: Any) -> Config:
+    """Three devices, and no delivery at the end."""
+    return demo_config(**{"clients.num-clients": 3, "deliver": "false", **overrides})
+
+
+def test_unlike_devices_train_together_and_end_with_their_own_models(
+    serve: Serve, address: BrokerAddress, tmp_path: Path
+) -> None:
+    config = demo_config()
+    with devices(config, address, tmp_path / "devices") as processes:
+        run = serve(config)
+        summary = run.finished()
+        assert [process.wait(timeout=30) for process in processes] == [0] * 5
+    assert summary.outcome == "finished"
+    assert summary.rounds == 2
+    assert [device.tier for device in sorted(summary.devices, key=lambda d: d.tier)] == [1, 2, 3, 4, 5]
+    parameters = [device.parameters or 0 for device in sorted(summary.devices, key=lambda d: d.tier)]
+    assert parameters == sorted(set(parameters))
+    for device in summary.devices:
+        assert device.torch_accuracy == device.onnx_accuracy
+        assert device.max_difference is not None
+        assert device.max_difference < 1e-4
+    check_history(run.folder.path)
+    check_onnx(run.folder.path, tmp_path / "devices", summary.run)
+    assert write_report(run.folder.path).stat().st_size > 1000
+
+
+def check_history(folder: Path) -> None:
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2]
+    assert all(len(line["completed"]) == 5 for line in lines)
+    # From round two on only compact models travel down.
+    assert lines[1]["downlink_bytes"] < 0.75 * lines[0]["downlink_bytes"]
+    for line in lines:
+        assert {
+            "test_accuracy",
+            "tier_accuracy",
+            "train_loss",
+            "weights",
+            "dropped",
+            "rejected",
+        } <= line.keys()
+    for name in ("federation.toml", "summary.json", "journal.sqlite", "models/round-0002/state.safetensors"):
+        assert (folder / name).stat().st_size > 0
+
+
+def check_onnx(folder: Path, state: Path, run: str) -> None:
+    for tier in range(1, 6):
+        of_server = load_model(folder / "onnx" / f"tier-{tier}.onnx")
+        of_device = load_model(state / device_name(tier - 1) / "models" / "model.onnx")
+        assert of_device.provenance == of_server.provenance
+        assert of_server.provenance["run_id"] == run
+        assert of_server.provenance["tier"] == str(tier)
+        onnx.checker.check_model(onnx.load(folder / "onnx" / f"tier-{tier}.onnx"))
+
+
+def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
+    serve: Serve, address: BrokerAddress, tmp_path: Path
+) -> None:
+    config = small_config(rounds=3, **{"local-epochs": 30})
+    with devices(config, address, tmp_path / "devices") as processes:
+        run = serve(config)
+        run.watched.until(lambda now: len(now.history) == 1 and now.phase == "training")
+        os.kill(processes[0].pid, signal.SIGKILL)
+        summary = run.finished()
+    lost = device_name(0)
+    assert summary.outcome == "finished"
+    assert summary.rounds == 3
+    history = run.server._tally.history
+    assert history[1].dropped == (lost,)
+    assert lost not in history[2].selected
+
+
+def test_a_device_that_comes_back_takes_part_again(
+    serve: Serve, address: BrokerAddress, tmp_path: Path
+) -> None:
+    config = small_config(**{"rejoin-s": 60.0, "local-epochs": 30})
+    with devices(config, address, tmp_path / "devices") as processes:
+        run = serve(config)
+        run.watched.until(lambda now: now.phase == "training")
+        os.kill(processes[0].pid, signal.SIGKILL)
+        run.watched.until(lambda now: any(device.state == "offline" for device in now.devices))
+        processes.append(start_device(config, address, tmp_path / "devices", 0))
+        summary = run.finished()
+    assert summary.outcome == "finished"
+    assert all(len(record.completed) == 3 for record in run.server._tally.history)
+
+
+def test_a_broker_restart_is_survived(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    config = small_config(rounds=3, **{"local-epochs": 10})
+    with running_broker("embedded", tmp_path / "one") as first:
+        port, address = first.port, parse_address(first.url)
+        scope = devices(config, address, tmp_path / "devices")
+        scope.__enter__()
+        request.addfinalizer(lambda: scope.__exit__(None, None, None))
+        run = Run(config, address, tmp_path / "run")
+        request.addfinalizer(run.stop)
+        run.watched.until(lambda now: len(now.history) == 1)
+    with running_broker("embedded", tmp_path / "two", port=port):
+        assert run.finished().outcome == "finished"

@@ -1,0 +1,176 @@
+"""One example of everything that travels, with every optional field stated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schemas.blobs import BlobRef, digest_of
+from schemas.messages import (
+    Acknowledgement,
+    Birth,
+    BlobRequest,
+    CapabilityProfile,
+    DataCard,
+    Death,
+    Delivery,
+    DeliveryMetrics,
+    FederationEnd,
+    Message,
+    ModelSpec,
+    PersonalPruning,
+    Preprocessing,
+    Reason,
+    Refusal,
+    RoundAnnouncement,
+    Task,
+    TaskReply,
+    Telemetry,
+    TrainingMetrics,
+    Update,
+)
+from schemas.strategy import Piece, StrategySpec, TrainingPlan
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+
+FEDERATION, DEVICE, RUN = "home", "pi-3", "run-1"
+DIGEST = digest_of(b"a blob")
+
+MESSAGES_BY_KIND: dict[str, Message] = {
+    "birth": Birth(
+        federation=FEDERATION,
+        device=DEVICE,
+        session=1700000000001,
+        profile=CapabilityProfile(
+            machine="Raspberry Pi 3",
+            processor="armv7l",
+            cores=4,
+            memory_bytes=1_000_000_000,
+            accelerator="none",
+            tier=2,
+            software={"torch": "2.5.1"},
+        ),
+        data=DataCard(source="digits", examples=120, input_shape=(1, 8, 8), num_classes=10),
+    ),
+    "death": Death(federation=FEDERATION, device=DEVICE, session=1700000000001),
+    "task": Task(
+        federation=FEDERATION,
+        run=RUN,
+        round=3,
+        action="train",
+        tier=2,
+        ratio=0.5,
+        model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
+        preprocessing=Preprocessing(scale=16.0, mean=(0.5,), std=(0.25,), class_names=("zero", "one")),
+        spec=SubModelSpec(kept={"conv2": 32, "linear1": (4, 0, 2)}),
+        personal=PersonalPruning(ratios={"conv2": 0.5}),
+        training=TrainingPlan(
+            optimizer="sgd",
+            learning_rate=0.05,
+            momentum=0.9,
+            weight_decay=0.0001,
+            batch_size=16,
+            local_epochs=2,
+            seed=7,
+            objectives=(
+                Piece(name="prox", options={"mu": 0.1}),
+                Piece(name="attentive", options={"layers": ("conv2",)}),
+            ),
+        ),
+        blobs={"state": BlobRef(digest=DIGEST, size=300_000, chunk_bytes=65_536)},
+        deadline_s=599.5,
+        provenance={"git": "c405d1a"},
+    ),
+    "task-reply": TaskReply(
+        federation=FEDERATION,
+        device=DEVICE,
+        run=RUN,
+        round=3,
+        accepted=False,
+        reason=Reason.NO_DATA,
+        detail="no pictures",
+    ),
+    "update": Update(
+        federation=FEDERATION,
+        device=DEVICE,
+        run=RUN,
+        round=3,
+        blob=BlobRef(digest=DIGEST, size=1234),
+        spec=SubModelSpec(kept={"conv2": (5, 1)}),
+        metrics=TrainingMetrics(
+            examples=100, epochs=2, steps=14, train_loss=0.75, accuracy=0.5, seconds=12.25
+        ),
+    ),
+    "delivery": Delivery(
+        federation=FEDERATION,
+        device=DEVICE,
+        run=RUN,
+        round=10,
+        metrics=DeliveryMetrics(
+            parameters=498_365,
+            macs=1_000_000,
+            onnx_bytes=2_000_000,
+            onnx_sha256=DIGEST,
+            examples=20,
+            torch_accuracy=0.875,
+            onnx_accuracy=0.875,
+            max_difference=1e-6,
+            latency_ms=3.5,
+        ),
+    ),
+    "blob-request": BlobRequest(federation=FEDERATION, device=DEVICE, digest=DIGEST, first=16, count=8),
+    "acknowledgement": Acknowledgement(federation=FEDERATION, device=DEVICE, run=RUN, round=3, digest=DIGEST),
+    "refusal": Refusal(
+        federation=FEDERATION,
+        device=DEVICE,
+        run=RUN,
+        round=3,
+        reason=Reason.STALE_ROUND,
+        detail="round 4 is under way",
+    ),
+    "telemetry": Telemetry(
+        federation=FEDERATION,
+        device=DEVICE,
+        session=1700000000001,
+        phase="training",
+        round=3,
+        epoch=1,
+        epochs=2,
+        loss=0.75,
+    ),
+    "round-announcement": RoundAnnouncement(
+        federation=FEDERATION, run=RUN, round=3, rounds=10, phase="training", selected=5
+    ),
+    "federation-end": FederationEnd(federation=FEDERATION, run=RUN, outcome="finished", rounds=10),
+}
+
+STRATEGY = StrategySpec(
+    fraction=Piece(name="constant", options={"value": 0.5}),
+    local_epochs=Piece(name="constant", options={"value": 2.0}),
+    pruner=Piece(name="attention", options={"first_round": "score-only"}),
+    objectives=(Piece(name="prox", options={"mu": 0.1}),),
+    transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
+    server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}),
+)
+
+# A convolution of 2 channels, flattened from 3x3 maps into a linear layer of 4 classes.
+CHANNEL_MAP = ChannelMap(
+    groups={"conv": ChannelGroup(channels=2, layers=("conv", "norm"), multiple=2)},
+    parameters={
+        "conv.weight": ParameterLayout(
+            shape=(2, 1, 3, 3), axes={0: (Segment(channels=2, group="conv"),), 1: (Segment(channels=1),)}
+        ),
+        "linear.weight": ParameterLayout(
+            shape=(4, 18), axes={1: (Segment(channels=2, group="conv", repeat=9),)}
+        ),
+        "linear.bias": ParameterLayout(shape=(4,)),
+    },
+)
+
+SPEC = SubModelSpec(kept={"conv": (1, 0), "hidden": 3})
+
+GROUPS = {
+    "model": {
+        "linear.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "linear.bias": np.array([0.5, -0.5], np.float32),
+    },
+    "attention": {"linear": np.array([0.25, 0.75], np.float32)},
+}

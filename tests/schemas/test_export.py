@@ -1,0 +1,101 @@
+"""JSON Schemas: every message and value has one, and what is sent is what its schema says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from schemas.export import VALUES, json_schemas
+from schemas.messages import MESSAGES
+from tests.schemas.examples import CHANNEL_MAP, MESSAGES_BY_KIND, SPEC, STRATEGY
+
+SCHEMAS = json_schemas()
+EXAMPLES = {
+    **MESSAGES_BY_KIND,
+    "channel-map": CHANNEL_MAP,
+    "sub-model-spec": SPEC,
+    "strategy-spec": STRATEGY,
+}
+TYPES = {
+    "object": Mapping,
+    "array": list,
+    "string": str,
+    "number": (int, float),
+    "integer": int,
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """The schema and every schema inside it."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for inner in schema.values():
+            yield from parts(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from parts(inner)
+
+
+def misfits(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any], where: str = "") -> list[str]:
+    """Where a value is not as its schema says, as far as names, types and constants go."""
+    if "$ref" in schema:
+        return misfits(value, defs[schema["$ref"].removeprefix("#/$defs/")], defs, where)
+    if "anyOf" in schema:
+        found = [misfits(value, one, defs, where) for one in schema["anyOf"]]
+        return [] if [] in found else min(found, key=len)
+    if "const" in schema and value != schema["const"]:
+        return [f"{where} is not {schema['const']!r}"]
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{where} is none of {schema['enum']}"]
+    if "type" in schema and not isinstance(value, TYPES[schema["type"]]):
+        return [f"{where} is no {schema['type']}"]
+    if isinstance(value, list):
+        items = schema.get("items", {})
+        return [bad for i, one in enumerate(value) for bad in misfits(one, items, defs, f"{where}[{i}]")]
+    if not isinstance(value, Mapping):
+        return []
+    known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
+    found = [f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value]
+    for name, one in value.items():
+        if name in known:
+            found += misfits(one, known[name], defs, f"{where}.{name}")
+        elif more is False:
+            found.append(f"{where}.{name} is unknown")
+        elif isinstance(more, Mapping):
+            found += misfits(one, more, defs, f"{where}.{name}")
+    return found
+
+
+def test_everything_that_travels_has_a_schema():
+    assert SCHEMAS.keys() == MESSAGES.keys() | VALUES.keys() == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_a_json_document_that_refers_only_to_itself(name):
+    schema = json.loads(json.dumps(SCHEMAS[name], allow_nan=False))
+    assert schema["type"] == "object"
+    refs = [part["$ref"] for part in parts(schema) if isinstance(part.get("$ref"), str)]
+    assert {ref.removeprefix("#/$defs/") for ref in refs} <= schema.get("$defs", {}).keys()
+    types = [part["type"] for part in parts(schema) if isinstance(part.get("type"), str)]
+    assert set(types) <= TYPES.keys()
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_refuses_unknown_fields(name):
+    assert SCHEMAS[name]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_schema_names_its_kind(name):
+    assert SCHEMAS[name]["properties"]["kind"]["const"] == name
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_what_is_sent_is_what_its_schema_says(name):
+    schema, value = SCHEMAS[name], json.loads(EXAMPLES[name].model_dump_json())
+    assert misfits(value, schema, schema.get("$defs", {})) == []

@@ -1,0 +1,97 @@
+"""The wire format holds still: what is stored here was sent by programs that are in the field."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.blobs import Chunk, decode_chunk, decode_groups, digest_of, encode_chunk, encode_groups
+from schemas.frozen import Frozen
+from schemas.messages import MESSAGES, decode_message, encode_message
+from schemas.strategy import StrategySpec
+from schemas.submodel import ChannelMap, SubModelSpec
+from tests.schemas.examples import CHANNEL_MAP, GROUPS, MESSAGES_BY_KIND, SPEC, STRATEGY
+
+GOLDEN = Path(__file__).parent / "golden"
+UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
+CHUNK_DATA = b"sixteen bytes..."
+VALUES: dict[str, Frozen] = {"strategy-spec": STRATEGY, "sub-model-spec": SPEC, "channel-map": CHANNEL_MAP}
+
+
+def hold_still(name: str, value: object) -> None:
+    """Compare `value`, as readable JSON, with what is stored under `name`."""
+    path, text = GOLDEN / f"{name}.json", json.dumps(value, indent=2) + "\n"
+    if UPDATE:
+        GOLDEN.mkdir(exist_ok=True)
+        path.write_text(text)
+    stored = path.read_text() if path.exists() else "(there is no such file)\n"
+    assert text == stored, (
+        f"the wire format of '{name}' differs from {path}. Programs in the field speak the stored one. If the"
+        " change is meant (and PROTOCOL says so where it breaks them), write the files anew with"
+        " UPDATE_GOLDEN=1 python -m pytest tests/schemas/test_golden.py and commit them."
+    )
+
+
+def test_there_is_an_example_of_every_kind_and_of_no_other():
+    assert MESSAGES_BY_KIND.keys() == MESSAGES.keys()
+    assert all(type(message) is MESSAGES[kind] for kind, message in MESSAGES_BY_KIND.items())
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_an_example_states_every_field(kind):
+    message = MESSAGES_BY_KIND[kind]
+    assert all(getattr(message, name) not in (None, "", {}, ()) for name in type(message).model_fields)
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_messages_keep_their_wire_format(kind):
+    hold_still(kind, json.loads(encode_message(MESSAGES_BY_KIND[kind])))
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_stored_messages_are_still_understood(kind):
+    assert decode_message((GOLDEN / f"{kind}.json").read_bytes()) == MESSAGES_BY_KIND[kind]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_keep_their_wire_format(name):
+    hold_still(name, VALUES[name].model_dump(mode="json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("strategy-spec", StrategySpec), ("sub-model-spec", SubModelSpec), ("channel-map", ChannelMap)],
+)
+def test_stored_values_are_still_understood(name, model):
+    assert model.model_validate_json((GOLDEN / f"{name}.json").read_bytes()) == VALUES[name]
+
+
+def test_blobs_and_frames_keep_their_bytes():
+    frame = encode_chunk(digest_of(CHUNK_DATA), 3, CHUNK_DATA)
+    hold_still("bytes", {"chunk-frame": frame.hex(), "groups-sha256": digest_of(encode_groups(GROUPS))})
+
+
+def test_stored_frames_are_still_understood():
+    stored = json.loads((GOLDEN / "bytes.json").read_text())
+    prefix = digest_of(CHUNK_DATA)[:16]
+    assert decode_chunk(bytes.fromhex(stored["chunk-frame"])) == Chunk(prefix, 3, CHUNK_DATA)
+
+
+def test_stored_blobs_are_still_understood():
+    (GOLDEN / "groups.safetensors").write_bytes(encode_groups(GROUPS)) if UPDATE else None
+    data = (GOLDEN / "groups.safetensors").read_bytes()
+    assert digest_of(data) == json.loads((GOLDEN / "bytes.json").read_text())["groups-sha256"]
+    groups = decode_groups(data)
+    assert groups.keys() == GROUPS.keys()
+    for group, arrays in GROUPS.items():
+        assert groups[group].keys() == arrays.keys()
+        assert all(np.array_equal(groups[group][name], array) for name, array in arrays.items())
+
+
+def test_every_stored_file_is_of_something_that_exists():
+    known = {*MESSAGES, *VALUES, "bytes", "groups"}
+    assert {path.stem for path in GOLDEN.iterdir()} == known

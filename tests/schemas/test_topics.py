@@ -1,0 +1,93 @@
+"""Topics as values: what is written is read again, and nothing else is read."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paho.mqtt.client import topic_matches_sub as matches
+
+from schemas.errors import PeerError
+from schemas.names import NAME_PATTERN, is_name
+from schemas.topics import Channel, DeviceTopic, StateTopic, device_filters, parse_topic, server_filters
+
+names = st.from_regex(NAME_PATTERN.replace("$", r"\Z"), fullmatch=True)
+
+
+@given(federation=names, device=names, channel=st.sampled_from(Channel))
+def test_a_topic_is_read_as_it_was_written(federation, device, channel):
+    for topic in (DeviceTopic(federation, device, channel), StateTopic(federation)):
+        assert parse_topic(str(topic)) == topic
+
+
+def test_topics_are_those_that_the_broker_rules_name():
+    assert str(DeviceTopic("home", "pi", Channel.BIRTH)) == "fed/v1/home/devices/pi/up/birth"
+    assert str(DeviceTopic("home", "pi", Channel.DOWN_BLOB)) == "fed/v1/home/devices/pi/down/blob"
+    assert str(StateTopic("home")) == "fed/v1/home/all/state"
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "",
+        "fed",
+        "fed/v1",
+        "fed/v1/home",
+        "fed/v1/home/",
+        "fed/v2/home/all/state",
+        "fed/v1/home/all",
+        "fed/v1/home/all/state/more",
+        "fed/v1/home/all/other",
+        "fed/v1/home/devices",
+        "fed/v1/home/devices/pi",
+        "fed/v1/home/devices/pi/up",
+        "fed/v1/home/devices/pi/up/gossip",
+        "fed/v1/home/devices/pi/up/control/more",
+        "fed/v1/home/devices//up/control",
+        "fed/v1/home/devices/+/up/control",
+        "fed/v1/home/devices/../up/control",
+        "fed/v1/#/all/state",
+        "fed/v1//all/state",
+        "/fed/v1/home/all/state",
+        "fed/v1/home\n/all/state",
+        "fed/v1/home/devices/pi\n/up/birth",
+        "$SYS/broker/version",
+    ],
+)
+def test_any_other_topic_is_refused(topic):
+    with pytest.raises(PeerError, match="not a topic"):
+        parse_topic(topic)
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_topic_or_refused(text):
+    for topic in (text, f"fed/v1/{text}", f"fed/v1/home/devices/{text}"):
+        with contextlib.suppress(PeerError):
+            assert str(parse_topic(topic)) == topic
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "0", "x" * 64])
+def test_names_that_may_stand_in_a_topic(name):
+    assert is_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".a", "-a", "a b", "a/b", "a#", "a+", "é", "x" * 65, "a\n", "a\0"])
+def test_names_that_may_not(name):
+    assert not is_name(name)
+
+
+@pytest.mark.parametrize("channel", Channel)
+def test_each_side_hears_what_is_meant_for_it_and_once(channel):
+    topic, down = str(DeviceTopic("home", "pi", channel)), channel.startswith("down/")
+    heard = [matches(one, topic) for one in device_filters("home", "pi")]
+    assert heard.count(True) == (1 if down else 0)
+    assert [matches(one, topic) for one in server_filters("home")] == [not down]
+    assert not any(matches(one, topic) for one in device_filters("home", "other"))
+
+
+def test_every_device_hears_the_state_and_the_server_does_not():
+    topic = str(StateTopic("home"))
+    assert sum(matches(one, topic) for one in device_filters("home", "pi")) == 1
+    assert not any(matches(one, topic) for one in server_filters("home"))

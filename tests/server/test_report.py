@@ -1,0 +1,281 @@
+"""The report: one page from a run folder, whatever the folder holds."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
+from edge_server.report.axes import count_axis, nice_step, value_axis
+from edge_server.report.charts import Chart, Series, line_chart
+from edge_server.report.labels import spread
+from edge_server.report.report import write_report
+from schemas.errors import ConfigError
+from tests.server.test_display import MEASURED, record, scored, summary
+
+VOID = {"meta"}
+MARKUP = '<script>alert("x")</script>&'
+
+
+class Page(HTMLParser):
+    """Checks that every tag is closed in order, and keeps elements, attributes and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def folder(
+    path: Path,
+    *,
+    end: Summary | None = None,
+    history: tuple[RoundRecord, ...] = (),
+    toml: str = '[federation]\nname = "home"\n',
+) -> Path:
+    (path / "summary.json").write_text((end or summary()).model_dump_json())
+    (path / "history.jsonl").write_text("".join(line.model_dump_json() + "\n" for line in history))
+    (path / "federation.toml").write_text(toml)
+    return path
+
+
+def page_of(path: Path, **contents: Any) -> Page:
+    return Page(write_report(folder(path, **contents)).read_text())
+
+
+def chart(*series: Series, **fields: Any) -> Chart:
+    values: dict[str, Any] = {"from_zero": False} | fields
+    return Chart("c", "Loss", "loss", tuple(series), lambda y: f"{y:.3g}", **values)
+
+
+# The page
+
+
+def test_the_report_tells_the_run(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path,
+        end=summary(devices=(MEASURED,), onnx={1: "onnx/tier-1.onnx"}),
+        history=(scored(1), scored(2)),
+    )
+    for told in ("home", "r1", "attending", "two-nn, 1,663,370 parameters", "finished", "1 min 15 s"):
+        assert told in page.text
+    for told in ("75.00%, best 80.00%", "onnx/tier-1.onnx", "tier 5", "498,365", 'name = "home"'):
+        assert told in page.text
+    assert "edge-server run federation.toml" in page.text
+
+
+def test_each_chart_is_an_svg_with_a_title(tmp_path: Path) -> None:
+    page = page_of(tmp_path, history=(scored(1), scored(2)))
+    assert page.tags.count("svg") == page.tags.count("figure") == 4
+    labels = {value for name, value in page.attributes if name == "aria-labelledby"}
+    assert labels == {"accuracy-title", "loss-title", "bytes-title", "time-title"}
+    assert labels <= {value for name, value in page.attributes if name == "id"}
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    page = page_of(tmp_path, history=(scored(1),))
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert not {"src", "href"} & {name for name, _ in page.attributes}
+    assert "url(" not in page.text
+    assert "@import" not in page.text
+    assert "prefers-color-scheme: dark" in page.text
+
+
+def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
+    page = page_of(tmp_path, end=summary(devices=(MEASURED,)), history=(scored(1), scored(2)))
+    assert page.tags.count("table") == page.tags.count("caption") == 2
+    scopes = [value for name, value in page.attributes if name == "scope"]
+    assert len(scopes) == page.tags.count("th")
+    assert scopes.count("row") == 3
+
+
+def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
+    device = MEASURED.model_copy(update={"device": MARKUP})
+    refused = record(1, dropped=(MARKUP,), rejected=(Rejected(device=MARKUP, reason=MARKUP),))
+    end = summary(
+        federation=MARKUP,
+        run=MARKUP,
+        recipe=MARKUP,
+        outcome=MARKUP,
+        detail=MARKUP,
+        model=MARKUP,
+        devices=(device,),
+        onnx={1: MARKUP},
+    )
+    page = page_of(tmp_path, end=end, history=(refused,), toml=f"# {MARKUP}\n")
+    assert "script" not in page.tags
+    # Two in the title, six in the heading, device, ONNX file, dropped, refused and why, federation file.
+    assert page.text.count(MARKUP) == 14
+
+
+def test_refused_and_dropped_devices_are_named_with_the_reason(tmp_path: Path) -> None:
+    refused = (Rejected(device="watch", reason="not-finite"),)
+    page = page_of(tmp_path, history=(record(1, dropped=("board",), rejected=refused),))
+    assert "watch (not-finite)" in page.text
+    assert "board" in page.text
+
+
+def test_runtimes_that_disagree_are_marked(tmp_path: Path) -> None:
+    device = MEASURED.model_copy(update={"onnx_accuracy": 0.5})
+    assert "50.00% differs" in page_of(tmp_path, end=summary(devices=(device,))).text
+
+
+def test_a_run_interrupted_before_its_first_round_has_a_report(tmp_path: Path) -> None:
+    end = summary(
+        outcome="interrupted",
+        detail="stopped by the user",
+        recipe=None,
+        rounds=0,
+        test_accuracy=None,
+        best_accuracy=None,
+    )
+    page = page_of(tmp_path, end=end)
+    assert "stopped by the user" in page.text
+    assert "No device took part." in page.text
+    assert "No round was closed." in page.text
+    assert page.text.count("no values") == 8  # in each chart, and in its spoken title
+    assert "None" not in page.text
+
+
+def test_values_that_are_missing_are_dashes(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path,
+        end=summary(devices=(DeviceRecord(device="board", tier=5, ratio=0.0),)),
+        history=(record(1), scored(2)),
+    )
+    assert "None" not in page.text
+    assert "nan" not in page.text
+
+
+def test_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = write_report(folder(tmp_path, history=(scored(1),)))
+    before = path.read_bytes()
+    assert write_report(tmp_path).read_bytes() == before
+    assert path == tmp_path / "report.html"
+
+
+@pytest.mark.parametrize("name", ["summary.json", "history.jsonl", "federation.toml"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    (folder(tmp_path) / name).unlink()
+    with pytest.raises(ConfigError, match=f"{name}: missing"):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("summary.json", b"{", "not a summary"),
+        ("summary.json", b"{}", "federation: Field required"),
+        ("history.jsonl", b'\n{"round": 1', "line 2: not a round"),
+        ("history.jsonl", b"\xff", "cannot be read"),
+        ("federation.toml", b"[federation", "not TOML"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (folder(tmp_path) / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{name}.*{told}"):
+        write_report(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="elsewhere: expected a run folder"):
+        write_report(tmp_path / "elsewhere")
+
+
+# Charts
+
+
+def test_series_differ_in_dashes_and_markers_not_only_in_colour() -> None:
+    svg = line_chart(chart(*(Series(f"s{index}", ((1, index), (2, index))) for index in range(8))))
+    lines = re.findall(r'<path class="line"[^>]*>', svg)
+    assert len({re.sub(r' d="[^"]*"', "", line) for line in lines}) == 8
+    assert len(set(re.findall(r'<path class="mark" d="([^"]*)"', svg))) == 8
+
+
+def test_a_single_point_is_a_marker_with_its_value() -> None:
+    svg = line_chart(chart(Series("test", ((3, 0.5),))))
+    assert "<title>test, round 3: 0.5</title>" in svg
+    assert "nan" not in svg
+
+
+def test_a_missing_value_breaks_the_line_and_is_bridged() -> None:
+    svg = line_chart(chart(Series("test", ((1, 1.0), (2, 2.0), (3, None), (4, 1.0), (5, 2.0)))))
+    line, bridge = re.search(r'class="line" d="([^"]*)"', svg), re.search(r'class="bridge" d="([^"]*)"', svg)
+    assert line is not None
+    assert bridge is not None
+    assert (line[1].count("M"), line[1].count("L")) == (2, 2)
+    assert (bridge[1].count("M"), bridge[1].count("L")) == (1, 1)
+
+
+def test_a_series_without_values_is_left_out() -> None:
+    svg = line_chart(chart(Series("there", ((1, 1.0),)), Series("absent", ((1, None),))))
+    assert "there" in svg
+    assert "absent" not in svg
+
+
+def test_labels_are_escaped() -> None:
+    assert MARKUP not in line_chart(chart(Series(MARKUP, ((1, 1.0),))))
+
+
+def test_long_runs_keep_few_markers() -> None:
+    svg = line_chart(chart(Series("test", tuple((number, float(number)) for number in range(1, 1001)))))
+    assert svg.count('class="mark"') <= 13  # twelve, and the one beside the label
+
+
+@pytest.mark.parametrize(
+    ("rough", "step"), [(0.7, 1.0), (1.0, 1.0), (1.1, 2.0), (4.9, 5.0), (5.1, 10.0), (0.03, 0.05)]
+)
+def test_steps_are_one_two_or_five(rough: float, step: float) -> None:
+    assert nice_step(rough) == pytest.approx(step)
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.0], [-3.0], [], [0.1, 0.9], [1e9, 2e9], [0.97, 0.9701]])
+def test_an_axis_holds_its_values_between_its_ends(values: list[float]) -> None:
+    axis = value_axis(values, start=100, end=0)
+    assert axis.low < axis.high
+    assert all(axis.low - 1e-9 <= value <= axis.high + 1e-9 for value in values)
+    assert 2 <= len(axis.ticks) <= 8
+
+
+def test_accuracy_never_promises_more_than_all() -> None:
+    assert value_axis([1.0], start=100, end=0, highest=1.0).high == pytest.approx(1.0)
+
+
+def test_rounds_are_whole_on_their_axis() -> None:
+    assert count_axis([1, 2, 3], start=0, end=1).ticks == (1, 2, 3)
+    assert count_axis([7], start=0, end=1).ticks == (7,)
+    assert count_axis([7], start=0, end=1).place(7) == 0.5
+    assert count_axis([1, 100], start=0, end=1).ticks == (20, 40, 60, 80, 100)
+
+
+def test_labels_keep_their_order_and_their_distance() -> None:
+    # 50 and 52 are too near: the second moves down by what is missing; 99 stays.
+    assert spread([50, 52, 99], gap=10, low=0, high=100) == [50, 60, 99]
+    # At the lower edge they are pushed back up.
+    assert spread([98, 99], gap=10, low=0, high=100) == [90, 100]
+    assert spread([], gap=10, low=0, high=100) == []
