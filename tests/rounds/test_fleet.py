@@ -83,10 +83,12 @@ def test_a_late_last_will_never_kills_a_newer_session(order):
     # Session 1 is born and dies, session 2 is born; whatever comes late, the device is there in the end.
     fleet = Fleet()
     for index in order:
-        if index == 1:
-            fleet = fleet.died(death(session=1), 5.0)
-        else:
-            fleet = fleet.born(birth(session=1 + index // 2))
+        arrives = [
+            lambda f: f.born(birth()),
+            lambda f: f.died(death(), 5.0),
+            lambda f: f.born(birth(session=2)),
+        ]
+        fleet = arrives[index](fleet)
     assert names(fleet) == ["a"]
 
 

@@ -1,0 +1,338 @@
+"""The link to the broker, against real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+
+from edge_client import link as module
+from edge_client.address import BrokerAddress
+from edge_client.link import MAX_IN_FLIGHT, Arrived, Confirmed, Link, LinkDown, LinkUp
+from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_DELAY_S", 0.05)
+    monkeypatch.setattr(module, "LONGEST_DELAY_S", 0.2)
+
+
+@pytest.fixture(scope="module", params=["embedded", "mosquitto"])
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "mosquitto" and find_mosquitto() is None:
+        pytest.skip("no mosquitto binary on this machine")
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def broker(kind: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(kind, tmp_path_factory.mktemp(kind)) as running:
+        yield running
+
+
+class Owner:
+    """A link and its inbox, as an agent has them; every event is handled as it is taken."""
+
+    def __init__(self, port: int, **more: Any) -> None:
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.name = f"t{uuid.uuid4().hex[:12]}"
+        more.setdefault("filters", ())
+        self.link = Link(BrokerAddress("127.0.0.1", port), self.inbox, client_id=self.name, **more)
+
+    def next(self, kind: type, **fields: Any) -> Any:
+        """The next event of a kind and with these fields; those before it are handled too."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            event = self.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+            self.link.handle(event)
+            if isinstance(event, kind) and all(getattr(event, n) == v for n, v in fields.items()):
+                return event
+
+    def cut(self) -> None:
+        """Lose the connection as a device does that loses its power."""
+        raw = self.link._client.socket()
+        assert raw is not None
+        raw.shutdown(socket.SHUT_RDWR)
+
+
+Make = Callable[..., Owner]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[Owner] = []
+
+    def one(port: int, **more: Any) -> Owner:
+        made.append(Owner(port, **more))
+        made[-1].link.open()
+        return made[-1]
+
+    yield one
+    for owner in made:
+        owner.link.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listening(owner: Owner, topic: str) -> None:
+    """Return once what is published on `topic` reaches the owner: the broker has its subscription."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        owner.link.publish(topic, b"ping")
+        with contextlib.suppress(queue.Empty):
+            while not isinstance(event := owner.inbox.get(timeout=0.2), Arrived):
+                owner.link.handle(event)
+            return
+    raise AssertionError(f"nothing arrives on {topic}")
+
+
+def test_it_connects_and_tells_the_brokers_largest_packet(broker: RunningBroker, make: Make) -> None:
+    up = make(broker.port, first_session=41).next(LinkUp)
+    assert up.session == 41
+    assert up.max_packet is not None
+    assert up.max_packet >= 512 * 1024
+
+
+def test_messages_arrive_on_every_filter(broker: RunningBroker, make: Make) -> None:
+    topic = f"t/{uuid.uuid4().hex}"
+    reader = make(broker.port, filters=(f"{topic}/a/#", f"{topic}/b"))
+    reader.next(LinkUp)
+    listening(reader, f"{topic}/b")
+    writer = make(broker.port)
+    writer.next(LinkUp)
+    writer.link.publish(f"{topic}/a/deep", b"one")
+    assert reader.next(Arrived, topic=f"{topic}/a/deep").payload == b"one"
+    writer.link.publish(f"{topic}/b", b"\x00\xff" * 1000)
+    assert reader.next(Arrived, payload=b"\x00\xff" * 1000).topic == f"{topic}/b"
+
+
+def test_a_retained_message_is_there_for_those_who_come_later(broker: RunningBroker, make: Make) -> None:
+    topic = f"t/{uuid.uuid4().hex}"
+    writer = make(broker.port)
+    writer.next(LinkUp)
+    writer.link.publish(topic, b"state", retain=True)
+    writer.next(Confirmed)
+    assert make(broker.port, filters=(topic,)).next(Arrived).payload == b"state"
+
+
+def test_what_is_published_offline_is_sent_on_connecting(broker: RunningBroker, make: Make) -> None:
+    topic = f"t/{uuid.uuid4().hex}"
+    owner = Owner(broker.port)
+    owner.link.publish(topic, b"early", retain=True)
+    owner.link.open()
+    owner.next(Confirmed)
+    owner.link.close()
+    assert make(broker.port, filters=(topic,)).next(Arrived).payload == b"early"
+
+
+def test_a_cut_sends_the_will_of_its_session_and_each_connection_has_its_own_number(
+    broker: RunningBroker, make: Make
+) -> None:
+    topic = f"t/{uuid.uuid4().hex}"
+    watcher = make(broker.port, filters=(topic,))
+    watcher.next(LinkUp)
+    listening(watcher, topic)
+    owner = make(broker.port, will=lambda session: (topic, b"%d gone" % session), first_session=7)
+    last = 6
+    for _ in range(3):
+        session = owner.next(LinkUp).session
+        assert session > last
+        owner.cut()
+        assert owner.next(LinkDown).downgrade is False
+        assert watcher.next(Arrived, payload=b"%d gone" % session).topic == topic
+        last = session
+
+
+def test_a_clean_end_sends_no_will(broker: RunningBroker, make: Make) -> None:
+    topic = f"t/{uuid.uuid4().hex}"
+    watcher = make(broker.port, filters=(topic,))
+    watcher.next(LinkUp)
+    listening(watcher, topic)
+    owner = make(broker.port, will=lambda session: (topic, b"gone"))
+    owner.next(LinkUp)
+    owner.link.publish(topic, b"goodbye")
+    owner.next(Confirmed)
+    owner.link.close()
+    watcher.link.publish(topic, b"after")
+    assert watcher.next(Arrived, payload=b"goodbye")
+    while (event := watcher.next(Arrived)).payload != b"after":
+        assert event.payload == b"ping"
+
+
+def test_more_chunks_than_may_be_in_flight_all_arrive_and_in_order(broker: RunningBroker, make: Make) -> None:
+    topic, count = f"t/{uuid.uuid4().hex}", 5 * MAX_IN_FLIGHT
+    reader = make(broker.port, filters=(topic,))
+    reader.next(LinkUp)
+    listening(reader, topic)
+    writer = make(broker.port)
+    writer.next(LinkUp)
+    read: list[int] = []
+
+    def frame(index: int) -> bytes:
+        read.append(index)
+        return b"%03d" % index + bytes(20_000)
+
+    for index in range(count):
+        writer.link.send_chunk(index, topic, lambda index=index: frame(index))
+    # Only as many as may be in flight have been read from disk; the rest wait their turn.
+    assert len(read) == MAX_IN_FLIGHT
+    for confirmed in range(1, count + 1):
+        writer.next(Confirmed)
+        assert len(read) - confirmed <= MAX_IN_FLIGHT
+    assert read == list(range(count))
+    got: list[int] = []
+    while len(got) < count:
+        payload = reader.next(Arrived).payload
+        got += [int(payload[:3])] if payload != b"ping" else []
+    assert got == list(range(count))
+
+
+def test_a_chunk_that_waits_already_is_not_queued_again(broker: RunningBroker, make: Make) -> None:
+    owner = Owner(broker.port)
+    read: list[int] = []
+
+    def frame(index: int) -> bytes:
+        read.append(index)
+        return b"frame"
+
+    for index in [0, 1, 0, 1, 1]:
+        owner.link.send_chunk(index, "t/chunks", lambda index=index: frame(index))
+    assert read == []
+    owner.link.open()
+    owner.next(LinkUp)
+    assert read == [0, 1]
+    owner.link.close()
+
+
+def test_a_chunk_that_cannot_be_read_does_not_stop_the_others(broker: RunningBroker, make: Make) -> None:
+    topic = f"t/{uuid.uuid4().hex}"
+    owner = make(broker.port, filters=(topic,))
+    owner.next(LinkUp)
+    listening(owner, topic)
+
+    def gone() -> bytes:
+        raise FileNotFoundError("gone")
+
+    owner.link.send_chunk("a", topic, gone)
+    owner.link.send_chunk("b", topic, lambda: b"there")
+    assert owner.next(Arrived, payload=b"there")
+
+
+def test_chunks_go_on_after_a_cut(broker: RunningBroker, make: Make) -> None:
+    owner = make(broker.port)
+    owner.next(LinkUp)
+    owner.cut()
+    owner.next(LinkDown)
+    read: list[int] = []
+    for index in range(40):
+        owner.link.send_chunk(index, "t/chunks", lambda index=index: read.append(index) or b"frame")
+    while len(read) < 40:
+        owner.next((LinkUp, Confirmed))  # type: ignore[arg-type]
+    assert sorted(read) == list(range(40))
+
+
+def test_it_comes_back_when_the_broker_does_and_hears_again(kind: Any, tmp_path: Path, make: Make) -> None:
+    port, topic = free_port(), f"t/{uuid.uuid4().hex}"
+    with running_broker(kind, tmp_path / "one", port=port):
+        owner = make(port, filters=(topic,))
+        first = owner.next(LinkUp).session
+    owner.next(LinkDown)
+    with running_broker(kind, tmp_path / "two", port=port):
+        assert owner.next(LinkUp).session > first
+        listening(owner, topic)
+
+
+def test_without_a_broker_it_says_so_again_and_again_and_ends_at_once(make: Make) -> None:
+    owner = make(free_port())
+    for _ in range(3):
+        assert owner.next(LinkDown) == LinkDown("the broker cannot be reached")
+    began = time.monotonic()
+    owner.link.close()
+    # paho looks up from its sleep at least once a second.
+    assert time.monotonic() - began < 2.0
+
+
+def test_a_link_that_was_never_opened_can_be_closed() -> None:
+    Owner(free_port()).link.close()
+
+
+class OldBroker:
+    """Speaks MQTT 3.1.1 only; `refusal` is how it answers a CONNECT of version 5."""
+
+    def __init__(self, refusal: bytes) -> None:
+        self.levels: list[int] = []
+        self._refusal = refusal
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+
+    def _talk(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError, IndexError):
+            # Fixed header (2 bytes, the CONNECT is short), "\0\4MQTT", then the protocol level.
+            level = client.recv(4096)[8]
+            self.levels.append(level)
+            if level == 5:
+                client.sendall(self._refusal)
+                return
+            client.sendall(b"\x20\x02\x00\x00")
+            while client.recv(4096):
+                pass
+
+    def close(self) -> None:
+        # A thread that waits in accept() keeps a socket that is only closed alive.
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [b"\x20\x03\x00\x84\x00", b"\x20\x02\x00\x01"],
+    ids=["as version 5 has it", "as version 3.1.1 has it"],
+)
+def test_where_the_broker_does_not_speak_5_it_falls_back_to_3_1_1(refusal: bytes, make: Make) -> None:
+    old = OldBroker(refusal)
+    try:
+        owner = make(old.port)
+        assert owner.next(LinkDown, downgrade=True).reason.startswith("the broker refused")
+        up = owner.next(LinkUp)
+        assert up.max_packet is None
+        assert (old.levels[0], old.levels[-1]) == (5, 4)
+    finally:
+        old.close()
+
+
+def test_a_refusal_told_twice_falls_back_once(make: Make) -> None:
+    # paho tries again until its owner has heard of the first refusal, so there may be two in the inbox.
+    old = OldBroker(b"\x20\x03\x00\x84\x00")
+    try:
+        owner = make(old.port)
+        owner.next(LinkDown, downgrade=True)
+        owner.next(LinkUp)
+        before: mqtt.Client = owner.link._client
+        owner.link.handle(LinkDown("the broker refused", downgrade=True))
+        assert owner.link._client is before
+    finally:
+        old.close()

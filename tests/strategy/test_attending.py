@@ -1,0 +1,211 @@
+"""ATTENDING, section 3.3 and Algorithm 2, worked by hand: three clients, one target layer of 5 channels.
+
+To see every channel, channel i of the global model w is (10 i, 10 i) in the target layer (bias i) and 100 i
+in the consumer; the classes' bias is 0. A client k that trains adds k to all that it keeps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_client.pruning import personal_spec
+from edge_client.slicing import permute
+from edge_server.strategy.policies import Client
+from edge_server.strategy.strategy import State, close, make_strategy, plan
+from edge_server.strategy.transforms import match_attention, recover
+from edge_server.strategy.updates import ClientUpdate, globalised
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from tests.strategy.network import CHANNELS, MAP, NETWORK, RATIOS, arrays, update
+
+I = np.arange(CHANNELS, dtype=np.float32)  # noqa: E741
+W = {
+    "hidden.weight": np.stack([10 * I, 10 * I], axis=1),
+    "hidden.bias": I,
+    "out.weight": np.stack([100 * I, 100 * I]),
+    "out.bias": np.zeros(2, np.float32),
+}
+ATTENDING = make_strategy(
+    StrategySpec(
+        pruner=Piece(name="attention"),
+        transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
+    ),
+    RATIOS,
+)
+# Client, pruning ratio, |D_c|, scores of channels 0..4: ranked, the most attended first,
+#   a: 3 1 4 0 2   keeps 2 (ratio 0.6): 3 1
+#   b: 1 3 0 4 2   keeps 4 (ratio 0.2): 1 3 0 4
+#   c: 4 3 2 1 0   keeps 5 (ratio 0)
+SCORES = {"a": [0.3, 0.8, 0.1, 0.9, 0.5], "b": [0.5, 0.9, 0.1, 0.7, 0.2], "c": [0.1, 0.2, 0.3, 0.4, 0.5]}
+RATIO = {"a": 0.6, "b": 0.2, "c": 0.0}
+EXAMPLES = {"a": 20, "b": 30, "c": 50}
+TRAINED = {"a": 1.0, "b": 2.0, "c": 4.0}
+
+
+def sent(client: str) -> ClientUpdate:
+    """What the client sends: its own best channels (Algorithm 1), each moved by its number."""
+    scores = {"hidden": np.array(SCORES[client], np.float32)}
+    spec = personal_spec(scores, {"hidden": RATIO[client]}, MAP)
+    moved = {name: np.full_like(array, TRAINED[client]) for name, array in W.items()}
+    return update(client, moved, spec=spec, examples=EXAMPLES[client], attention=scores)
+
+
+def matched(client: str):
+    return match_attention(globalised(sent(client), MAP), W, MAP)
+
+
+@pytest.mark.parametrize(("client", "kept"), [("a", (3, 1)), ("b", (1, 3, 0, 4)), ("c", (4, 3, 2, 1, 0))])
+def test_each_client_keeps_its_most_attended_channels_in_their_order(client, kept):
+    assert sent(client).spec.kept == {"hidden": kept}
+
+
+@pytest.mark.parametrize(
+    ("client", "bias", "held"),
+    [
+        # Equation 8 (highest first): channel 3 + 1 takes place 0, channel 1 + 1 place 1; what was cut away
+        # (4, 0, 2) follows untrained.
+        ("a", [4, 2, 4, 0, 2], [1, 1, 0, 0, 0]),
+        # 1 + 2, 3 + 2, 0 + 2, 4 + 2, and 2 untrained.
+        ("b", [3, 5, 2, 6, 2], [1, 1, 1, 1, 0]),
+        # All of them plus 4.
+        ("c", [8, 7, 6, 5, 4], [1, 1, 1, 1, 1]),
+    ],
+)
+def test_matching_puts_each_clients_channels_into_the_places_of_their_rank(client, bias, held):
+    one = matched(client)
+    model = {name: W[name] + one.delta[name] for name in W}
+    assert model["hidden.bias"].tolist() == bias
+    assert one.coverage["hidden.bias"].astype(int).tolist() == held
+    assert one.coverage["hidden.weight"].astype(int).tolist() == [[h, h] for h in held]
+    assert one.coverage["out.weight"].astype(int).tolist() == [held, held]
+    assert one.coverage["out.bias"].all()
+
+
+def test_matching_moves_the_consumer_along():
+    # Client a: columns of channels 3 and 1 plus 1 come first, then 4, 0 and 2 as they were.
+    model = W["out.weight"] + matched("a").delta["out.weight"]
+    assert model[0].tolist() == [301, 101, 400, 0, 200]
+
+
+def test_a_matched_model_computes_what_the_clients_own_model_did():
+    def classes(model, x):
+        hidden = np.maximum(model["hidden.weight"] @ x + model["hidden.bias"], 0)
+        return model["out.weight"] @ hidden + model["out.bias"]
+
+    one = globalised(sent("b"), MAP)
+    own = {name: W[name] + one.delta[name] for name in W}
+    moved = {name: W[name] + matched("b").delta[name] for name in W}
+    x = np.array([0.5, -0.25], np.float32)
+    assert np.allclose(classes(own, x), classes(moved, x))
+
+
+def test_recovery_covers_everything_with_the_global_model():
+    one = recover(matched("a"), W, MAP)
+    assert all(held.all() for held in one.coverage.values())
+    assert {n: a.tolist() for n, a in one.delta.items()} == {
+        n: a.tolist() for n, a in matched("a").delta.items()
+    }
+
+
+def test_recovery_of_an_unmatched_update_counts_what_is_missing_as_unchanged():
+    small = update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2}))
+    one = recover(globalised(small, MAP), W, MAP)
+    assert one.coverage["hidden.bias"].all()
+    assert one.delta["hidden.bias"].tolist() == [*arrays(1)["hidden.bias"][:2].tolist(), 0, 0, 0]
+
+
+def test_the_global_model_is_the_mean_of_the_recovered_ones_by_number_of_examples():
+    after = close(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
+    # |D_c| / |D| = 0.2, 0.3, 0.5. Place by place, of the biases above:
+    #   0.2 * 4 + 0.3 * 3 + 0.5 * 8 = 5.7
+    #   0.2 * 2 + 0.3 * 5 + 0.5 * 7 = 5.4
+    #   0.2 * 4 + 0.3 * 2 + 0.5 * 6 = 4.4
+    #   0.2 * 0 + 0.3 * 6 + 0.5 * 5 = 4.3
+    #   0.2 * 2 + 0.3 * 2 + 0.5 * 4 = 3.0
+    assert after.params["hidden.bias"] == pytest.approx([5.7, 5.4, 4.4, 4.3, 3.0], rel=1e-6)
+    # The consumer, column by column: a is 301 101 400 0 200, b is 102 302 2 402 200, c is 404 304 204 104 4.
+    #   0.2 * 301 + 0.3 * 102 + 0.5 * 404 = 292.8
+    #   0.2 * 101 + 0.3 * 302 + 0.5 * 304 = 262.8
+    #   0.2 * 400 + 0.3 *   2 + 0.5 * 204 = 182.6
+    #   0.2 *   0 + 0.3 * 402 + 0.5 * 104 = 172.6
+    #   0.2 * 200 + 0.3 * 200 + 0.5 *   4 = 102.0
+    columns = [292.8, 262.8, 182.6, 172.6, 102.0]
+    assert after.params["out.weight"] == pytest.approx(np.array([columns, columns]), rel=1e-6)
+    # Target layer: a is 31 11 40 0 20, b is 12 32 2 42 20, c is 44 34 24 14 4; place 0 is
+    # 0.2 * 31 + 0.3 * 12 + 0.5 * 44 = 31.8, and place 4 is 4 + 6 + 2 = 12.
+    assert after.params["hidden.weight"][0] == pytest.approx([31.8, 31.8], rel=1e-6)
+    assert after.params["hidden.weight"][4] == pytest.approx([12, 12], rel=1e-6)
+    # Not a channel's: 0.2 * 1 + 0.3 * 2 + 0.5 * 4 = 2.8.
+    assert after.params["out.bias"] == pytest.approx([2.8, 2.8], rel=1e-6)
+    assert after.ordered
+    assert after.observed["weights"] == pytest.approx({"a": 0.2, "b": 0.3, "c": 0.5})
+
+
+def test_without_recovery_the_mean_is_over_those_that_hold_a_place():
+    holders = make_strategy(StrategySpec(transforms=(Piece(name="attention-matching"),)), RATIOS)
+    after = close(holders, State(params=W), [sent(client) for client in "abc"], MAP)
+    # Place 3 is held by b and c: (0.3 * 6 + 0.5 * 5) / 0.8 = 5.375. Place 4 by c alone: 4.
+    assert after.params["hidden.bias"][3:] == pytest.approx([5.375, 4.0], rel=1e-6)
+
+
+def test_round_one_sends_the_whole_network_and_asks_for_personal_pruning():
+    clients = [Client("a", 1), Client("b", 2), Client("c", 3)]
+    first = plan(ATTENDING, State(params=W), clients, NETWORK, np.random.default_rng(0))
+    assert {name: one.cut.spec for name, one in first.items()} == dict.fromkeys("abc", SubModelSpec())
+    assert {n: one.cut.personal.ratios for n, one in first.items()} == {
+        n: {"hidden": RATIO[n]} for n in "abc"
+    }
+    assert all(one.cut.train for one in first.values())
+    assert all([p.name for p in one.cut.objectives] == ["attentive"] for one in first.values())
+
+
+def test_later_rounds_send_nested_prefixes_and_nothing_to_measure():
+    clients = [Client("a", 1), Client("b", 2), Client("c", 3)]
+    after = close(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
+    later = plan(ATTENDING, after, clients, NETWORK, np.random.default_rng(0))
+    # The last ceil(5 p) go: 2, 4 and 5 channels stay, each the beginning of the next.
+    assert {name: one.cut.spec.kept for name, one in later.items()} == {
+        "a": {"hidden": 2},
+        "b": {"hidden": 4},
+        "c": {},
+    }
+    assert all(one.cut.personal is None and one.cut.objectives == () for one in later.values())
+
+
+def test_from_round_two_on_channels_stay_where_they_are():
+    one = globalised(update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2})), MAP)
+    assert match_attention(one, W, MAP) is one
+
+
+def test_the_first_round_can_be_for_looking_only():
+    looking = make_strategy(
+        StrategySpec(pruner=Piece(name="attention", options={"first_round": "score-only"})), RATIOS
+    )
+    first = plan(looking, State(params=W), [Client("a", 1)], NETWORK, np.random.default_rng(0))
+    assert not first["a"].cut.train
+
+
+def test_blocks_that_must_stay_whole_are_matched_as_blocks():
+    # Two blocks of two channels, as a group normalisation has them. Scores by block: 0.45 and 0.5.
+    segment = (Segment(channels=4, group="g"),)
+    blocks = ChannelMap(
+        groups={"g": ChannelGroup(channels=4, layers=("g",), multiple=2)},
+        parameters={"g.weight": ParameterLayout(shape=(4, 1), axes={0: segment})},
+    )
+    scores = {"g": np.array([0.9, 0.0, 0.8, 0.2], np.float32)}
+    spec = personal_spec(scores, {"g": 0.5}, blocks)
+    assert spec.kept == {"g": (2, 3)}
+    w = {"g.weight": np.array([[0.0], [1], [2], [3]], np.float32)}
+    groups = {"model": {"g.weight": np.array([[10.0], [10]], np.float32)}, "attention": scores}
+    one = match_attention(globalised(ClientUpdate("a", spec, groups, 1), blocks), w, blocks)
+    assert (w["g.weight"] + one.delta["g.weight"]).ravel().tolist() == [12, 13, 0, 1]
+    assert one.coverage["g.weight"].ravel().tolist() == [True, True, False, False]
+
+
+def test_matching_equal_scores_changes_nothing():
+    even = {"hidden": np.full(CHANNELS, 0.5, np.float32)}
+    one = globalised(update("a", arrays(1), attention=even), MAP)
+    same = match_attention(one, W, MAP)
+    assert all(np.allclose(same.delta[n], one.delta[n], atol=1e-4) for n in W)
+    assert permute(W, {"hidden": range(CHANNELS)}, MAP)["hidden.bias"] is W["hidden.bias"]

@@ -1,0 +1,241 @@
+"""One contract for every piece of every concept: a new dict entry is under it without a word here.
+
+A piece that cannot be made without options is listed in `OPTIONS`, and fails here until it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from edge_server.strategy.combiners import COMBINERS
+from edge_server.strategy.pieces import make
+from edge_server.strategy.policies import RATIOS as RATIO_POLICIES
+from edge_server.strategy.policies import SELECTIONS
+from edge_server.strategy.pruners import PRUNERS
+from edge_server.strategy.schedules import SCHEDULES
+from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.strategy import close, make_strategy, plan
+from edge_server.strategy.transforms import TRANSFORMS
+from edge_server.strategy.updates import globalised
+from edge_server.strategy.weighting import WEIGHTINGS
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import SubModelSpec
+from tests.strategy.network import CHANNELS, CLIENTS, MAP, NETWORK, RATIOS, arrays, state, update
+
+CONCEPTS = {
+    "fraction": SCHEDULES,
+    "local_epochs": SCHEDULES,
+    "selection": SELECTIONS,
+    "ratio": RATIO_POLICIES,
+    "pruner": PRUNERS,
+    "transforms": TRANSFORMS,
+    "weighting": WEIGHTINGS,
+    "combiner": COMBINERS,
+    "server_optimizer": SERVER_OPTIMIZERS,
+}
+OPTIONS: dict[str, dict[str, object]] = {}
+"""Options of the pieces that have no default for one of theirs."""
+LOSSY_TRANSFORMS: frozenset[str] = frozenset()
+"""Transforms whose purpose is to change an update (noise, clipping)."""
+STEPS_UNLIKE_THE_CHANGE: frozenset[str] = frozenset()
+"""Server optimizers whose first step is not the combined change itself (Adam)."""
+ALL = [(concept, name) for concept, registry in CONCEPTS.items() for name in registry]
+AGGREGATION = [pair for pair in ALL if pair[0] in ("transforms", "weighting", "combiner", "server_optimizer")]
+SPECS = [SubModelSpec(), SubModelSpec(kept={"hidden": 4}), SubModelSpec(kept={"hidden": 2})]
+
+
+def piece(name: str) -> Piece:
+    return Piece(name=name, options=OPTIONS.get(name, {}))
+
+
+def strategy_with(concept: str, name: str):
+    """The default strategy with one piece in its place."""
+    one = piece(name)
+    spec = StrategySpec(**{concept: (one,) if concept == "transforms" else one})
+    return make_strategy(spec, RATIOS)
+
+
+def random() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def close_to(one, two) -> bool:
+    return one.keys() == two.keys() and all(np.allclose(one[n], two[n], atol=1e-5) for n in one)
+
+
+def updates(count: int = 3):
+    return [
+        update(f"c{k}", arrays(k + 1), spec=SPECS[k % len(SPECS)], examples=10 * (k + 1))
+        for k in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("concept", "name"), ALL)
+def test_every_piece_can_be_made_and_takes_part_in_a_round(concept, name):
+    strategy = strategy_with(concept, name)
+    before = state()
+    assignments = plan(strategy, before, CLIENTS, NETWORK, random())
+    assert assignments
+    sent = [update(c, arrays(1), spec=one.cut.spec) for c, one in assignments.items()]
+    after = close(strategy, before, sent, MAP)
+    assert after.round == 1
+    assert all(np.isfinite(array).all() for array in after.params.values())
+    assert {n: (a.shape, a.dtype) for n, a in after.params.items()} == {
+        n: (a.shape, a.dtype) for n, a in before.params.items()
+    }
+    assert set(after.observed["weights"]) == set(assignments)
+
+
+@pytest.mark.parametrize(("concept", "name"), ALL)
+def test_a_round_leaves_its_arguments_alone(concept, name):
+    strategy, before = strategy_with(concept, name), state()
+    copies = {n: a.copy() for n, a in before.params.items()}
+    sent = updates()
+    kept = [{n: a.copy() for n, a in one.groups["model"].items()} for one in sent]
+    close(strategy, before, sent, MAP)
+    assert close_to(copies, before.params)
+    assert all(close_to(copy, one.groups["model"]) for copy, one in zip(kept, sent, strict=True))
+
+
+@pytest.mark.parametrize(("concept", "name"), AGGREGATION)
+def test_the_order_of_clients_is_irrelevant(concept, name):
+    strategy = strategy_with(concept, name)
+    results = [close(strategy, state(), order, MAP) for order in itertools.permutations(updates())]
+    for other in results[1:]:
+        assert all((other.params[n] == results[0].params[n]).all() for n in other.params)
+        assert other.observed["weights"] == results[0].observed["weights"]
+
+
+@pytest.mark.parametrize(("concept", "name"), AGGREGATION)
+def test_equal_updates_give_that_update(concept, name):
+    if name in LOSSY_TRANSFORMS or name in STEPS_UNLIKE_THE_CHANGE:
+        pytest.skip("this piece is there to give something else")
+    delta, before = arrays(7), state()
+    sent = [update(f"c{k}", delta, examples=k + 1) for k in range(5)]
+    after = close(strategy_with(concept, name), before, sent, MAP)
+    assert close_to(after.params, {n: before.params[n] + delta[n] for n in delta})
+
+
+@pytest.mark.parametrize(("concept", "name"), AGGREGATION)
+def test_no_change_gives_no_change(concept, name):
+    if name in LOSSY_TRANSFORMS:
+        pytest.skip("this piece is there to give something else")
+    nothing = {n: np.zeros_like(a) for n, a in arrays(0).items()}
+    before = state()
+    sent = [update(f"c{k}", nothing, spec=SPECS[k]) for k in range(3)]
+    assert close_to(close(strategy_with(concept, name), before, sent, MAP).params, dict(before.params))
+
+
+@pytest.mark.parametrize(("concept", "name"), AGGREGATION)
+def test_what_nobody_holds_does_not_change(concept, name):
+    if name in LOSSY_TRANSFORMS:
+        pytest.skip("this piece is there to give something else")
+    before, small = state(), SubModelSpec(kept={"hidden": 2})
+    after = close(strategy_with(concept, name), before, [update("a", arrays(1), spec=small)], MAP)
+    assert (after.params["hidden.weight"][2:] == before.params["hidden.weight"][2:]).all()
+    assert (after.params["out.weight"][:, 2:] == before.params["out.weight"][:, 2:]).all()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_gives_a_finite_number_for_every_round(name):
+    schedule = make("schedule", SCHEDULES, piece(name))
+    values = [schedule(number) for number in range(1, 200)]
+    assert np.isfinite(values).all()
+    assert min(values) > 0
+    assert values == [schedule(number) for number in range(1, 200)]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_selection_chooses_known_devices_once_and_repeatably(name, share):
+    fraction = Piece(name="constant", options={"value": share})
+    strategy = make_strategy(StrategySpec(selection=piece(name), fraction=fraction), RATIOS)
+    chosen = list(plan(strategy, state(), CLIENTS, NETWORK, random()))
+    # max(1, ceil(share * 6)): 1, 2, 3 and 6 devices.
+    assert len(chosen) == {0.01: 1, 0.3: 2, 0.5: 3, 1.0: 6}[share]
+    assert set(chosen) <= {client.name for client in CLIENTS}
+    for order in (CLIENTS, CLIENTS[::-1]):
+        assert set(plan(strategy, state(), order, NETWORK, random())) == set(chosen)
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_selection_is_at_ease_with_one_device(name):
+    strategy = make_strategy(StrategySpec(selection=piece(name)), RATIOS)
+    assert list(plan(strategy, state(), CLIENTS[:1], NETWORK, random())) == ["c0"]
+
+
+@pytest.mark.parametrize("name", RATIO_POLICIES)
+def test_a_ratio_policy_gives_every_device_a_ratio_below_one(name):
+    policy = make("ratio policy", RATIO_POLICIES, piece(name), ratios=RATIOS)
+    ratios = policy.act(None, CLIENTS, 1, random())
+    assert ratios.keys() == {client.name for client in CLIENTS}
+    assert all(0 <= ratio < 1 for ratio in ratios.values())
+
+
+@pytest.mark.parametrize("name", RATIO_POLICIES)
+def test_without_pruning_every_device_gets_the_full_model(name):
+    strategy = make_strategy(StrategySpec(ratio=piece(name)), (0.0,))
+    assignments = plan(strategy, state(), CLIENTS, NETWORK, random())
+    assert all(one.cut.spec == SubModelSpec() for one in assignments.values())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("name", PRUNERS)
+def test_ratio_zero_is_the_full_model(name, ordered):
+    pruner = make("pruner", PRUNERS, piece(name))
+    assert pruner.cut({"hidden": 0.0}, MAP, ordered=ordered).spec == SubModelSpec()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("name", PRUNERS)
+def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
+    pruner = make("pruner", PRUNERS, piece(name))
+    ratios = [0.0, 0.1, 0.3, 0.5, 0.7, 0.99]
+    kept = [
+        set(pruner.cut({"hidden": ratio}, MAP, ordered=ordered).spec.indices("hidden", CHANNELS))
+        for ratio in ratios
+    ]
+    assert all(more >= fewer for more, fewer in itertools.pairwise(kept))
+    assert all(kept)
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+@pytest.mark.parametrize("examples", [(10, 20, 30), (0, 0, 5), (0, 0, 0), (1,)])
+def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
+    weighting = make("weighting", WEIGHTINGS, piece(name))
+    sent = [globalised(update(f"c{k}", arrays(k), examples=n), MAP) for k, n in enumerate(examples)]
+    weights = weighting(None, sent)
+    assert weights.shape == (len(examples),)
+    assert (weights >= 0).all()
+    assert weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", COMBINERS)
+def test_a_combined_change_lies_between_those_of_the_clients(name):
+    combiner = make("combiner", COMBINERS, piece(name))
+    sent = [globalised(update(f"c{k}", arrays(k)), MAP) for k in range(5)]
+    change = combiner(sent, np.full(5, 0.2))
+    for n, array in change.items():
+        stack = np.stack([one.delta[n] for one in sent])
+        assert (array >= stack.min(0) - 1e-6).all()
+        assert (array <= stack.max(0) + 1e-6).all()
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_transform_keeps_names_and_shapes(name):
+    transform = make("transform", TRANSFORMS, piece(name))
+    sent = globalised(update("a", arrays(1), spec=SPECS[2]), MAP)
+    changed = transform(sent, arrays(0), MAP)
+    assert {n: a.shape for n, a in changed.delta.items()} == {n: a.shape for n, a in sent.delta.items()}
+    assert {n: a.shape for n, a in changed.coverage.items()} == {n: a.shape for n, a in sent.coverage.items()}
+
+
+@pytest.mark.parametrize("name", SERVER_OPTIMIZERS)
+def test_a_server_optimizer_steps_against_the_gradient(name):
+    optimizer = make("server optimizer", SERVER_OPTIMIZERS, piece(name))
+    params, gradient = arrays(0), {n: np.ones_like(a) for n, a in arrays(0).items()}
+    after, _ = optimizer.step({}, params, gradient)
+    assert all((after[n] < params[n]).all() for n in params)

@@ -1,0 +1,111 @@
+"""From names and options to pieces: what is wrong is said in the user's words."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from edge_server.strategy.pieces import make
+from edge_server.strategy.strategy import make_strategy
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, StrategySpec
+
+RATIOS = (0.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("concept", "name", "said"),
+    [
+        ("fraction", "constnat", "unknown schedule 'constnat' (did you mean 'constant'?)"),
+        ("local_epochs", "constan", "unknown schedule 'constan' (did you mean 'constant'?)"),
+        ("selection", "unifrom", "unknown selection 'unifrom' (did you mean 'uniform'?)"),
+        ("ratio", "by-teir", "unknown ratio policy 'by-teir' (did you mean 'by-tier'?)"),
+        ("pruner", "atention", "unknown pruner 'atention' (did you mean 'attention'?)"),
+        ("weighting", "example", "unknown weighting 'example' (did you mean 'examples'?)"),
+        ("combiner", "meen", "unknown combiner 'meen' (did you mean 'mean'?)"),
+        ("server_optimizer", "sdg", "unknown server optimizer 'sdg' (did you mean 'sgd'?)"),
+    ],
+)
+def test_an_unknown_piece_is_named_with_the_nearest_known_one(concept, name, said):
+    with pytest.raises(ConfigError) as refused:
+        make_strategy(StrategySpec(**{concept: Piece(name=name)}), RATIOS)
+    assert str(refused.value) == said
+
+
+def test_an_unknown_transform_is_named_too():
+    with pytest.raises(ConfigError, match="did you mean 'attention-matching'"):
+        make_strategy(StrategySpec(transforms=(Piece(name="attention-match"),)), RATIOS)
+
+
+def test_where_nothing_is_near_all_are_listed():
+    with pytest.raises(ConfigError, match=r"unknown pruner 'zzz' \(known: .*attention.*index"):
+        make_strategy(StrategySpec(pruner=Piece(name="zzz")), RATIOS)
+
+
+def test_an_unknown_option_is_named_with_the_nearest_known_one():
+    piece = Piece(name="sgd", options={"learning_rat": 0.1})
+    with pytest.raises(ConfigError) as refused:
+        make_strategy(StrategySpec(server_optimizer=piece), RATIOS)
+    said = "server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)"
+    assert str(refused.value) == said
+
+
+def test_an_option_of_a_piece_that_has_none_is_refused():
+    with pytest.raises(ConfigError, match="combiner 'mean' has no option 'trim'"):
+        make_strategy(StrategySpec(combiner=Piece(name="mean", options={"trim": 1})), RATIOS)
+
+
+@pytest.mark.parametrize(
+    ("concept", "piece"),
+    [
+        ("server_optimizer", Piece(name="sgd", options={"learning_rate": 0.0})),
+        ("server_optimizer", Piece(name="sgd", options={"learning_rate": -1.0})),
+        ("server_optimizer", Piece(name="sgd", options={"learning_rate": "fast"})),
+        ("pruner", Piece(name="attention", options={"first_round": "never"})),
+    ],
+)
+def test_an_option_with_an_impossible_value_is_refused(concept, piece):
+    with pytest.raises(ConfigError, match=f"'{piece.name}'"):
+        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+
+
+@pytest.mark.parametrize(
+    ("concept", "piece"),
+    [
+        # The natural slip: the share is a schedule of its own, not an option of the selection.
+        ("selection", Piece(name="uniform", options={"fraction": 0.5})),
+        ("ratio", Piece(name="by-tier", options={"ratios": 0.5})),
+        ("fraction", Piece(name="constant", options={"value": "half"})),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, piece):
+    with pytest.raises(ConfigError, match=f"'{piece.name}'"):
+        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+
+
+def test_a_name_alone_is_a_piece_and_a_table_one_with_options():
+    assert Piece.model_validate("uniform") == Piece(name="uniform")
+    table = {"name": "attention", "first-round": "score-only"}
+    assert Piece.model_validate(table) == Piece(name="attention", options={"first_round": "score-only"})
+
+
+@pytest.mark.parametrize("table", [{}, {"mu": 1.0}, {"name": 3}, {"name": "x", "mu": {"deep": 1}}, 7])
+def test_what_is_no_piece_is_refused(table):
+    with pytest.raises(ValidationError):
+        Piece.model_validate(table)
+
+
+def test_the_run_gives_what_a_factory_wants_and_no_more():
+    def factory(given: int, chosen: int = 1) -> tuple[int, int]:
+        return given, chosen
+
+    made = make("thing", {"x": factory}, Piece(name="x", options={"chosen": 2}), given=3, unwanted=4)
+    assert made == (3, 2)
+
+
+def test_a_piece_whose_option_is_missing_is_refused():
+    def factory(needed: int) -> int:
+        return needed
+
+    with pytest.raises(ConfigError, match=r"thing 'x': .*needed"):
+        make("thing", {"x": factory}, Piece(name="x"))
