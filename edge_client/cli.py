@@ -10,6 +10,7 @@ from edge_client.commands import bench, infer, run
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",
+    extra="client",
     description="What runs on a device of the federation.",
     examples="""\
 examples:

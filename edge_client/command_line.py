@@ -25,9 +25,13 @@ class Verb(Protocol):
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command: its name, what it is, examples for `--help`, its verbs in the order of `--help`."""
+    """A command: its name, what it is, examples for `--help`, its verbs in the order of `--help`.
+
+    `extra` is the optional part of the package that brings what all of its verbs need.
+    """
 
     prog: str
+    extra: str
     description: str
     examples: str
     verbs: Sequence[Verb]
@@ -61,6 +65,11 @@ class CommandLine:
             # The reader of our output (head, a pager) went away: nothing is wrong, nobody is left to tell.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return DONE
+        except ModuleNotFoundError as error:
+            remedy = f"pip install 'edge-federation[{self.extra}]'"
+            return self._fail(
+                ConfigError(f"this needs {error.name}, which is not installed: {remedy}"), BAD_USAGE
+            )
         except (EdgeError, OSError) as error:
             return self._fail(error, FAILED)
         except KeyboardInterrupt:

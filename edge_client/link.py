@@ -123,7 +123,7 @@ class Link:
             case LinkUp():
                 self._in_flight.clear()
                 self._pump()
-            case LinkDown(downgrade=True):
+            case LinkDown(downgrade=True) if self._version is MQTTProtocolVersion.MQTTv5:
                 self._downgrade()
             case _:
                 pass

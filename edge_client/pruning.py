@@ -65,9 +65,11 @@ def group_scores(layer_scores: Scores, channel_map: ChannelMap) -> dict[str, NDA
     return {name: np.mean(parts, axis=0, dtype=np.float32) for name, parts in found.items()}
 
 
-def ranking(scores: NDArray[Any]) -> tuple[int, ...]:
-    """Channels by descending score, ties by index."""
-    return tuple(np.argsort(-np.asarray(scores, np.float64), kind="stable").tolist())
+def ranking(scores: NDArray[Any], multiple: int = 1) -> tuple[int, ...]:
+    """Channels by descending score, ties by index; blocks of `multiple` stay whole and rank by their mean."""
+    blocks = np.asarray(scores, np.float64).reshape(-1, multiple).mean(axis=1)
+    starts = np.argsort(-blocks, kind="stable") * multiple
+    return tuple((starts[:, None] + np.arange(multiple)).ravel().tolist())
 
 
 def personal_spec(scores: Scores, ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:
@@ -137,6 +139,4 @@ def _best(name: str, scores: Scores, ratio: float, channel_map: ChannelMap) -> t
     found = np.asarray(scores.get(name, ()))
     if found.shape != (group.channels,):
         raise InvariantError(f"group {name!r}: expected {group.channels} scores, got shape {found.shape}")
-    starts = np.array(ranking(found.reshape(-1, group.multiple).mean(axis=1))) * group.multiple
-    order = (starts[:, None] + np.arange(group.multiple)).ravel()
-    return tuple(order[: _kept(group, ratio)].tolist())
+    return ranking(found, group.multiple)[: _kept(group, ratio)]

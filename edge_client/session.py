@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from edge_client import transfer
 from edge_client.session_events import (
@@ -66,7 +67,8 @@ class Phase(StrEnum):
 class Session:
     """All that a device knows of its dealings with the server.
 
-    `held` are the digests in its blob store; `runs` the runs that it has taken part in.
+    `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
+    them that are over.
     """
 
     federation: str
@@ -79,6 +81,7 @@ class Session:
     result: Result | None = None
     resend_at: float = 0.0
     runs: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
 
 
 def step(session: Session, event: Event, now: float) -> Step:
@@ -111,15 +114,11 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
         case Acknowledgement() | Refusal():
             return _answered(session, message)
         case RoundAnnouncement():
-            over = (
-                _is_current_run(session, message.run) and session.task and message.round > session.task.round
-            )
-            return _drop_task(session) if over else (session, [])
+            seen = replace(session, runs=session.runs | {message.run})
+            over = _is_current_run(seen, message.run) and seen.task and message.round > seen.task.round
+            return _drop_task(seen) if over else (seen, [])
         case FederationEnd():
-            if message.run not in session.runs:
-                return session, []
-            ended, commands = _drop_task(session) if _is_current_run(session, message.run) else (session, [])
-            return replace(ended, runs=ended.runs - {message.run}), [*commands, RunEnded(message)]
+            return _end_run(session, message)
         case _:
             return session, []
 
@@ -128,22 +127,22 @@ def _is_current_run(session: Session, run: str) -> bool:
     return session.task is not None and session.task.run == run
 
 
-def _order(task: Task) -> tuple[int, bool]:
-    """Tasks of one run in the order in which the server makes them."""
-    return task.round, task.action == "deliver"
-
-
-def _same_work(one: Task, other: Task) -> bool:
-    """Whether two offers ask for the same work; only the time that is left may differ."""
-    return one.model_copy(update={"deadline_s": None}) == other.model_copy(update={"deadline_s": None})
+def _end_run(session: Session, end: FederationEnd) -> Step:
+    if end.run not in session.runs:
+        return session, []
+    left, commands = _drop_task(session) if _is_current_run(session, end.run) else (session, [])
+    over = replace(left, runs=left.runs - {end.run}, ended=left.ended | {end.run})
+    return over, [*commands, RunEnded(end)]
 
 
 def _offered(session: Session, task: Task, now: float) -> Step:
     current = session.task
+    if task.run in session.ended:
+        return session, []
     if current is not None and current.run == task.run:
-        if _order(task) < _order(current):
+        if task.attempt < current.attempt:
             return session, []
-        if _same_work(task, current):
+        if task.attempt == current.attempt:
             return _repeat(session, now)
     dropped, commands = _drop_task(session)
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
@@ -167,10 +166,19 @@ def _repeat(session: Session, now: float) -> Step:
 
 
 def _reply(session: Session, task: Task) -> Command:
-    reply = TaskReply(
-        federation=session.federation, device=session.device, run=task.run, round=task.round, accepted=True
+    return Send(_task_reply(session, task, accepted=True))
+
+
+def _task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> TaskReply:
+    return TaskReply(
+        federation=session.federation,
+        device=session.device,
+        run=task.run,
+        round=task.round,
+        attempt=task.attempt,
+        accepted=accepted,
+        **why,
     )
-    return Send(reply)
 
 
 def _drop_task(session: Session) -> Step:
@@ -229,7 +237,7 @@ def _work_when_complete(session: Session) -> Step:
 def _work_done(session: Session, result: Result, now: float) -> Step:
     held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
     task = session.task
-    current = task is not None and (task.run, task.round) == (result.run, result.round)
+    current = task is not None and (task.run, task.attempt) == (result.run, result.attempt)
     if not current or session.phase is not Phase.WORKING:
         return replace(session, held=held), []
     done = replace(session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
@@ -243,15 +251,8 @@ def _report(result: Result) -> list[Command]:
 
 
 def _work_failed(session: Session, event: WorkFailed, now: float) -> Step:
-    reply = TaskReply(
-        federation=session.federation,
-        device=session.device,
-        run=event.run,
-        round=event.round,
-        accepted=False,
-        reason=event.reason,
-        detail=event.detail[:500],
-    )
+    why = {"reason": event.reason, "detail": event.detail[:500]}
+    reply = _task_reply(session, event.task, accepted=False, **why)
     return _work_done(session, reply, now)
 
 
@@ -264,7 +265,7 @@ def _answer_request(session: Session, request: BlobRequest) -> Command:
         federation=session.federation,
         device=session.device,
         reason=Reason.UNKNOWN_BLOB,
-        detail=request.digest,
+        digest=request.digest,
     )
     return Send(refusal)
 
@@ -272,13 +273,14 @@ def _answer_request(session: Session, request: BlobRequest) -> Command:
 def _answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
     """Settle the pending result; an acknowledged update or delivery is kept, to be shown again if asked."""
     result = session.result
-    if result is None or (answer.run, answer.round) != (result.run, result.round):
+    if result is None or (answer.run, answer.attempt) != (result.run, result.attempt):
+        return session, []
+    if answer.digest != (result.blob.digest if isinstance(result, Update) else None):
         return session, []
     idle, _ = _drop_task(session)
     if isinstance(answer, Refusal):
         return idle, [Settled(result, answer)]
-    digest = result.blob.digest if isinstance(result, Update) else None
-    if answer.digest != digest or session.phase is not Phase.REPORTING:
+    if session.phase is not Phase.REPORTING:
         return session, []
     kept = idle if isinstance(result, TaskReply) else replace(session, phase=Phase.IDLE)
     return kept, [Settled(result)]

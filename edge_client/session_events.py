@@ -65,8 +65,7 @@ class WorkDone:
 class WorkFailed:
     """Event: the task cannot be done."""
 
-    run: str
-    round: int
+    task: Task
     reason: Reason
     detail: str
 

@@ -61,6 +61,10 @@ class Receiving:
         """Whether every chunk has arrived."""
         return self.have == _bits(self.ref.chunks)
 
+    def silent(self, now: float) -> bool:
+        """Whether the longest patience has run out without a single chunk."""
+        return not self.complete and self.patience >= MAX_PATIENCE_S and now >= self.retry_at
+
 
 Step = tuple[Receiving, list[TransferCommand]]
 

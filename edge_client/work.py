@@ -51,6 +51,7 @@ def do_training(
         device=place.device,
         run=task.run,
         round=task.round,
+        attempt=task.attempt,
         blob=blob,
         spec=spec,
         metrics=result.metrics.model_copy(update={"accuracy": accuracy}),
@@ -84,7 +85,12 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
         latency_ms=bench_model(served, threads=1, seconds=BENCH_SECONDS).median_ms,
     )
     return Delivery(
-        federation=task.federation, device=place.device, run=task.run, round=task.round, metrics=metrics
+        federation=task.federation,
+        device=place.device,
+        run=task.run,
+        round=task.round,
+        attempt=task.attempt,
+        metrics=metrics,
     )
 
 

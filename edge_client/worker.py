@@ -64,13 +64,13 @@ class Worker:
         try:
             return WorkDone(self._work(task, place, cancelled))
         except PeerError as error:
-            return WorkFailed(task.run, task.round, Reason(error.reason), str(error))
+            return WorkFailed(task, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
-            return WorkFailed(task.run, task.round, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
+            return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
         except Exception as error:
             # A user's own model or data may raise anything: the task fails, the device does not.
             log.exception("round %d: the task failed", task.round)
-            return WorkFailed(task.run, task.round, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
+            return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
 
     def _work(self, task: Task, place: Workplace, cancelled: threading.Event) -> Result:
         work: Any = _import_work()

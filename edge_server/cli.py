@@ -10,6 +10,7 @@ from edge_server.commands import check, demo, recipes, report, run, schemas
 
 EDGE_SERVER = CommandLine(
     prog="edge-server",
+    extra="server",
     description="Federated learning for unlike devices over one MQTT broker.",
     examples="""\
 examples:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from edge_client.pruning import kept_count
-from edge_client.slicing import expected_shapes
+from edge_client.slicing import check, expected_shapes
 from schemas.blobs import Array, Groups
-from schemas.errors import PeerError
+from schemas.errors import InvariantError, PeerError
 from schemas.messages import PersonalPruning, Reason, Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
 
@@ -35,7 +35,7 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap) -> int:
 def examine(update: Update, groups: Groups, task: Task, channel_map: ChannelMap) -> None:
     """Raise `PeerError` with its reason unless `groups` is an honest answer to `task`."""
     _check_spec(update.spec, task, channel_map)
-    _check_names(groups, task)
+    _check_names(groups, task, scored=update.metrics.examples > 0)
     shapes = expected_shapes(update.spec, channel_map)
     _check_arrays("model", groups["model"], shapes)
     if "attention" in groups:
@@ -66,13 +66,20 @@ def _check_spec(spec: SubModelSpec, task: Task, channel_map: ChannelMap) -> None
     kept = {name: spec.count(name, channel_map.groups[name].channels) for name in expected}
     if not spec.fits(channel_map) or not spec.kept.keys() <= expected.keys() or kept != expected:
         raise PeerError(f"expected {expected} channels, got {kept}", reason=Reason.WRONG_SHAPE)
+    try:
+        check(spec, channel_map)
+    except InvariantError as error:
+        raise PeerError(str(error), reason=Reason.WRONG_SHAPE) from error
 
 
-def _check_names(groups: Groups, task: Task) -> None:
-    allowed = {"model", "attention"} if task.personal is not None else {"model"}
-    if "model" not in groups or not groups.keys() <= allowed:
+def _check_names(groups: Groups, task: Task, *, scored: bool) -> None:
+    """A client that chose its own channels says by which scores; without examples it has none."""
+    personal = task.personal is not None
+    needed = {"model", "attention"} if personal and scored else {"model"}
+    allowed = {"model", "attention"} if personal else {"model"}
+    if not needed <= groups.keys() <= allowed:
         raise PeerError(
-            f"expected groups {sorted(allowed)}, got {sorted(groups)[:5]}", reason=Reason.WRONG_SHAPE
+            f"expected groups {sorted(needed)}, got {sorted(groups)[:5]}", reason=Reason.WRONG_SHAPE
         )
 
 

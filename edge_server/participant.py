@@ -20,6 +20,9 @@ from schemas.blobs import Chunk
 from schemas.messages import BlobRequest, Reason, Update
 
 OFFER_PATIENCE_S = 5.0
+"""How long an offer may stay unanswered before it is repeated."""
+CHECK_UP_S = 30.0
+"""How often a device that has accepted is offered its task again, in case it has lost it."""
 
 
 class Status(StrEnum):
@@ -62,11 +65,14 @@ Step = tuple[Participant, list[Command]]
 
 
 def offer(participant: Participant, now: float, *, time_left: float | None) -> Step:
-    """Send the task, and the blobs of it that ride along; it is sent again until there is an answer."""
+    """Send the task, and with its first offer the blobs that ride along."""
     task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
-    inline = [SendChunks(participant.device, ref, 0, 1) for ref in task.blobs.values() if ref.inline]
-    sent = replace(participant, offer_at=now + OFFER_PATIENCE_S)
-    return sent, [Send(participant.device, task), *inline]
+    first = participant.offer_at == 0
+    inline = [
+        SendChunks(participant.device, ref, 0, 1) for ref in task.blobs.values() if ref.inline and first
+    ]
+    patience = CHECK_UP_S if participant.status is Status.ACCEPTED else OFFER_PATIENCE_S
+    return replace(participant, offer_at=now + patience), [Send(participant.device, task), *inline]
 
 
 def replied(participant: Participant, *, accepted: bool, reason: Reason | None, detail: str) -> Step:
@@ -91,9 +97,12 @@ def claims(participant: Participant, update: Update) -> Step:
 
 
 def grant(participant: Participant, now: float) -> Step:
-    """Begin to fetch the update that the device claims to have."""
+    """Begin to fetch the update that the device claims to have, or go on after it fell silent."""
     assert participant.update is not None
-    receiving, asks = transfer.start(participant.update.blob, now)
+    if participant.receiving is not None:
+        receiving, asks = transfer.resume(participant.receiving, now)
+    else:
+        receiving, asks = transfer.start(participant.update.blob, now)
     granted = replace(participant, status=Status.UPLOADING, receiving=receiving)
     return granted, _commands(granted, asks)
 
@@ -111,12 +120,17 @@ def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
 
 
 def tick(participant: Participant, now: float, *, alive: bool, time_left: float | None) -> Step:
-    """Repeat what has stayed unanswered for too long; nothing is sent to a device that is away."""
+    """Repeat what has stayed unanswered for too long; nothing is sent to a device that is away.
+
+    An uploader that stays silent gives its turn to the next.
+    """
     if not alive:
         return participant, []
-    if participant.status is Status.OFFERED and now >= participant.offer_at:
+    if participant.status in (Status.OFFERED, Status.ACCEPTED) and now >= participant.offer_at:
         return offer(participant, now, time_left=time_left)
     if participant.status is Status.UPLOADING and participant.receiving is not None:
+        if participant.receiving.silent(now):
+            return replace(participant, status=Status.WAITING), []
         receiving, asks = transfer.tick(participant.receiving, now)
         return replace(participant, receiving=receiving), _commands(participant, asks)
     return participant, []

@@ -43,7 +43,7 @@ class Assignment:
 class RoundPlanned:
     """Event: the strategy has chosen devices and cut their sub-models."""
 
-    round: int
+    attempt: int
     assignments: Mapping[str, Assignment]
 
 
@@ -120,10 +120,15 @@ class CheckUpdate:
 
 @dataclass(frozen=True)
 class PlanRound:
-    """Command: choose among these devices and make their tasks, then say `RoundPlanned`."""
+    """Command: choose among these devices and make their tasks, then say `RoundPlanned`.
+
+    `attempt` numbers the plannings of the run; `retry` counts how often this round was abandoned.
+    """
 
     round: int
+    attempt: int
     devices: tuple[Device, ...]
+    retry: int = 0
     deliver: bool = False
 
 

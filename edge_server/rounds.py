@@ -101,6 +101,7 @@ class Federation:
     rules: RoundRules
     phase: Phase = Phase.STARTING
     round: int = 1
+    attempt: int = 0
     fleet: Fleet = field(default_factory=Fleet)
     participants: Mapping[str, Participant] = field(default_factory=dict)
     deadline: float = 0.0
@@ -174,14 +175,19 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
     return _with(born, part.rejoined(participant, now, time_left=_time_left(born, now)))
 
 
-def _participant(federation: Federation, device: str, run: str, number: int) -> Participant | None:
-    current = federation.phase in IN_ROUND and (run, number) == (federation.run, federation.round)
-    return federation.participants.get(device) if current else None
+def _participant(federation: Federation, answer: TaskReply | Delivery) -> Participant | None:
+    """The one who answers, if it is the task at hand that is answered."""
+    current = federation.phase in IN_ROUND and _is_current(federation, answer)
+    return federation.participants.get(answer.device) if current else None
+
+
+def _is_current(federation: Federation, answer: TaskReply | Update | Delivery) -> bool:
+    return (answer.run, answer.attempt) == (federation.run, federation.attempt)
 
 
 def _replied(federation: Federation, reply: TaskReply) -> Step:
     answers = [] if reply.accepted else [_acknowledge(reply)]
-    participant = _participant(federation, reply.device, reply.run, reply.round)
+    participant = _participant(federation, reply)
     if participant is None:
         return federation, answers
     replied = part.replied(participant, accepted=reply.accepted, reason=reply.reason, detail=reply.detail)
@@ -191,11 +197,11 @@ def _replied(federation: Federation, reply: TaskReply) -> Step:
 def _claimed(federation: Federation, update: Update) -> Step:
     """An update is announced: fetch it, or say at once what becomes of it."""
     last = federation.counted.get(update.device)
-    if last is not None and (last.run, last.round) == (update.run, update.round):
+    if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
         if last.blob.digest == update.blob.digest:
             return federation, [_acknowledge(update)]
         return federation, _refuse(update, Reason.ALREADY_COUNTED, "another update counts in this round")
-    if (update.run, update.round) != (federation.run, federation.round) or federation.phase != Phase.TRAINING:
+    if not _is_current(federation, update) or federation.phase is not Phase.TRAINING:
         return federation, _refuse(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
     participant = federation.participants.get(update.device)
     if participant is None:
@@ -225,7 +231,7 @@ def _checked(federation: Federation, event: UpdateChecked) -> Step:
 
 def _delivered(federation: Federation, delivery: Delivery) -> Step:
     answer = _acknowledge(delivery)
-    participant = _participant(federation, delivery.device, delivery.run, delivery.round)
+    participant = _participant(federation, delivery)
     if participant is None or participant.final or federation.phase is not Phase.DELIVERING:
         return federation, [answer]
     return _with(federation, (replace(participant, status=Status.COUNTED), [answer, Deliver(delivery)]))
@@ -236,7 +242,7 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
     participant = federation.participants.get(refusal.device)
     if participant is None or participant.status is not Status.UPLOADING:
         return federation, []
-    if participant.update is None or refusal.detail != participant.update.blob.digest:
+    if participant.update is None or refusal.digest != participant.update.blob.digest:
         return federation, []
     lost = replace(participant, status=Status.OFFERED, update=None, receiving=None)
     return _with(federation, part.offer(lost, now, time_left=_time_left(federation, now)))
@@ -254,7 +260,7 @@ def _answer_request(federation: Federation, request: BlobRequest) -> Command:
             federation=federation.name,
             device=request.device,
             reason=Reason.UNKNOWN_BLOB,
-            detail=request.digest,
+            digest=request.digest,
         ),
     )
 
@@ -264,7 +270,7 @@ def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
         federation=result.federation,
         device=result.device,
         run=result.run,
-        round=result.round,
+        attempt=result.attempt,
         digest=result.blob.digest if isinstance(result, Update) else None,
     )
     return Send(result.device, acknowledgement)
@@ -275,7 +281,8 @@ def _refuse(update: Update, reason: Reason, detail: str) -> list[Command]:
         federation=update.federation,
         device=update.device,
         run=update.run,
-        round=update.round,
+        attempt=update.attempt,
+        digest=update.blob.digest,
         reason=reason,
         detail=detail[:500],
     )
@@ -314,10 +321,10 @@ def _announce(
 
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     delivering = federation.phase is Phase.DELIVERING
-    if event.round != federation.round or not (delivering or federation.phase is Phase.PLANNING):
+    if event.attempt != federation.attempt or not (delivering or federation.phase is Phase.PLANNING):
         return federation, []
     if not event.assignments:
-        return _end(federation, "finished") if delivering else _wait(federation, now + RETRY_S)
+        return _end(federation, "finished") if delivering else _abandon(federation, 0, now)
     begun = replace(
         federation,
         phase=Phase.DELIVERING if delivering else Phase.TRAINING,
@@ -340,8 +347,9 @@ def _advance(federation: Federation, number: int, now: float) -> Step:
         return _wait(replace(federation, round=number + 1, abandoned=0), now)
     if not federation.rules.deliver:
         return _end(federation, "finished")
-    delivering = replace(federation, phase=Phase.DELIVERING, participants={})
-    return delivering, [PlanRound(number, federation.fleet.alive(), deliver=True)]
+    attempt = federation.attempt + 1
+    delivering = replace(federation, phase=Phase.DELIVERING, participants={}, attempt=attempt)
+    return delivering, [PlanRound(number, attempt, federation.fleet.alive(), deliver=True)]
 
 
 def _tick(federation: Federation, now: float) -> Step:
@@ -366,7 +374,9 @@ def _settle(federation: Federation, now: float) -> Step:
     if federation.phase is Phase.WAITING:
         alive = federation.fleet.alive()
         if now >= federation.not_before and len(alive) >= _needed(federation):
-            return replace(federation, phase=Phase.PLANNING), [PlanRound(federation.round, alive)]
+            attempt = federation.attempt + 1
+            planning = replace(federation, phase=Phase.PLANNING, attempt=attempt)
+            return planning, [PlanRound(federation.round, attempt, alive, retry=federation.abandoned)]
         return federation, []
     if federation.phase not in IN_ROUND or not federation.participants:
         return federation, []
@@ -400,6 +410,8 @@ def _grant(federation: Federation, now: float) -> Step:
     """Let the next devices upload, never more than `uploads_at_once`."""
     sending = sum(p.status in part.SENDING for p in federation.participants.values())
     waiting = [p for p in federation.participants.values() if p.status is Status.WAITING]
+    # Whoever had a turn and fell silent comes last.
+    waiting.sort(key=lambda participant: participant.receiving is not None)
     commands: list[Command] = []
     for participant in waiting[: max(0, federation.rules.uploads_at_once - sending)]:
         federation, more = _with(federation, part.grant(participant, now))
@@ -421,7 +433,7 @@ def _finish_round(federation: Federation, now: float) -> Step:
         dropped=tuple(sorted(d for d, p in participants.items() if p.status in _DROPPED)),
         rejected={d: p.reason for d, p in participants.items() if p.status is Status.REFUSED and p.reason},
     )
-    return replace(federation, phase=Phase.CLOSING), [close]
+    return replace(federation, phase=Phase.CLOSING), [_announce(federation, "aggregating"), close]
 
 
 _DROPPED = frozenset({Status.MISSED, Status.DECLINED})
@@ -433,7 +445,7 @@ def _abandon(federation: Federation, counted: int, now: float) -> Step:
     )
     if federation.abandoned >= federation.rules.attempts:
         return _end(federation, "failed", f"{detail}; given up after {federation.abandoned + 1} attempts")
-    again = replace(federation, abandoned=federation.abandoned + 1, counted={})
+    again = replace(federation, abandoned=federation.abandoned + 1)
     waiting, commands = _wait(again, now + RETRY_S * 2**federation.abandoned)
     return waiting, [Note("round abandoned", detail=detail), *commands]
 

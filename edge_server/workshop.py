@@ -93,11 +93,11 @@ class Workshop:
                 limit = max_answer_bytes(task, self._network.channel_map)
                 assignments[device.name] = Assignment(task, limit)
         self._journal.planned(command.round, assignments)
-        return RoundPlanned(command.round, assignments)
+        return RoundPlanned(command.attempt, assignments)
 
     def _training(self, command: PlanRound) -> dict[str, Job]:
         clients = [Client(device.name, self.tier(device), device.data.examples) for device in command.devices]
-        rng = np.random.default_rng([self._config.federation.seed, command.round])
+        rng = np.random.default_rng([self._config.federation.seed, command.round, command.retry])
         planned = plan(self._strategy, self._state, clients, self._network, rng)
         default = self._config.training.local_epochs
         return {
@@ -121,6 +121,7 @@ class Workshop:
             federation=self._config.federation.name,
             run=self._run,
             round=command.round,
+            attempt=command.attempt,
             action="deliver" if command.deliver else "train",
             tier=tier,
             ratio=job.ratio,

@@ -18,4 +18,7 @@ VALUES: dict[str, type[Frozen]] = {
 
 def json_schemas() -> dict[str, dict[str, Any]]:
     """Return `{name: JSON Schema}` of every message and of the values that travel in blobs and files."""
-    return {name: model.model_json_schema() for name, model in sorted({**MESSAGES, **VALUES}.items())}
+    return {
+        name: model.model_json_schema(by_alias=False)
+        for name, model in sorted({**MESSAGES, **VALUES}.items())
+    }

@@ -29,6 +29,8 @@ MAX_MESSAGE_BYTES = 64 * 1024
 
 Text = Annotated[str, Field(max_length=500)]
 RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
+Attempt = Annotated[int, Field(ge=1)]
+"""Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
 Seconds = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -136,6 +138,7 @@ class Task(Message):
     kind: Literal["task"] = "task"
     run: Name
     round: RoundNumber
+    attempt: Attempt
     action: Literal["train", "deliver"] = "train"
     tier: int = Field(ge=1)
     ratio: float = Field(ge=0, lt=1)
@@ -157,6 +160,7 @@ class TaskReply(Message):
     device: Name
     run: Name
     round: RoundNumber
+    attempt: Attempt
     accepted: bool
     reason: Reason | None = None
     detail: Text = ""
@@ -180,6 +184,7 @@ class Update(Message):
     device: Name
     run: Name
     round: RoundNumber
+    attempt: Attempt
     blob: BlobRef
     spec: SubModelSpec = SubModelSpec()
     metrics: TrainingMetrics
@@ -207,6 +212,7 @@ class Delivery(Message):
     device: Name
     run: Name
     round: RoundNumber
+    attempt: Attempt
     metrics: DeliveryMetrics
 
 
@@ -221,22 +227,26 @@ class BlobRequest(Message):
 
 
 class Acknowledgement(Message):
-    """The server holds the result of this round for good; `digest` is that of the update's blob."""
+    """The server holds the result of this task for good; `digest` is that of the update's blob."""
 
     kind: Literal["acknowledgement"] = "acknowledgement"
     device: Name
     run: Name
-    round: RoundNumber
+    attempt: Attempt
     digest: Digest | None = None
 
 
 class Refusal(Message):
-    """The server, or a device, will not take what it was sent, and why."""
+    """The server, or a device, will not take what it was sent, and why.
+
+    `run` and `attempt` name the task whose result is refused, `digest` the blob that is meant.
+    """
 
     kind: Literal["refusal"] = "refusal"
     device: Name
     run: Name | None = None
-    round: RoundNumber | None = None
+    attempt: Attempt | None = None
+    digest: Digest | None = None
     reason: Reason
     detail: Text = ""
 

@@ -32,7 +32,10 @@ def match_attention(update: GlobalUpdate, params: Arrays, channel_map: ChannelMa
     scores = update.source.groups.get("attention")
     if not scores:
         return update
-    order = {group: ranking(values) for group, values in group_scores(scores, channel_map).items()}
+    order = {
+        name: ranking(values, channel_map.groups[name].multiple)
+        for name, values in group_scores(scores, channel_map).items()
+    }
     held = {name: np.where(update.coverage[name], update.delta[name], 0) for name in params}
     recovered = permute({name: params[name] + held[name] for name in params}, order, channel_map)
     delta = {name: recovered[name] - params[name] for name in params}

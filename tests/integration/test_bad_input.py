@@ -49,8 +49,8 @@ class Rogue:
         self.client.loop_start()
         connected.get(timeout=DEADLINE_S)
 
-    def send(self, payload: bytes, topic: str = "mallory/up/control") -> None:
-        self.client.publish(f"{BASE}/{topic}", payload, qos=1).wait_for_publish(DEADLINE_S)
+    def send(self, payload: bytes, topic: str = "mallory/up/control", *, retain: bool = False) -> None:
+        self.client.publish(f"{BASE}/{topic}", payload, qos=1, retain=retain).wait_for_publish(DEADLINE_S)
 
     def expect(self, kind: type) -> object:
         """The next message of this kind."""
@@ -72,7 +72,14 @@ def rogue(address: BrokerAddress) -> Iterator[Rogue]:
 
 
 def reply(**changes: object) -> TaskReply:
-    fields = {"federation": "test", "device": "mallory", "run": "run-1", "round": 1, "accepted": True}
+    fields = {
+        "federation": "test",
+        "device": "mallory",
+        "run": "run-1",
+        "round": 1,
+        "attempt": 1,
+        "accepted": True,
+    }
     return TaskReply(**{**fields, **changes})
 
 
@@ -88,7 +95,7 @@ def reply(**changes: object) -> TaskReply:
         (encode_message(reply(federation="other")), "mallory/up/control", "wrong-federation"),
         (encode_message(reply(device="eve")), "mallory/up/control", "wrong-sender"),
         (
-            encode_message(Acknowledgement(federation="test", device="mallory", run="run-1", round=1)),
+            encode_message(Acknowledgement(federation="test", device="mallory", run="run-1", attempt=1)),
             "mallory/up/control",
             "unknown-kind",
         ),
@@ -113,7 +120,9 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
     """Mallory is selected like everyone else and answers with one parameter, of numbers that are none."""
     config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 3, "deliver": "false"})
     rogue.send(
-        encode_message(Birth(federation="test", device="mallory", session=1, data=CARD)), "mallory/up/birth"
+        encode_message(Birth(federation="test", device="mallory", session=1, data=CARD)),
+        "mallory/up/birth",
+        retain=True,
     )
     with devices(config, address, tmp_path / "devices"):
         run = serve(config)
@@ -126,6 +135,7 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
             device="mallory",
             run=task.run,
             round=task.round,
+            attempt=task.attempt,
             blob=blob,
             metrics=TrainingMetrics(examples=10**6, epochs=1, steps=1),
         )

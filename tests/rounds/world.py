@@ -18,7 +18,6 @@ from edge_server.rounds import Federation, Phase, RoundRules
 from schemas.blobs import BlobRef, Chunk, digest_of
 from schemas.messages import (
     Birth,
-    BlobRequest,
     DataCard,
     Death,
     Delivery,
@@ -142,9 +141,9 @@ class World:
         if not self.todo:
             return
         match self.todo.pop(index % len(self.todo)):
-            case on_server.PlanRound(number, devices, deliver):
-                assignments = {d.name: self.assignment(d.name, number, deliver) for d in devices}
-                self.on_server(on_server.RoundPlanned(number, assignments))
+            case on_server.PlanRound() as plan:
+                assignments = {device.name: self.assignment(plan) for device in plan.devices}
+                self.on_server(on_server.RoundPlanned(plan.attempt, assignments))
             case on_server.CheckUpdate(device, update):
                 sound = self.disk.verify(update.blob)
                 reason = self.verdict if sound else Reason.DIGEST_MISMATCH
@@ -152,17 +151,18 @@ class World:
             case on_server.CloseRound() as close:
                 self.on_server(on_server.RoundClosed(close.round))
 
-    def assignment(self, device: str, number: int, deliver: bool) -> on_server.Assignment:
-        model = bytes([number % 256]) * (CHUNK * self.blob_chunks - 7)
+    def assignment(self, plan: on_server.PlanRound) -> on_server.Assignment:
+        model = bytes([plan.round % 256]) * (CHUNK * self.blob_chunks - 7)
         task = Task(
             federation=FEDERATION,
             run=RUN,
-            round=number,
-            action="deliver" if deliver else "train",
+            round=plan.round,
+            attempt=plan.attempt,
+            action="deliver" if plan.deliver else "train",
             tier=1,
             ratio=0.0,
             model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
-            training=None if deliver else TrainingPlan(),
+            training=None if plan.deliver else TrainingPlan(),
             blobs={"state": self.disk.put(model)},
         )
         return on_server.Assignment(task, max_bytes=CHUNK * 100)
@@ -207,6 +207,7 @@ class World:
 
     def _result(self, name: str, node: Node, task: Task) -> Update | Delivery:
         common = {"federation": FEDERATION, "device": name, "run": RUN, "round": task.round}
+        common["attempt"] = task.attempt
         if task.action == "deliver":
             metrics = DeliveryMetrics(
                 parameters=1,
@@ -227,7 +228,7 @@ class World:
         node = self.nodes[name]
         task, node.work = node.work, None
         if task is not None:
-            failed = on_device.WorkFailed(RUN, task.round, Reason.TASK_FAILED, "no luck")
+            failed = on_device.WorkFailed(task, Reason.TASK_FAILED, "no luck")
             self.on_device(name, failed)
 
     # --- the network ---

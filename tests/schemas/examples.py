@@ -55,6 +55,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         federation=FEDERATION,
         run=RUN,
         round=3,
+        attempt=4,
         action="train",
         tier=2,
         ratio=0.5,
@@ -84,6 +85,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         device=DEVICE,
         run=RUN,
         round=3,
+        attempt=4,
         accepted=False,
         reason=Reason.NO_DATA,
         detail="no pictures",
@@ -93,6 +95,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         device=DEVICE,
         run=RUN,
         round=3,
+        attempt=4,
         blob=BlobRef(digest=DIGEST, size=1234),
         spec=SubModelSpec(kept={"conv2": (5, 1)}),
         metrics=TrainingMetrics(
@@ -104,6 +107,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         device=DEVICE,
         run=RUN,
         round=10,
+        attempt=12,
         metrics=DeliveryMetrics(
             parameters=498_365,
             macs=1_000_000,
@@ -117,12 +121,15 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         ),
     ),
     "blob-request": BlobRequest(federation=FEDERATION, device=DEVICE, digest=DIGEST, first=16, count=8),
-    "acknowledgement": Acknowledgement(federation=FEDERATION, device=DEVICE, run=RUN, round=3, digest=DIGEST),
+    "acknowledgement": Acknowledgement(
+        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST
+    ),
     "refusal": Refusal(
         federation=FEDERATION,
         device=DEVICE,
         run=RUN,
-        round=3,
+        attempt=4,
+        digest=DIGEST,
         reason=Reason.STALE_ROUND,
         detail="round 4 is under way",
     ),

@@ -99,3 +99,16 @@ def test_a_schema_names_its_kind(name):
 def test_what_is_sent_is_what_its_schema_says(name):
     schema, value = SCHEMAS[name], json.loads(EXAMPLES[name].model_dump_json())
     assert misfits(value, schema, schema.get("$defs", {})) == []
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_fields_are_named_as_on_the_wire(name):
+    # In TOML these are kebab-case; on the wire they never are.
+    named = {key for part in parts(SCHEMAS[name]) for key in part.get("properties", {})}
+    named |= {key for part in parts(SCHEMAS[name]) for key in part.get("required", ())}
+    assert {key for key in named if not key.isidentifier()} == set()
+
+
+def test_the_schema_of_a_task_names_the_settings_of_training():
+    plan = SCHEMAS["task"]["$defs"]["TrainingPlan"]["properties"]
+    assert {"learning_rate", "batch_size", "local_epochs", "weight_decay"} <= plan.keys()

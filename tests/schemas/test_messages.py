@@ -104,6 +104,28 @@ def test_a_message_without_a_protocol_is_taken_as_of_this_one():
     assert decode_message(changed(protocol=None)).protocol == 1
 
 
+@pytest.mark.parametrize("attempt", [0, -1, "soon", None])
+@pytest.mark.parametrize("kind", ["task", "task-reply", "update", "delivery", "acknowledgement"])
+def test_what_belongs_to_a_task_says_which_attempt(kind, attempt):
+    fields = json.loads(encode_message(MESSAGES_BY_KIND[kind]))
+    with pytest.raises(PeerError, match="attempt"):
+        decode_message(json.dumps({**fields, "attempt": attempt}).encode())
+
+
+@pytest.mark.parametrize("kind", ["acknowledgement", "refusal"])
+def test_an_answer_names_its_task_by_the_attempt_and_by_no_round(kind):
+    fields = json.loads(encode_message(MESSAGES_BY_KIND[kind]))
+    with pytest.raises(PeerError, match="round"):
+        decode_message(json.dumps({**fields, "round": 3}).encode())
+
+
+def test_a_refusal_may_be_of_a_blob_alone_or_of_no_task_at_all():
+    common = {"federation": FEDERATION, "device": "pi-3"}
+    for more in ({"reason": Reason.UNKNOWN_BLOB, "digest": "0" * 64}, {"reason": Reason.MALFORMED}):
+        refusal = Refusal(**common, **more)
+        assert decode_message(encode_message(refusal)) == refusal
+
+
 def test_messages_do_not_change():
     with pytest.raises(ValidationError):
         MESSAGES_BY_KIND["death"].session = 2
