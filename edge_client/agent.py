@@ -167,6 +167,7 @@ class Agent:
             if event.max_packet is not None and event.max_packet < self._place.chunk_bytes + PACKET_SLACK:
                 self._place = replace(self._place, chunk_bytes=SMALL_CHUNK_BYTES)
             self._number = event.session
+            self._sessions.write_text(str(event.session))
             self._publish(Channel.BIRTH, self._birth(), retain=True)
             self._step(Connected())
             self._worker.warm_up()
@@ -183,7 +184,6 @@ class Agent:
         return max(last + 1, int(time.time() * 1000))
 
     def _will(self, session: int) -> tuple[str, bytes]:
-        self._sessions.write_text(str(session))
         return self._topic(Channel.BIRTH), encode_message(self._death(session))
 
     def _birth(self) -> Birth:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edge_client.address import BrokerAddress
-from edge_server.commands.options import run_name
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.server import Watcher
@@ -21,11 +20,10 @@ BOARDS = ("pi-zero-attic", "pi-3-garage", "pi-4-kitchen", "jetson-porch", "mini-
 """Names only: the processes all run here, each with the tier of such a board."""
 
 
-def run_demo(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path | None = None) -> Summary:
-    """Start the devices, serve the federation, end the devices."""
-    folder = out or Path("runs") / run_name(config.federation.name)
-    with devices(config, address, folder / "devices"):
-        return serve(config, address, watcher, out=folder)
+def run_demo(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path) -> Summary:
+    """Start the devices, serve the federation, end the devices; all that they leave is in `out`."""
+    with devices(config, address, out / "devices"):
+        return serve(config, address, watcher, out=out)
 
 
 @contextlib.contextmanager

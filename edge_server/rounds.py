@@ -11,20 +11,26 @@ a round by `rejoin_s` and a silent one by the deadline: neither can stop it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Literal
 
 from edge_server import participant as part
-from edge_server.fleet import Fleet
+from edge_server.dealings import checked, receive
+from edge_server.federation import (
+    IN_ROUND,
+    Federation,
+    Phase,
+    RoundRules,
+    Step,
+    time_left,
+    with_participant,
+)
 from edge_server.participant import Participant, Status
 from edge_server.round_events import (
     Announce,
     ChunkArrived,
     CloseRound,
     Command,
-    Deliver,
     End,
     Event,
     FromFleet,
@@ -32,85 +38,17 @@ from edge_server.round_events import (
     PlanRound,
     RoundClosed,
     RoundPlanned,
-    Send,
-    SendChunks,
     Started,
     Stopped,
     Tick,
     UpdateChecked,
 )
-from schemas.messages import (
-    Acknowledgement,
-    Birth,
-    BlobRequest,
-    Death,
-    Delivery,
-    FederationEnd,
-    FromDevice,
-    Reason,
-    Refusal,
-    RoundAnnouncement,
-    TaskReply,
-    Telemetry,
-    Update,
-)
+from schemas.messages import FederationEnd, RoundAnnouncement
+
+__all__ = ["IN_ROUND", "Federation", "Phase", "RoundRules", "Step", "step"]
 
 RETRY_S = 2.0
 """Pause before an abandoned round is planned again; doubles with each abandonment."""
-
-
-class Phase(StrEnum):
-    """Where the run is."""
-
-    STARTING = "starting"
-    WAITING = "waiting"
-    PLANNING = "planning"
-    TRAINING = "training"
-    CLOSING = "aggregating"
-    DELIVERING = "delivering"
-    ENDED = "ended"
-
-
-IN_ROUND = frozenset({Phase.TRAINING, Phase.DELIVERING})
-
-
-@dataclass(frozen=True)
-class RoundRules:
-    """What makes a round: times in seconds, `quorum` as a share of the selected devices.
-
-    A run begins with `start_clients` devices, and any later round with `min_clients`.
-    """
-
-    rounds: int
-    start_clients: int = 1
-    min_clients: int = 1
-    quorum: float = 0.5
-    deadline_s: float = 600.0
-    rejoin_s: float = 15.0
-    uploads_at_once: int = 32
-    attempts: int = 5
-    deliver: bool = True
-
-
-@dataclass(frozen=True)
-class Federation:
-    """The whole state of a run, as far as rounds go. `counted` holds each device's last counted update."""
-
-    name: str
-    run: str
-    rules: RoundRules
-    phase: Phase = Phase.STARTING
-    round: int = 1
-    attempt: int = 0
-    fleet: Fleet = field(default_factory=Fleet)
-    participants: Mapping[str, Participant] = field(default_factory=dict)
-    deadline: float = 0.0
-    not_before: float = 0.0
-    abandoned: int = 0
-    counted: Mapping[str, Update] = field(default_factory=dict)
-
-
-Step = tuple[Federation, list[Command]]
 
 
 def step(federation: Federation, event: Event, now: float) -> Step:
@@ -127,176 +65,22 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
         case Started():
             return _wait(federation, now)
         case FromFleet(message):
-            return _receive(federation, message, now)
+            return receive(federation, message, now)
         case ChunkArrived(device, chunk):
             participant = federation.participants.get(device)
             if participant is None or federation.phase is not Phase.TRAINING:
                 return federation, []
-            return _with(federation, part.arrived(participant, chunk, now))
+            return with_participant(federation, part.arrived(participant, chunk, now))
         case RoundPlanned():
             return _begin(federation, event, now)
         case UpdateChecked():
-            return _checked(federation, event)
+            return checked(federation, event)
         case RoundClosed(number):
             return _advance(federation, number, now)
         case Stopped():
             return _end(federation, "interrupted", "stopped by the user")
         case Tick():
             return _tick(federation, now)
-
-
-def _receive(federation: Federation, message: FromDevice, now: float) -> Step:
-    match message:
-        case Birth():
-            return _born(federation, message, now)
-        case Death():
-            return replace(federation, fleet=federation.fleet.died(message, now)), []
-        case TaskReply():
-            return _replied(federation, message)
-        case Update():
-            return _claimed(federation, message)
-        case Delivery():
-            return _delivered(federation, message)
-        case BlobRequest():
-            return federation, [_answer_request(federation, message)]
-        case Refusal():
-            return _upload_lost(federation, message, now)
-        case Telemetry():
-            return federation, []
-
-
-def _born(federation: Federation, birth: Birth, now: float) -> Step:
-    known = federation.fleet.devices.get(birth.device)
-    born = replace(federation, fleet=federation.fleet.born(birth))
-    participant = federation.participants.get(birth.device)
-    again = known is None or birth.session > known.session or not known.alive
-    if participant is None or not again or federation.phase not in IN_ROUND:
-        return born, []
-    return _with(born, part.rejoined(participant, now, time_left=_time_left(born, now)))
-
-
-def _participant(federation: Federation, answer: TaskReply | Delivery) -> Participant | None:
-    """The one who answers, if it is the task at hand that is answered."""
-    current = federation.phase in IN_ROUND and _is_current(federation, answer)
-    return federation.participants.get(answer.device) if current else None
-
-
-def _is_current(federation: Federation, answer: TaskReply | Update | Delivery) -> bool:
-    return (answer.run, answer.attempt) == (federation.run, federation.attempt)
-
-
-def _replied(federation: Federation, reply: TaskReply) -> Step:
-    answers = [] if reply.accepted else [_acknowledge(reply)]
-    participant = _participant(federation, reply)
-    if participant is None:
-        return federation, answers
-    replied = part.replied(participant, accepted=reply.accepted, reason=reply.reason, detail=reply.detail)
-    return _with(federation, (replied[0], [*answers, *replied[1]]))
-
-
-def _claimed(federation: Federation, update: Update) -> Step:
-    """An update is announced: fetch it, or say at once what becomes of it."""
-    last = federation.counted.get(update.device)
-    if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
-        if last.blob.digest == update.blob.digest:
-            return federation, [_acknowledge(update)]
-        return federation, _refuse(update, Reason.ALREADY_COUNTED, "another update counts in this round")
-    if not _is_current(federation, update) or federation.phase is not Phase.TRAINING:
-        return federation, _refuse(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
-    participant = federation.participants.get(update.device)
-    if participant is None:
-        return federation, _refuse(update, Reason.NOT_SELECTED, "not selected in this round")
-    if participant.final:
-        return federation, _refuse(update, participant.reason or Reason.STALE_ROUND, participant.status)
-    claimed, commands = part.claims(participant, update)
-    if claimed.status is Status.REFUSED and claimed.reason is not None:
-        commands += _refuse(update, claimed.reason, "")
-    return _with(federation, (claimed, commands))
-
-
-def _checked(federation: Federation, event: UpdateChecked) -> Step:
-    participant = federation.participants.get(event.device)
-    if participant is None or participant.update is None or participant.status is not Status.CHECKING:
-        return federation, []
-    update = participant.update
-    if update.blob.digest != event.digest:
-        return federation, []
-    if event.reason is not None:
-        refused, notes = part.refuse(participant, event.reason, event.detail)
-        return _with(federation, (refused, [*notes, *_refuse(update, event.reason, event.detail)]))
-    counted = replace(federation, counted={**federation.counted, event.device: update})
-    done = replace(participant, status=Status.COUNTED, receiving=None)
-    return _with(counted, (done, [_acknowledge(update)]))
-
-
-def _delivered(federation: Federation, delivery: Delivery) -> Step:
-    answer = _acknowledge(delivery)
-    participant = _participant(federation, delivery)
-    if participant is None or participant.final or federation.phase is not Phase.DELIVERING:
-        return federation, [answer]
-    return _with(federation, (replace(participant, status=Status.COUNTED), [answer, Deliver(delivery)]))
-
-
-def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
-    """The device no longer has what it announced (it was restarted): offer the task again."""
-    participant = federation.participants.get(refusal.device)
-    if participant is None or participant.status is not Status.UPLOADING:
-        return federation, []
-    if participant.update is None or refusal.digest != participant.update.blob.digest:
-        return federation, []
-    lost = replace(participant, status=Status.OFFERED, update=None, receiving=None)
-    return _with(federation, part.offer(lost, now, time_left=_time_left(federation, now)))
-
-
-def _answer_request(federation: Federation, request: BlobRequest) -> Command:
-    participant = federation.participants.get(request.device)
-    if participant is not None:
-        for ref in participant.assignment.task.blobs.values():
-            if ref.digest == request.digest:
-                return SendChunks(request.device, ref, request.first, request.count)
-    return Send(
-        request.device,
-        Refusal(
-            federation=federation.name,
-            device=request.device,
-            reason=Reason.UNKNOWN_BLOB,
-            digest=request.digest,
-        ),
-    )
-
-
-def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
-    acknowledgement = Acknowledgement(
-        federation=result.federation,
-        device=result.device,
-        run=result.run,
-        attempt=result.attempt,
-        digest=result.blob.digest if isinstance(result, Update) else None,
-    )
-    return Send(result.device, acknowledgement)
-
-
-def _refuse(update: Update, reason: Reason, detail: str) -> list[Command]:
-    refusal = Refusal(
-        federation=update.federation,
-        device=update.device,
-        run=update.run,
-        attempt=update.attempt,
-        digest=update.blob.digest,
-        reason=reason,
-        detail=detail[:500],
-    )
-    return [Send(update.device, refusal)]
-
-
-def _with(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:
-    participant, commands = stepped
-    participants = {**federation.participants, participant.device: participant}
-    return replace(federation, participants=participants), commands
-
-
-def _time_left(federation: Federation, now: float) -> float:
-    return max(0.0, federation.deadline - now)
 
 
 def _wait(federation: Federation, not_before: float) -> Step:
@@ -335,7 +119,9 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     )
     commands = [_announce(begun, "delivering" if delivering else "training")]
     for participant in begun.participants.values():
-        begun, offers = _with(begun, part.offer(participant, now, time_left=federation.rules.deadline_s))
+        begun, offers = with_participant(
+            begun, part.offer(participant, now, time_left=federation.rules.deadline_s)
+        )
         commands += offers
     return begun, commands
 
@@ -363,7 +149,7 @@ def _tick(federation: Federation, now: float) -> Step:
             participant,
             now,
             alive=known is not None and known.alive,
-            time_left=_time_left(federation, now),
+            time_left=time_left(federation, now),
         )
         commands += more
     return _give_up(replace(federation, participants=participants), now), commands
@@ -414,7 +200,7 @@ def _grant(federation: Federation, now: float) -> Step:
     waiting.sort(key=lambda participant: participant.receiving is not None)
     commands: list[Command] = []
     for participant in waiting[: max(0, federation.rules.uploads_at_once - sending)]:
-        federation, more = _with(federation, part.grant(participant, now))
+        federation, more = with_participant(federation, part.grant(participant, now))
         commands += more
     return federation, commands
 

@@ -98,7 +98,7 @@ class Server:
         self._tally = Tally()
         self._began = time.monotonic()
         self._next_tick = 0.0
-        self._connected = False
+        self._no_link = f"connecting to {address}"
         self._end: End | None = None
         self._failure: BaseException | None = None
         self._exported: Future[dict[int, Path]] | None = None
@@ -145,13 +145,13 @@ class Server:
                 self._arrived(topic, payload)
             case LinkUp(_, max_packet):
                 log.info("connected to %s", self._address)
-                self._connected = True
+                self._no_link = ""
                 if max_packet is not None and max_packet < self._workshop.chunk_bytes + PACKET_SLACK:
                     self._workshop.chunk_bytes = SMALL_CHUNK_BYTES
                 self._link.handle(event)
             case LinkDown(reason):
-                self._connected = False
-                log.warning("no connection to %s: %s; trying again", self._address, reason)
+                self._no_link = f"no connection to {self._address}: {reason}; trying again"
+                log.info("%s", self._no_link)
                 self._link.handle(event)
             case Confirmed():
                 self._link.handle(event)
@@ -288,7 +288,7 @@ class Server:
             ratios=self._config.tiers.ratios,
             now=time.monotonic(),
             began=self._began,
-            connected=self._connected,
+            no_link=self._no_link,
             summary=summary,
         )
 

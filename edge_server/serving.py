@@ -34,17 +34,23 @@ def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerA
         yield parse_address(running.url)
 
 
-def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path | None = None) -> Summary:
-    """Run a federation to its end, Ctrl-C included, and leave its run folder."""
+def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path) -> Summary:
+    """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`."""
     from edge_server.workshop import Workshop
 
     run = run_name(config.federation.name)
-    folder = RunFolder.create(out or Path("runs") / run, config)
+    folder = RunFolder.create(out, config)
     server = Server(config, run, address, Workshop(config, run, folder), watcher)
     with _stopped_by_signals(server):
         summary = server.run()
     write_report(folder.path)
     return summary
+
+
+def tell_where(out: Path, output_format: str) -> None:
+    """Say where the run is, to people; programs have asked for JSON alone."""
+    if output_format == "table":
+        print(f"\nrun folder {out}, report {out / 'report.html'}")
 
 
 def exit_code(summary: Summary) -> int:

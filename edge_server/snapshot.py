@@ -31,7 +31,7 @@ class DeviceView:
 class Snapshot:
     """The whole run now; `phase` is that of `edge_server.rounds.Phase`, times are in seconds.
 
-    `connected` says whether the server has a link to the broker.
+    `no_link` says why the server has no connection to the broker; empty while it has one.
     """
 
     federation: str
@@ -46,4 +46,4 @@ class Snapshot:
     delivered: Mapping[str, DeviceRecord] = field(default_factory=dict)
     summary: Summary | None = None
     notes: tuple[str, ...] = ()
-    connected: bool = True
+    no_link: str = ""

@@ -24,7 +24,7 @@ def make_snapshot(
     ratios: Sequence[float],
     now: float,
     began: float,
-    connected: bool,
+    no_link: str,
     summary: Summary | None = None,
 ) -> Snapshot:
     """The run at `now` (seconds of the same clock as `began`)."""
@@ -50,7 +50,7 @@ def make_snapshot(
         },
         summary=summary,
         notes=tuple(tally.notes),
-        connected=connected,
+        no_link=no_link,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from edge_client.command_output import Subparsers, add_verb, positive_int
-from edge_server.commands.options import add_broker_options, add_run_options
+from edge_server.commands.options import add_broker_options, add_run_options, run_folder
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -33,15 +33,17 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config import load_config
     from edge_server.demo import DEMO, run_demo
     from edge_server.display.display import make_display
-    from edge_server.serving import broker_address, exit_code
+    from edge_server.serving import broker_address, exit_code, tell_where
 
     overrides = list(args.overrides)
     overrides += [f"rounds={args.rounds}"] if args.rounds else []
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     config = load_config(str(DEMO), overrides)
+    out = run_folder(args.out, config.federation.name)
     with (
         broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
         make_display(format=args.format) as display,
     ):
-        summary = run_demo(config, address, display, out=args.out)
+        summary = run_demo(config, address, display, out=out)
+    tell_where(out, args.format)
     return exit_code(summary)

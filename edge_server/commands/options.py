@@ -26,6 +26,11 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", type=Path, help="the server's private key (mqtts://)")
 
 
+def run_folder(out: Path | None, federation: str) -> Path:
+    """The folder that the user names, or one by name and time."""
+    return out or Path("runs") / run_name(federation)
+
+
 def run_name(federation: str) -> str:
     """A name for a run that starts now."""
     return f"{federation[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

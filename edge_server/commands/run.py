@@ -7,7 +7,7 @@ import logging
 import sys
 
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import add_broker_options, add_run_options
+from edge_server.commands.options import add_broker_options, add_run_options, run_folder
 
 EXAMPLES = """\
 examples:
@@ -36,10 +36,11 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.address import TlsFiles
     from edge_server.config import load_config
     from edge_server.display.display import make_display
-    from edge_server.serving import broker_address, exit_code, serve
+    from edge_server.serving import broker_address, exit_code, serve, tell_where
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
+    out = run_folder(args.out, config.federation.name)
     logging.basicConfig(
         level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
     )
@@ -47,5 +48,6 @@ def execute(args: argparse.Namespace) -> int:
         broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
         make_display(format=args.format) as display,
     ):
-        summary = serve(config, address, display, out=args.out)
+        summary = serve(config, address, display, out=out)
+    tell_where(out, args.format)
     return exit_code(summary)

@@ -22,6 +22,8 @@ from edge_server.history import RoundRecord
 from edge_server.snapshot import DeviceView, Snapshot
 
 OFFLINE = "offline"
+BRIEF = frozenset({"starting", "planning", "aggregating"})
+"""Phases too short to be worth a line."""
 CLOSING_WIDTH = 120
 
 
@@ -56,7 +58,12 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     for record in now.history:
         if record.round > closed:
             yield round_line(record, rounds=now.rounds)
-    if before is None or (before.phase, before.round) != (now.phase, now.round):
+    if now.no_link and (before is None or before.no_link != now.no_link):
+        yield clean(now.no_link)
+    if before is not None and before.no_link and not now.no_link:
+        yield "connected"
+    moved = before is None or (before.phase, before.round) != (now.phase, now.round)
+    if moved and now.phase not in BRIEF:
         yield f"round {now.round} of {now.rounds}: {now.phase}"
 
 

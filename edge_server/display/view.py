@@ -66,7 +66,7 @@ def _header(snapshot: Snapshot) -> Table:
         "  ",
         (clean(snapshot.run), "dim"),
         "  ",
-        (snapshot.phase, "cyan"),
+        (clean(snapshot.no_link), "red") if snapshot.no_link else (snapshot.phase, "cyan"),
     )
     right = f"elapsed {clock_text(snapshot.elapsed_s)}"
     if snapshot.deadline_in_s is not None:

@@ -110,9 +110,7 @@ def _round_row(record: RoundRecord, tiers: Sequence[int]) -> list[Cell]:
 def repeat_section() -> str:
     """The commands that run the same federation again."""
     return """<section><h2>Repeat it</h2>
-<p>In this run's folder, with every device simulated on one machine:</p>
-<pre><code>edge-server simulate federation.toml --out again</code></pre>
-<p>or with the devices that are enrolled:</p>
+<p>In this run's folder, with the same devices:</p>
 <pre><code>edge-server run federation.toml --out again</code></pre>
 <p>The seed and every default are written out in the file below.</p></section>"""
 

@@ -106,7 +106,7 @@ def test_what_is_not_a_message_is_answered_with_the_reason(
     serve: Serve, rogue: Rogue, payload: bytes, topic: str, reason: str
 ) -> None:
     run = serve(demo_config())
-    run.watched.until(lambda now: now.connected)
+    run.watched.until(lambda now: not now.no_link)
     rogue.send(payload, topic)
     refusal = rogue.expect(Refusal)
     assert isinstance(refusal, Refusal)

@@ -406,3 +406,14 @@ def test_an_outcome_without_measurements_has_dashes() -> None:
         display.show(snapshot(summary=ended))
     assert "interrupted (stopped by the user): 0 rounds" in stream.getvalue()
     assert "test accuracy - (best -)" in stream.getvalue()
+
+
+def test_a_link_that_is_down_is_said_once_and_so_is_its_return() -> None:
+    down, up = snapshot(no_link="no connection to mqtt://host:1883"), snapshot()
+    stream = io.StringIO()
+    display = PlainDisplay(stream)
+    for state in (down, down, up, up):
+        display.show(state)
+    said = [line.strip().split("  ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert said.count("no connection to mqtt://host:1883") == 1
+    assert said.count("connected") == 1

@@ -83,6 +83,52 @@ def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, piece):
         make_strategy(StrategySpec(**{concept: piece}), RATIOS)
 
 
+@pytest.mark.parametrize(
+    ("concept", "piece", "said"),
+    [
+        (
+            "server_optimizer",
+            Piece(name="sgd", options={"learning_rate": "fast"}),
+            "server optimizer 'sgd': learning-rate: input should be a valid number,"
+            " unable to parse string as a number, got 'fast'",
+        ),
+        (
+            "fraction",
+            Piece(name="constant", options={"value": (0.5, 0.25)}),
+            "schedule 'constant': value: input should be a valid number, got (0.5, 0.25)",
+        ),
+        (
+            "pruner",
+            Piece(name="attention", options={"first_round": 1}),
+            "pruner 'attention': first-round: input should be a valid string, got 1",
+        ),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named_with_what_came(concept, piece, said):
+    with pytest.raises(ConfigError) as refused:
+        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("concept", "piece"),
+    [
+        ("selection", Piece(name="uniform", options={"fraction": None})),
+        # Of the right type, and yet the tiers' ratios are said once, in [tiers].
+        ("ratio", Piece(name="by-tier", options={"ratios": (0.5, 0.0)})),
+    ],
+)
+def test_what_the_run_itself_provides_is_no_option(concept, piece):
+    (option,) = piece.options
+    with pytest.raises(ConfigError, match=f"'{piece.name}' has no option '{option}'"):
+        make_strategy(StrategySpec(**{concept: piece}), RATIOS)
+
+
+def test_a_whole_number_will_do_for_a_fraction():
+    half = Piece(name="sgd", options={"learning_rate": 2})
+    assert make_strategy(StrategySpec(server_optimizer=half), RATIOS).server_optimizer.learning_rate == 2.0
+
+
 def test_a_name_alone_is_a_piece_and_a_table_one_with_options():
     assert Piece.model_validate("uniform") == Piece(name="uniform")
     table = {"name": "attention", "first-round": "score-only"}
@@ -109,3 +155,12 @@ def test_a_piece_whose_option_is_missing_is_refused():
 
     with pytest.raises(ConfigError, match=r"thing 'x': .*needed"):
         make("thing", {"x": factory}, Piece(name="x"))
+
+
+def test_an_option_that_the_run_provides_is_refused_with_what_is_free():
+    def factory(given: int, chosen: int = 1) -> tuple[int, int]:
+        return given, chosen
+
+    piece = Piece(name="x", options={"given": 5})
+    with pytest.raises(ConfigError, match=r"thing 'x' has no option 'given' \(known: chosen\)"):
+        make("thing", {"x": factory}, piece, given=3)

@@ -1,0 +1,138 @@
+"""The commands as a user types them: a broker that is away, Ctrl-C, wrong input."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_server.broker.launch import running_broker
+
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start `edge-server` or `edge-client` with the words given; whatever still runs is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str, *words: str) -> subprocess.Popen[str]:
+        module = {"edge-server": "edge_server.cli", "edge-client": "edge_client.cli"}[program]
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", module, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """Output up to the line that holds `text`."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"ended without {text!r}: {''.join(lines)}")
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_device_without_a_broker_says_so_and_ends_at_ctrl_c(
+    command: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    broker = f"mqtt://127.0.0.1:{unused_port()}"
+    process = command("edge-client", "run", "--broker", broker, "--state-dir", str(tmp_path))
+    said = read_until(process, "trying again")
+    assert f"no connection to {broker}" in said
+    assert "Traceback" not in said
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=DEADLINE_S) == 0
+
+
+def test_a_server_without_a_broker_says_so_and_ctrl_c_leaves_a_whole_run_folder(
+    command: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    broker = f"mqtt://127.0.0.1:{unused_port()}"
+    out = tmp_path / "run"
+    process = command(
+        "edge-server", "run", "fedavg", "data.source=digits", "--broker", broker, "--out", str(out)
+    )
+    assert f"no connection to {broker}" in read_until(process, "trying again")
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    assert json.loads((out / "summary.json").read_text())["outcome"] == "interrupted"
+    assert (out / "report.html").exists()
+
+
+def test_ctrl_c_in_mid_run_ends_server_and_devices_and_keeps_the_last_model(
+    command: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with running_broker("embedded", tmp_path / "broker") as broker:
+        process = command(
+            "edge-server", "demo", "rounds=1000", "num-clients=2", "--broker", broker.url, "--out", str(out)
+        )
+        read_until(process, "round 2 of 1000 closed")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["outcome"] == "interrupted"
+    assert summary["rounds"] >= 2
+    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in history] == list(range(1, summary["rounds"] + 1))
+    versions = sorted(version.name for version in (out / "models").iterdir())
+    assert versions[-1] == f"round-{summary['rounds']:04d}"
+    for log in out.glob("devices/*/client.log"):
+        assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("edge-server", "run", "nowhere.toml"), "nowhere.toml"),
+        (("edge-server", "run", "atending"), "did you mean 'attending'"),
+        (("edge-server", "run", "attending", "rounds=many"), "[federation] rounds"),
+        (("edge-server", "run", "attending", "--broker", "http://host"), "unknown scheme"),
+        (("edge-server", "run", "attending"), "input-shape and num-classes"),
+        (("edge-server", "check", "attending", "learning-rat=1"), "did you mean 'learning-rate'"),
+        (("edge-server", "check", "attending", "model.name=two-n"), "did you mean 'two-nn'"),
+        (("edge-server", "report", "nowhere"), "nowhere"),
+        (("edge-client", "run", "--data", "digit"), "did you mean 'digits'"),
+        (("edge-client", "run", "--data", "MNIST", "--data-root", "/nowhere"), "MNIST"),
+        (("edge-client", "run", "--partition", "dirichle(1)"), "did you mean 'dirichlet'"),
+        (("edge-client", "run", "--share", "6/5"), "--share '6/5'"),
+        (("edge-client", "run", "--device-id", "a/b"), "--device-id 'a/b'"),
+        (("edge-client", "run", "--broker", "mqtts://host", "--ca", "/nowhere.pem"), "/nowhere.pem"),
+    ],
+)
+def test_wrong_words_are_named_with_a_remedy(
+    command: Callable[..., subprocess.Popen[str]], tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    out = ["--out", str(tmp_path / "run")] if words[:2] == ("edge-server", "run") else []
+    process = command(*words, *out)
+    output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2, output
+    assert said in output
+    assert "Traceback" not in output
