@@ -31,7 +31,7 @@ def make_snapshot(
     in_round = federation.phase in IN_ROUND
     devices = [
         _device_view(device, federation, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
-        for _, device in sorted(federation.fleet.devices.items())
+        for device in _by_tier(federation, tier)
     ]
     return Snapshot(
         federation=federation.name,
@@ -45,13 +45,17 @@ def make_snapshot(
         history=tuple(tally.history),
         delivered={
             device.name: _device_record(device, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
-            for _, device in sorted(federation.fleet.devices.items())
+            for device in _by_tier(federation, tier)
             if device.name in tally.deliveries
         },
         summary=summary,
         notes=tuple(tally.notes),
         no_link=no_link,
     )
+
+
+def _by_tier(federation: Federation, tier: TierOf) -> list[Device]:
+    return sorted(federation.fleet.devices.values(), key=lambda device: (tier(device), device.name))
 
 
 def _device_view(
@@ -129,7 +133,7 @@ def make_summary(
         downlink_bytes=tally.downlink.total(),
         devices=tuple(
             _device_record(device, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
-            for _, device in sorted(federation.fleet.devices.items())
+            for device in _by_tier(federation, tier)
         ),
         onnx=onnx,
     )
