@@ -68,7 +68,7 @@ class Session:
     """All that a device knows of its dealings with the server.
 
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
-    them that are over.
+    them that are over, `attempts` the newest attempt of each.
     """
 
     federation: str
@@ -82,6 +82,7 @@ class Session:
     resend_at: float = 0.0
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
+    attempts: Mapping[str, int] = field(default_factory=dict)
 
 
 def step(session: Session, event: Event, now: float) -> Step:
@@ -114,7 +115,7 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
         case Acknowledgement() | Refusal():
             return _answered(session, message)
         case RoundAnnouncement():
-            seen = replace(session, runs=session.runs | {message.run})
+            seen = replace(session, runs=session.runs | ({message.run} - session.ended))
             over = _is_current_run(seen, message.run) and seen.task and message.round > seen.task.round
             return _drop_task(seen) if over else (seen, [])
         case FederationEnd():
@@ -137,13 +138,10 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
 
 def _offered(session: Session, task: Task, now: float) -> Step:
     current = session.task
-    if task.run in session.ended:
+    if task.run in session.ended or task.attempt < session.attempts.get(task.run, 0):
         return session, []
-    if current is not None and current.run == task.run:
-        if task.attempt < current.attempt:
-            return session, []
-        if task.attempt == current.attempt:
-            return _repeat(session, now)
+    if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
+        return _repeat(session, now)
     dropped, commands = _drop_task(session)
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     receiving: dict[str, Receiving] = {}
@@ -151,7 +149,12 @@ def _offered(session: Session, task: Task, now: float) -> Step:
         receiving[digest], asks = transfer.start(ref, now)
         commands += _requests(session, asks)
     begun = replace(
-        dropped, task=task, phase=Phase.FETCHING, receiving=receiving, runs=session.runs | {task.run}
+        dropped,
+        task=task,
+        phase=Phase.FETCHING,
+        receiving=receiving,
+        runs=session.runs | {task.run},
+        attempts={**session.attempts, task.run: task.attempt},
     )
     fetching, more = _work_when_complete(begun)
     return fetching, [_reply(begun, task), *commands, *more]

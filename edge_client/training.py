@@ -21,6 +21,9 @@ from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.messages import TrainingMetrics
 from schemas.strategy import TrainingPlan
 
+MAX_LOSS = 1e9
+"""Beyond this, and where it is not finite, a loss has diverged and is reported as none."""
+
 
 class TrainingStopped(EdgeError):
     """Training was asked to stop before it was done; the module is half-trained."""
@@ -120,9 +123,14 @@ def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: 
         yield
 
 
+def check_optimizer(name: str) -> None:
+    """Raise `ConfigError` with the nearest match for an optimizer that is not one."""
+    if name not in OPTIMIZERS:
+        raise ConfigError(f"unknown optimizer '{name}'{nearest(name, OPTIMIZERS)}")
+
+
 def _check(module: nn.Module, plan: TrainingPlan) -> None:
-    if plan.optimizer not in OPTIMIZERS:
-        raise ConfigError(f"unknown optimizer {plan.optimizer!r}{nearest(plan.optimizer, OPTIMIZERS)}")
+    check_optimizer(plan.optimizer)
     if plan.batch_size == 1 and _normalises_batches(module):
         raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
 
@@ -174,7 +182,7 @@ def _run_epoch(
         seen += len(examples.labels)
         steps += 1
     mean = float(total) / seen if seen else math.nan
-    return (mean if math.isfinite(mean) else None), steps
+    return (mean if abs(mean) <= MAX_LOSS else None), steps
 
 
 def _look(

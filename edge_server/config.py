@@ -181,14 +181,24 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
 def check_config(table: Mapping[str, Any], source: str) -> Config:
     """Check a parsed file; raises `ConfigError` that names file, key, reason and remedy."""
     try:
-        config = Config.model_validate(table)
+        config = Config.model_validate(table, by_alias=True, by_name=False)
     except ValidationError as error:
         raise ConfigError(explain(error, Config, source)) from error
     try:
         make_strategy(config.algorithm(), config.tiers.ratios)
+        _check_local_training(config)
     except ConfigError as error:
         raise ConfigError(f"{source}: [strategy] {error}") from error
     return config
+
+
+def _check_local_training(config: Config) -> None:
+    """What devices would find out one by one; imports torch, as their training does."""
+    from edge_client.objectives import build_objectives
+    from edge_client.training import check_optimizer
+
+    check_optimizer(config.training.optimizer)
+    build_objectives(config.strategy.objectives)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def _inside(inner: Any, outer: Any) -> bool:
 
 
 def _line(problem: Any, model: type[BaseModel], source: str) -> str:
-    path = [kebab(part) if isinstance(part, str) else str(part) for part in problem["loc"]]
+    path = [str(part) for part in problem["loc"]]
     where = f"{source}: {_dotted(path)}" if path else f"{source}:"
     if problem["type"] == "extra_forbidden":
         return f"{where} unknown key '{path[-1]}'{nearest(path[-1], _keys_beside(model, path))}"

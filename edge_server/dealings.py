@@ -34,7 +34,7 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
         case Death():
             return replace(federation, fleet=federation.fleet.died(message, now)), []
         case TaskReply():
-            return _replied(federation, message)
+            return _replied(federation, message, now)
         case Update():
             return _claimed(federation, message)
         case Delivery():
@@ -67,12 +67,14 @@ def _is_current(federation: Federation, answer: TaskReply | Update | Delivery) -
     return (answer.run, answer.attempt) == (federation.run, federation.attempt)
 
 
-def _replied(federation: Federation, reply: TaskReply) -> Step:
+def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     answers = [] if reply.accepted else [_acknowledge(reply)]
     participant = _participant(federation, reply)
     if participant is None:
         return federation, answers
-    replied = part.replied(participant, accepted=reply.accepted, reason=reply.reason, detail=reply.detail)
+    replied = part.replied(
+        participant, now, accepted=reply.accepted, reason=reply.reason, detail=reply.detail
+    )
     return with_participant(federation, (replied[0], [*answers, *replied[1]]))
 
 

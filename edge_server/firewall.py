@@ -64,7 +64,7 @@ def _check_spec(spec: SubModelSpec, task: Task, channel_map: ChannelMap) -> None
         return
     expected = _counts(task.personal, channel_map)
     kept = {name: spec.count(name, channel_map.groups[name].channels) for name in expected}
-    if not spec.fits(channel_map) or not spec.kept.keys() <= expected.keys() or kept != expected:
+    if kept != expected or not spec.kept.keys() <= expected.keys() or not spec.fits(channel_map):
         raise PeerError(f"expected {expected} channels, got {kept}", reason=Reason.WRONG_SHAPE)
     try:
         check(spec, channel_map)

@@ -75,13 +75,16 @@ def offer(participant: Participant, now: float, *, time_left: float | None) -> S
     return replace(participant, offer_at=now + patience), [Send(participant.device, task), *inline]
 
 
-def replied(participant: Participant, *, accepted: bool, reason: Reason | None, detail: str) -> Step:
+def replied(
+    participant: Participant, now: float, *, accepted: bool, reason: Reason | None, detail: str
+) -> Step:
     """Take the device's answer to the offer, or its word that the task failed."""
     if participant.final:
         return participant, []
     if accepted:
-        status = Status.ACCEPTED if participant.status is Status.OFFERED else participant.status
-        return replace(participant, status=status), []
+        if participant.status is not Status.OFFERED:
+            return participant, []
+        return replace(participant, status=Status.ACCEPTED, offer_at=now + CHECK_UP_S), []
     declined = replace(participant, status=Status.DECLINED, reason=reason, receiving=None)
     return declined, [Note("declined the task", participant.device, reason, detail)]
 
@@ -143,6 +146,8 @@ def rejoined(participant: Participant, now: float, *, time_left: float | None) -
     offered, commands = offer(participant, now, time_left=time_left)
     if participant.receiving is None:
         return replace(offered, status=Status.OFFERED), commands
+    if participant.status is not Status.UPLOADING:
+        return offered, commands
     receiving, asks = transfer.resume(participant.receiving, now)
     return replace(offered, receiving=receiving), [*commands, *_commands(participant, asks)]
 

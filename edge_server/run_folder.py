@@ -72,6 +72,7 @@ class RunFolder:
         write_synced(version / "channel-map.json", encode_json(channel_map))
         described = {"round": round_number, "state_sha256": digest, **manifest}
         write_synced(version / "manifest.json", (json.dumps(described, indent=2) + "\n").encode())
-        for old in sorted((self.path / "models").iterdir())[:-KEPT_VERSIONS]:
+        versions = sorted((self.path / "models").iterdir(), key=lambda path: int(path.name.split("-")[1]))
+        for old in versions[:-KEPT_VERSIONS]:
             shutil.rmtree(old)
         return digest

@@ -32,6 +32,9 @@ RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
 Attempt = Annotated[int, Field(ge=1)]
 """Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
 Seconds = Annotated[float, Field(ge=0)]
+Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
+"""A mean over examples; what lies beyond these bounds has diverged and is told as no number at all."""
+Tally = Annotated[int, Field(ge=0, le=10**12)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -169,10 +172,10 @@ class TaskReply(Message):
 class TrainingMetrics(Frozen):
     """What local training measured. Losses are means per example; `accuracy` is on local held-out data."""
 
-    examples: int = Field(ge=0)
-    epochs: int = Field(ge=0)
-    steps: int = Field(ge=0)
-    train_loss: float | None = None
+    examples: Tally
+    epochs: Tally
+    steps: Tally
+    train_loss: Loss | None = None
     accuracy: Fraction | None = None
     seconds: Seconds = 0.0
 
@@ -261,7 +264,7 @@ class Telemetry(Message):
     round: RoundNumber | None = None
     epoch: int | None = Field(default=None, ge=0)
     epochs: int | None = Field(default=None, ge=0)
-    loss: float | None = None
+    loss: Loss | None = None
 
 
 class RoundAnnouncement(Message):

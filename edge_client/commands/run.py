@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from edge_client.command_output import Subparsers, add_verb, positive_int, print_json
 from schemas.errors import ConfigError
-from schemas.names import is_name
 
 if TYPE_CHECKING:
     from edge_client.workplace import LocalData
@@ -73,6 +72,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.address import TlsFiles, parse_address
     from edge_client.agent import Agent, AgentSettings
     from edge_client.profile import profile
+    from schemas.names import is_name
 
     for option, name in (("--federation", args.federation), ("--device-id", args.device_id)):
         if not is_name(name):

@@ -267,7 +267,6 @@ def test_an_older_task_is_ignored(phase):
     assert step(newer, Received(task(2)), 0.0) == (newer, [])
 
 
-@pytest.mark.xfail(strict=True, reason="bug: with its task a session forgets which attempt that was")
 @pytest.mark.parametrize("ending", [refusal(2), announcement(3)], ids=["refused", "the round is over"])
 def test_an_older_task_is_ignored_also_after_the_end_of_the_newer_one(ending):
     # A late copy of the first offer, for which the server would refuse any result.
@@ -507,7 +506,6 @@ def test_the_end_of_a_run_that_never_selected_it_is_told():
     assert (session.phase, session.runs, commands) == (Phase.IDLE, frozenset(), [RunEnded(end().message)])
 
 
-@pytest.mark.xfail(strict=True, reason="bug: a late announcement makes a run that is over one under way")
 def test_the_end_of_a_run_is_told_once_also_after_a_late_announcement_of_it():
     session = after(WORKING, end(), announcement(1))
     assert step(session, end(), 0.0) == (session, [])

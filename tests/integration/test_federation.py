@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,3 +125,24 @@ def test_a_broker_restart_is_survived(tmp_path: Path, request: pytest.FixtureReq
         run.watched.until(lambda now: len(now.history) == 1)
     with running_broker("embedded", tmp_path / "two", port=port):
         assert run.finished().outcome == "finished"
+
+
+def test_a_broker_that_takes_only_small_packets_is_enough(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """128 kB, as some cloud brokers have it: blobs then travel in 64 kB chunks."""
+    broker = subprocess.Popen(
+        [sys.executable, "-m", "edge_server.broker", "--port", "0", "--packet-bytes", "131072"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    request.addfinalizer(broker.kill)
+    assert broker.stdout is not None
+    _, host, port = broker.stdout.readline().split()
+    address = parse_address(f"mqtt://{host}:{port}")
+    config = small_config(rounds=1)
+    with devices(config, address, tmp_path / "devices"):
+        run = Run(config, address, tmp_path / "run")
+        request.addfinalizer(run.stop)
+        assert run.finished().outcome == "finished"
+    assert len(run.server._tally.history[0].completed) == 3

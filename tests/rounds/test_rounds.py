@@ -317,9 +317,6 @@ def test_an_offer_is_repeated_until_it_is_answered_with_the_time_that_is_left():
     assert offers(run.wait(OFFER_PATIENCE_S)) == ["a"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="bug: the first check-up comes with the patience of an unanswered offer"
-)
 def test_an_offer_that_was_answered_is_not_repeated_before_the_check_up():
     run = training("a", "b")
     run.hear(reply("a"))
@@ -560,7 +557,6 @@ def test_a_device_that_sends_a_chunk_now_and_then_keeps_its_place():
     assert run.status("b") is Status.WAITING
 
 
-@pytest.mark.xfail(strict=True, reason="bug: it is asked out of turn, and what it then sends is thrown away")
 def test_a_device_that_fell_silent_and_returns_is_asked_when_it_is_its_turn():
     run = training("a", "b", uploads_at_once=1, deadline_s=1000.0, rejoin_s=500)
     run.hear(update("a"))

@@ -1,0 +1,377 @@
+"""The federation file: what it means, and for whatever is wrong, which file, which key, what instead."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edge_server.config import Config, load_config, read_recipe, recipe_names
+from edge_server.strategy.strategy import make_strategy
+from schemas.errors import ConfigError
+from schemas.strategy import Piece
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write `home.toml` into the working directory and return its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def one(text: str) -> str:
+        Path("home.toml").write_text(text)
+        return "home.toml"
+
+    return one
+
+
+def complaint(source: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        load_config(source, overrides)
+    return str(refused.value)
+
+
+# --- recipes ---
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_loads_and_says_what_it_is(name):
+    config = load_config(name)
+    assert config.recipe is not None
+    assert config.recipe.name == name
+    assert config.recipe.summary
+    assert config.recipe.citation
+    make_strategy(config.algorithm(), config.tiers.ratios)
+
+
+def test_the_shipped_recipes_are_there():
+    assert {"attending", "fedavg"} <= set(recipe_names())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_holds_only_what_the_algorithm_fixes(name):
+    assert read_recipe(name).keys() <= {"recipe", "strategy", "tiers", "training", "federation"}
+
+
+def test_a_file_goes_over_its_recipe_key_by_key_and_a_piece_is_replaced_whole(write):
+    text = 'recipe = "attending"\n[tiers]\nratios = [0.5, 0.0]\n[strategy]\npruner = "attention"\n'
+    config = load_config(write(text))
+    assert config.tiers.ratios == (0.5, 0.0)
+    assert config.strategy.pruner == Piece(name="attention")
+    recipe = load_config("attending").strategy
+    assert recipe.pruner == Piece(name="attention", options={"first_round": "train"})
+    assert config.strategy.transforms == recipe.transforms
+    assert config.recipe.name == "attending"
+
+
+def test_a_file_with_the_name_of_a_recipe_goes_first(write):
+    Path(write("[federation]\nrounds = 77\n")).rename("fedavg")
+    assert load_config("fedavg").federation.rounds == 77
+
+
+def test_an_empty_file_is_all_defaults(write):
+    assert load_config(write("")) == Config()
+    assert Config().tiers.ratios == (0.7, 0.5, 0.3, 0.1, 0.0)
+
+
+# --- what is wrong ---
+UNKNOWN = {
+    "section": (
+        "[federaton]\nrounds = 3\n",
+        "[federaton] unknown key 'federaton' (did you mean 'federation'?)",
+    ),
+    "key": ("[federation]\nround = 3\n", "[federation] round: unknown key 'round' (did you mean 'rounds'?)"),
+    "key of the strategy": (
+        '[strategy]\nprunner = "index"\n',
+        "[strategy] prunner: unknown key 'prunner' (did you mean 'pruner'?)",
+    ),
+    "recipe": ('recipe = "fedavgg"\n', "recipe: unknown recipe 'fedavgg' (did you mean 'fedavg'?)"),
+    "piece": (
+        '[strategy]\npruner = "atention"\n',
+        "[strategy] unknown pruner 'atention' (did you mean 'attention'?)",
+    ),
+    "piece of a list": (
+        '[strategy]\ntransforms = ["fill-global"]\n',
+        "[strategy] unknown transform 'fill-global' (did you mean 'fill-with-global'?)",
+    ),
+    "option": (
+        '[strategy]\nserver-optimizer = { name = "sgd", learning-rat = 1.0 }\n',
+        "[strategy] server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)",
+    ),
+    "model": (
+        '[model]\nname = "two-n"\n',
+        "[model] unknown model 'two-n' (did you mean 'two-nn'?);"
+        " your own network is named package.module:factory",
+    ),
+    "partition": (
+        '[data]\npartition = "dirichlett"\n',
+        "[data] unknown partition 'dirichlett' (did you mean 'dirichlet'?)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_an_unknown_name_is_said_with_its_file_and_the_nearest_one(write, what):
+    text, said = UNKNOWN[what]
+    assert complaint(write(text)) == f"home.toml: {said}"
+
+
+def test_a_key_outside_of_any_section_lists_the_sections(write):
+    said = complaint(write("rounds = 3\n"))
+    assert said.startswith("home.toml: [rounds] unknown key 'rounds' (known: clients, data, federation, ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['[training]\noptimizer = "adamm"\n', '[strategy]\nobjectives = ["atentive"]\n'],
+    ids=["optimizer", "objective"],
+)
+def test_an_unknown_piece_of_local_training_is_said_before_the_run(write, text):
+    assert "did you mean" in complaint(write(text))
+
+
+TYPES = {
+    "a word for a number": (
+        '[federation]\nrounds = "many"\n',
+        "[federation] rounds: input should be a valid integer,"
+        " unable to parse string as an integer, got 'many'",
+    ),
+    "half a round": (
+        "[federation]\nrounds = 2.5\n",
+        "[federation] rounds: input should be a valid integer, ",
+    ),
+    "a number for a name": (
+        "[federation]\nname = 2\n",
+        "[federation] name: input should be a valid string, got 2",
+    ),
+    "a number for a section": ("federation = 3\n", "[federation] input should be a valid dictionary"),
+    "a number for a piece": (
+        "[strategy]\npruner = 3\n",
+        "[strategy] pruner: input should be a valid dictionary",
+    ),
+    "a number for a list": (
+        "[tiers]\nratios = 0.5\n",
+        "[tiers] ratios: input should be a valid tuple, got 0.5",
+    ),
+    "a word for a list": (
+        '[strategy]\ntransforms = "clip"\n',
+        "[strategy] transforms: input should be a valid tuple",
+    ),
+    "a word for an option": (
+        '[strategy]\nserver-optimizer = { name = "sgd", learning-rate = "fast" }\n',
+        "[strategy] server optimizer 'sgd': learning-rate: input should be a valid number",
+    ),
+    "a word for yes or no": (
+        '[federation]\ndeliver = "maybe"\n',
+        "[federation] deliver: input should be a valid boolean",
+    ),
+    "a number for a recipe": ("recipe = 3\n", "[recipe] input should be a valid dictionary"),
+}
+
+
+@pytest.mark.parametrize("what", TYPES)
+def test_a_value_of_the_wrong_type_is_said_with_its_file_and_key(write, what):
+    text, said = TYPES[what]
+    assert complaint(write(text)).startswith(f"home.toml: {said}")
+
+
+IMPOSSIBLE = {
+    "no rounds": (
+        "[federation]\nrounds = 0\n",
+        "[federation] rounds: input should be greater than or equal to 1, got 0",
+    ),
+    "a negative seed": ("[federation]\nseed = -1\n", "[federation] seed: "),
+    "a name that breaks topics": (
+        '[federation]\nname = "a/b"\n',
+        "[federation] name: string should match pattern",
+    ),
+    "nobody": ("[clients]\nfraction = 0.0\n", "[clients] fraction: input should be greater than 0, got 0.0"),
+    "more than everybody": (
+        "[clients]\nfraction = 1.5\n",
+        "[clients] fraction: input should be less than or equal",
+    ),
+    "a quorum that is no number": (
+        "[clients]\nquorum = nan\n",
+        "[clients] quorum: input should be a finite number",
+    ),
+    "an endless deadline": (
+        "[clients]\ndeadline-s = inf\n",
+        "[clients] deadline-s: input should be a finite number",
+    ),
+    "no deadline at all": (
+        "[clients]\ndeadline-s = 0\n",
+        "[clients] deadline-s: input should be greater than 0, got 0",
+    ),
+    "momentum that never ends": (
+        "[training]\nmomentum = 1.0\n",
+        "[training] momentum: input should be less than 1",
+    ),
+    "no tiers": ("[tiers]\nratios = []\n", "[tiers] ratios: tuple should have at least 1 item"),
+    "a tier of nothing": (
+        "[tiers]\nratios = [0.5, 1.0]\n",
+        "[tiers] ratios.1: input should be less than 1, got 1.0",
+    ),
+    "images without height": (
+        "[model]\ninput-shape = [1, 0, 8]\n",
+        "[model] input-shape.1: input should be greater",
+    ),
+    "a partition without its number": (
+        '[data]\npartition = "dirichlet"\n',
+        "[data] partition 'dirichlet' is written dirichlet(alpha=...)",
+    ),
+    "an option out of its range": (
+        '[strategy]\npruner = { name = "attention", first-round = "never" }\n',
+        "[strategy] pruner 'attention': first-round is 'train' or 'score-only', not 'never'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_an_impossible_value_is_said_with_its_file_and_key(write, what):
+    text, said = IMPOSSIBLE[what]
+    assert complaint(write(text)).startswith(f"home.toml: {said}")
+
+
+def test_every_problem_has_a_line(write):
+    said = complaint(
+        write('[federation]\nrounds = 0\n[clients]\nfractoin = 0.5\n[tiers]\nratios = ["a", 2]\n')
+    )
+    assert [line.partition(":")[2].split()[0] for line in said.splitlines()] == [
+        "[federation]",
+        "[clients]",
+        "[tiers]",
+        "[tiers]",
+    ]
+    assert all(line.startswith("home.toml: ") for line in said.splitlines())
+
+
+def test_what_is_no_federation_file_is_said_in_one_line(write, tmp_path):
+    source = write("[federation")
+    assert complaint(source).startswith("home.toml: not valid TOML: ")
+    Path("home.toml").write_bytes(b"\xff\xfe")
+    assert complaint(source).startswith("home.toml: cannot be read: ")
+    assert complaint(str(tmp_path)).startswith(f"{tmp_path}: cannot be read: ")
+    assert complaint("none.toml") == "none.toml: there is no such file or recipe"
+    assert complaint("fedav") == "fedav: there is no such file or recipe (did you mean 'fedavg'?)"
+
+
+# --- overrides ---
+def test_a_key_that_stands_in_one_section_needs_no_section(write):
+    config = load_config(write("[federation]\nrounds = 5\n"), ["rounds=3", "num-clients=100", "ratios=[0.5]"])
+    assert (config.federation.rounds, config.clients.num_clients, config.tiers.ratios) == (3, 100, (0.5,))
+
+
+def test_a_key_may_be_named_with_its_section():
+    config = load_config("fedavg", ["training.learning-rate=0.5", "model.name=mlp", "federation.name=home-2"])
+    assert (config.training.learning_rate, config.model.name) == (0.5, "mlp")
+    assert config.federation.name == "home-2"
+
+
+def test_a_piece_may_be_replaced_by_its_name_or_with_options():
+    assert load_config("attending", ["strategy.pruner=index"]).strategy.pruner == Piece(name="index")
+    word = 'strategy.pruner={name="attention", first-round="score-only"}'
+    assert load_config("attending", [word]).strategy.pruner.options == {"first_round": "score-only"}
+
+
+def test_the_last_override_of_a_key_counts_and_others_stay():
+    config = load_config("fedavg", ["rounds=3", "seed=5", "federation.rounds=4"])
+    assert (config.federation.rounds, config.federation.seed) == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("name=x", "'name' stands in several sections: federation.name, model.name"),
+        ("roundss=3", "unknown key 'roundss' (did you mean 'rounds'?)"),
+        ("learning_rate=0.1", "unknown key 'learning_rate' (did you mean 'learning-rate'?)"),
+        ("rounds", "'rounds' is not key=value (for instance rounds=3 or training.learning-rate=0.1)"),
+        ("=3", "'=3' is not key=value (for instance rounds=3 or training.learning-rate=0.1)"),
+        (
+            "federation.roundss=3",
+            "fedavg: [federation] roundss: unknown key 'roundss' (did you mean 'rounds'?)",
+        ),
+        (
+            "federatio.rounds=3",
+            "fedavg: [federatio] unknown key 'federatio' (did you mean 'federation'?)",
+        ),
+        (
+            "rounds=many",
+            "fedavg: [federation] rounds: input should be a valid integer,"
+            " unable to parse string as an integer, got 'many'",
+        ),
+    ],
+)
+def test_an_override_that_is_wrong_is_said_like_a_file(word, said):
+    assert complaint("fedavg", word) == said
+
+
+def test_a_key_with_underscores_is_said_as_it_was_written(write):
+    source = write("[training]\nlocal-epochs = 5\n")
+    said = complaint(source, "training.local_epochs=3")
+    assert said == (
+        "home.toml: [training] local_epochs: unknown key 'local_epochs' (did you mean 'local-epochs'?)"
+    )
+
+
+# --- the resolved file ---
+RICH = """
+recipe = "attending"
+[federation]
+name = "home-1"
+seed = 7
+deliver = false
+[clients]
+start-clients = 3
+fraction = 0.25
+[model]
+name = "my.package:net"
+num-classes = 4
+input-shape = [3, 32, 32]
+[data]
+source = 'npz:C:\\data "1".npz'
+data-root = "/data sets"
+partition = "dirichlet"
+alpha = 0.1
+[training]
+optimizer = "adam"
+learning-rate = 1e-5
+[strategy]
+fraction = { name = "constant", value = 0.5 }
+local-epochs = { name = "constant", value = 3 }
+objectives = [{ name = "attentive", layers = ["conv2", "linear1"] }]
+server-optimizer = { name = "sgd", learning-rate = 0.5 }
+"""
+
+
+@pytest.mark.parametrize("text", ["", RICH, 'recipe = "attending"\n', 'recipe = "fedavg"\n'])
+def test_the_resolved_file_means_the_same(write, text):
+    config = load_config(write(text))
+    resolved = config.to_toml()
+    assert load_config(write(resolved)) == config
+    assert load_config(write(resolved)).to_toml() == resolved
+
+
+def test_the_resolved_file_writes_defaults_out_in_the_users_words():
+    table = tomllib.loads(load_config("attending").to_toml())
+    assert table["clients"]["deadline-s"] == 600.0
+    assert table["training"]["learning-rate"] == 0.01
+    assert table["strategy"]["weighting"] == "examples"
+    assert table["strategy"]["pruner"] == {"name": "attention", "first-round": "train"}
+    assert "_" not in "".join(key for section in table.values() for key in section)
+
+
+# --- the share of clients ---
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 1.0])
+def test_the_share_of_clients_reaches_the_strategy(fraction):
+    config = load_config("attending", [f"fraction={fraction}"])
+    strategy = make_strategy(config.algorithm(), config.tiers.ratios)
+    assert [strategy.fraction(number) for number in (1, 50)] == [fraction, fraction]
+
+
+def test_a_schedule_of_the_strategy_goes_before_the_share_of_clients(write):
+    text = '[clients]\nfraction = 0.5\n[strategy]\nfraction = { name = "constant", value = 0.25 }\n'
+    config = load_config(write(text))
+    assert make_strategy(config.algorithm(), config.tiers.ratios).fraction(1) == 0.25
+    # What the user wrote stays as it was written.
+    assert load_config(write("[clients]\nfraction = 0.5\n")).strategy.fraction is None

@@ -1,0 +1,163 @@
+"""The run folder: every file is whole at any time, and nothing of an earlier run is overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_server.config import Config, load_config
+from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
+from edge_server.run_folder import KEPT_VERSIONS, RunFolder
+from schemas.blobs import digest_of, read_groups
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap
+from tests.strategy.network import MAP, arrays
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "runs" / "one", Config())
+
+
+def record(number: int, **more) -> RoundRecord:
+    fields = {
+        "round": number,
+        "fraction": 0.5,
+        "local_epochs": 2,
+        "selected": ("a", "b"),
+        "completed": ("a",),
+        "rejected": (Rejected(device="b", reason="not-finite"),),
+        "uplink_bytes": 10,
+        "downlink_bytes": 20,
+        "duration_s": 1.5,
+        "tier_accuracy": {1: 0.25, 5: 0.75},
+    }
+    return RoundRecord(**{**fields, **more})
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def test_it_is_made_with_the_resolved_file_and_an_empty_history(folder):
+    assert names(folder.path) == ["blobs", "federation.toml", "history.jsonl", "models", "onnx"]
+    assert load_config(str(folder.path / "federation.toml")) == Config()
+    assert (folder.path / "history.jsonl").read_text() == ""
+
+
+def test_its_paths_are_those_of_the_design(folder):
+    assert folder.blobs == folder.path / "blobs"
+    assert folder.journal == folder.path / "journal.sqlite"
+    assert folder.onnx(3) == folder.path / "onnx" / "tier-3.onnx"
+
+
+def test_an_earlier_run_is_not_written_over(folder):
+    folder.add_round(record(1))
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"holds an earlier run: name another folder with --out"):
+        RunFolder.create(folder.path, load_config("fedavg"))
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_is_there_and_holds_no_run_will_do(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    RunFolder.create(tmp_path, Config())
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_the_users_to_repair(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(ConfigError, match=r"--out .*Permission denied"):
+        RunFolder.create(tmp_path / "run", Config())
+
+
+def test_a_file_in_its_place_is_the_users_to_repair(tmp_path):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(ConfigError, match=f"--out {tmp_path / 'run'}: "):
+        RunFolder.create(tmp_path / "run", Config())
+
+
+def test_the_history_has_a_line_per_round(folder):
+    for number in (1, 2):
+        folder.add_round(record(number))
+    lines = (folder.path / "history.jsonl").read_text().splitlines()
+    assert [RoundRecord.model_validate_json(line) for line in lines] == [record(1), record(2)]
+    first = json.loads(lines[0])
+    assert first["rejected"] == [{"device": "b", "reason": "not-finite"}]
+    # JSON has no whole numbers for keys.
+    assert first["tier_accuracy"] == {"1": 0.25, "5": 0.75}
+
+
+def test_a_line_of_history_has_every_key_that_tools_rely_on(folder):
+    folder.add_round(record(1))
+    # DESIGN.md, section 7.
+    keys = (
+        "round fraction local_epochs selected completed dropped rejected uplink_bytes downlink_bytes"
+        " duration_s train_loss test_loss test_accuracy tier_accuracy attention weights"
+    )
+    assert set(keys.split()) <= json.loads((folder.path / "history.jsonl").read_text()).keys()
+
+
+def test_the_summary_is_written_whole_and_may_be_written_again(folder):
+    summary = Summary(
+        federation="home",
+        run="run-1",
+        recipe=None,
+        outcome="finished",
+        rounds=2,
+        duration_s=3.0,
+        model="two-nn",
+        parameters=5,
+        devices=(DeviceRecord(device="a", tier=1, ratio=0.5),),
+        onnx={1: "onnx/tier-1.onnx"},
+    )
+    folder.write_summary(summary.model_copy(update={"outcome": "failed"}))
+    folder.write_summary(summary)
+    text = (folder.path / "summary.json").read_text()
+    assert text.endswith("}\n")
+    assert Summary.model_validate_json(text) == summary
+    assert not [name for name in names(folder.path) if name.endswith(".part")]
+
+
+def test_a_model_is_kept_with_what_is_needed_to_cut_it(folder):
+    digest = folder.save_model(7, arrays(1), MAP, {"run": "run-1"})
+    version = folder.path / "models" / "round-0007"
+    assert names(version) == ["channel-map.json", "manifest.json", "state.safetensors"]
+    state = version / "state.safetensors"
+    assert digest == digest_of(state.read_bytes())
+    kept = read_groups(state)["model"]
+    assert kept.keys() == MAP.parameters.keys()
+    assert all((kept[name] == array).all() for name, array in arrays(1).items())
+    assert ChannelMap.model_validate_json((version / "channel-map.json").read_bytes()) == MAP
+    manifest = json.loads((version / "manifest.json").read_text())
+    assert manifest == {"round": 7, "state_sha256": digest, "run": "run-1"}
+
+
+def test_the_last_versions_are_kept_and_older_ones_go(folder):
+    for number in range(12):
+        folder.save_model(number, arrays(number), MAP, {})
+    assert KEPT_VERSIONS == 3
+    assert names(folder.path / "models") == ["round-0009", "round-0010", "round-0011"]
+
+
+def test_a_version_written_again_replaces_itself(folder):
+    digests = [folder.save_model(1, arrays(seed), MAP, {}) for seed in (0, 1)]
+    assert digests[0] != digests[1]
+    manifest = json.loads((folder.path / "models" / "round-0001" / "manifest.json").read_text())
+    assert manifest["state_sha256"] == digests[1]
+
+
+def test_equal_models_have_equal_digests(folder):
+    turned = {name: np.asfortranarray(array) for name, array in reversed(arrays(1).items())}
+    assert folder.save_model(1, arrays(1), MAP, {}) == folder.save_model(2, turned, MAP, {"other": 1})
+
+
+def test_the_newest_version_is_kept_in_very_long_runs_too(folder):
+    for number in (9998, 9999, 10_000, 10_001, 10_002):
+        folder.save_model(number, arrays(0), MAP, {})
+    assert names(folder.path / "models") == ["round-10000", "round-10001", "round-10002"]

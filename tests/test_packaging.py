@@ -1,0 +1,173 @@
+"""The wheel as a board gets it: the base dependencies alone, in an environment of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edge_client.data.sources import load_source
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("schemas", "edge_client", "edge_server", "pyproject.toml", "LICENSE", "README.md")
+NO_INDEX = ("No matching distribution found", "Could not find a version", "Connection", "Network", "Retrying")
+
+
+def run(*command: object, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run a command that sees nothing of this checkout."""
+    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=environment, timeout=timeout)
+
+
+def isolation() -> list[str]:
+    """Build with the setuptools that is here, if it is new enough, so that nothing is fetched."""
+    try:
+        return ["--no-isolation"] if int(version("setuptools").partition(".")[0]) >= 77 else []
+    except PackageNotFoundError:
+        return []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy: a build leaves folders beside the code."""
+    if importlib.util.find_spec("build") is None:
+        pytest.skip("there is no `build` here")
+    source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    for name in PARTS:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, source / name)
+    built = run(sys.executable, "-m", "build", "--wheel", *isolation(), "--outdir", dist, cwd=source)
+    if built.returncode and not isolation():
+        pytest.skip(f"the build needs an index: {(built.stdout + built.stderr)[-300:]}")
+    assert built.returncode == 0, built.stdout + built.stderr
+    (path,) = dist.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def board(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The `bin` of an environment in which the wheel and its base dependencies are installed."""
+    home = tmp_path_factory.mktemp("board")
+    subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
+    programs = home / "venv" / "bin"
+    constraints = ROOT / "deploy" / "constraints.txt"
+    options = ["--quiet", "--retries", "1", "--disable-pip-version-check", "--constraint", constraints]
+    installed = run(programs / "python", "-m", "pip", "install", *options, wheel, cwd=home)
+    if installed.returncode and any(sign in installed.stderr for sign in NO_INDEX):
+        pytest.skip(f"pip reaches no index: {installed.stderr.strip().splitlines()[-1]}")
+    assert installed.returncode == 0, installed.stderr
+    yield programs
+    shutil.rmtree(home / "venv")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of digits, [N, 1, 8, 8] to ten classes: the nearest of the classes' mean images, as layers."""
+    train, path = load_source("digits", split="train"), tmp_path_factory.mktemp("model") / "digits.onnx"
+    pixels = train.images.reshape(len(train), -1).astype(np.float32) / 16
+    means = np.stack([pixels[train.labels == label].mean(axis=0) for label in range(10)])
+    # |x - m|^2 is |x|^2 - 2 x.m + |m|^2, and |x|^2 is the same for every class.
+    weights, bias = 2 * means.T, -(means**2).sum(axis=1)
+    graph = helper.make_graph(
+        [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("Gemm", ["flat", "w", "b"], ["y"])],
+        "nearest-mean",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 10])],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    helper.set_model_props(model, {"input.shape": "[1, 8, 8]", "preprocessing": '{"scale": 16.0}'})
+    onnx.save(model, str(path))
+    return path
+
+
+def test_the_wheel_is_installed_without_anything_heavy(board, tmp_path):
+    listed = run(board / "python", "-m", "pip", "list", "--format", "json", cwd=tmp_path)
+    names = {one["name"].lower().replace("_", "-") for one in json.loads(listed.stdout)}
+    assert {"edge-federation", "numpy", "onnxruntime", "pillow", "pydantic", "safetensors"} <= names
+    assert names & {"torch", "torchvision", "paho-mqtt", "onnx", "onnxscript", "rich", "pytest"} == set()
+
+
+@pytest.mark.parametrize("program", ["edge-server", "edge-client"])
+def test_the_commands_are_there_and_teach(board, tmp_path, program):
+    helped = run(board / program, "--help", cwd=tmp_path)
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert f"usage: {program}" in helped.stdout
+
+
+def test_what_is_no_code_is_in_the_wheel_too(board, tmp_path):
+    program = (
+        "from importlib.resources import files; import edge_client, edge_server, schemas;"
+        "found = [files('edge_server.recipes') / 'fedavg.toml', files('edge_server') / 'demo.toml',"
+        " files('edge_server.report') / 'report.css',"
+        " *(files(package) / 'py.typed' for package in (edge_client, edge_server, schemas))];"
+        "print([path.name for path in found if not path.is_file()], edge_client.__file__)"
+    )
+    done = run(board / "python", "-c", program, cwd=tmp_path)
+    missing, _, where = done.stdout.strip().partition(" ")
+    assert missing == "[]", done.stderr
+    assert Path(where).is_relative_to(board.parent)
+
+
+def test_the_shipped_digits_load(board, tmp_path):
+    program = (
+        "from edge_client.data.sources import load_source;"
+        "data = [load_source('digits', split=split) for split in ('train', 'test')];"
+        "print(sum(map(len, data)), data[0].input_shape, data[0].num_classes)"
+    )
+    done = run(board / "python", "-c", program, cwd=tmp_path)
+    assert done.stdout == "1797 (1, 8, 8) 10\n", done.stderr
+
+
+def test_infer_classifies_digits(board, digits, tmp_path):
+    test = load_source("digits", split="test")
+    np.savez(tmp_path / "test.npz", images=test.images, labels=test.labels)
+    done = run(
+        board / "edge-client", "infer", digits, tmp_path / "test.npz", "--format", "json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["labelled"] == len(document["results"]) == len(test)
+    # What the nearest mean image gets right; 0.1 is chance.
+    assert document["accuracy"] > 0.85
+
+
+def test_bench_measures(board, digits, tmp_path):
+    words = ("--threads", "1", "--seconds", "0.1", "--format", "json")
+    done = run(board / "edge-client", "bench", digits, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["runs"] > 0
+    assert result["median_ms"] > 0
+
+
+def test_taking_part_without_the_extra_says_what_to_install(board, tmp_path):
+    done = run(board / "edge-client", "run", "--state-dir", tmp_path / "state", "--once", cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "edge-federation[client]" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("demo",), ("check", "fedavg")], ids=["demo", "check"])
+def test_serving_without_the_extra_says_what_to_install(board, tmp_path, words):
+    done = run(board / "edge-server", *words, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "edge-federation[server]" in done.stderr
