@@ -25,7 +25,8 @@ from schemas.submodel import SubModelSpec
 PROTOCOL = 1
 """The version that this program speaks; a message states the one it was written in."""
 PROTOCOL_RANGE = (1, 1)
-MAX_MESSAGE_BYTES = 64 * 1024
+MAX_MESSAGE_BYTES = 256 * 1024
+"""Of the largest kinds, which may list a channel by channel choice; others stay below 4 kB."""
 
 Text = Annotated[str, Field(max_length=500)]
 RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
