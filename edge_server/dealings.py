@@ -64,7 +64,8 @@ def _participant(federation: Federation, answer: TaskReply | Delivery) -> Partic
 
 
 def _is_current(federation: Federation, answer: TaskReply | Update | Delivery) -> bool:
-    return (answer.run, answer.attempt) == (federation.run, federation.attempt)
+    said = (answer.run, answer.attempt, answer.round)
+    return said == (federation.run, federation.attempt, federation.round)
 
 
 def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:

@@ -108,7 +108,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if event.attempt != federation.attempt or not (delivering or federation.phase is Phase.PLANNING):
         return federation, []
     if not event.assignments:
-        return _end(federation, "finished") if delivering else _abandon(federation, 0, now)
+        return _end(federation, "finished") if delivering else _abandon(federation, "no device chosen", now)
     begun = replace(
         federation,
         phase=Phase.DELIVERING if delivering else Phase.TRAINING,
@@ -211,7 +211,7 @@ def _finish_round(federation: Federation, now: float) -> Step:
     participants = federation.participants
     updates = {d: p.update for d, p in participants.items() if p.status is Status.COUNTED and p.update}
     if len(updates) < max(1, math.ceil(federation.rules.quorum * len(participants))):
-        return _abandon(federation, len(updates), now)
+        return _abandon(federation, f"{len(updates)} of {len(participants)} updates, below the quorum", now)
     close = CloseRound(
         federation.round,
         updates=updates,
@@ -225,10 +225,8 @@ def _finish_round(federation: Federation, now: float) -> Step:
 _DROPPED = frozenset({Status.MISSED, Status.DECLINED})
 
 
-def _abandon(federation: Federation, counted: int, now: float) -> Step:
-    detail = (
-        f"round {federation.round}: {counted} of {len(federation.participants)} updates, below the quorum"
-    )
+def _abandon(federation: Federation, why: str, now: float) -> Step:
+    detail = f"round {federation.round}: {why}"
     if federation.abandoned >= federation.rules.attempts:
         return _end(federation, "failed", f"{detail}; given up after {federation.abandoned + 1} attempts")
     again = replace(federation, abandoned=federation.abandoned + 1)

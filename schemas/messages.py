@@ -32,7 +32,7 @@ Text = Annotated[str, Field(max_length=500)]
 RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
 Attempt = Annotated[int, Field(ge=1)]
 """Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
-Seconds = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
 """A mean over examples; what lies beyond these bounds has diverged and is told as no number at all."""
 Tally = Annotated[int, Field(ge=0, le=10**12)]
@@ -67,8 +67,8 @@ class CapabilityProfile(Frozen):
 
     machine: Text = ""
     processor: Text = ""
-    cores: int = Field(default=1, ge=1)
-    memory_bytes: int = Field(default=0, ge=0)
+    cores: int = Field(default=1, ge=1, le=100_000)
+    memory_bytes: int = Field(default=0, ge=0, le=10**15)
     accelerator: Text | None = None
     tier: int | None = Field(default=None, ge=1, le=100)
     software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
@@ -78,9 +78,9 @@ class DataCard(Frozen):
     """What a device says of its data: never the data, nor how its classes are spread."""
 
     source: Text
-    examples: int = Field(ge=0)
-    input_shape: tuple[Annotated[int, Field(ge=1)], ...]
-    num_classes: int = Field(ge=1)
+    examples: Tally
+    input_shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...]
+    num_classes: int = Field(ge=1, le=10**6)
 
 
 class Message(Frozen):
@@ -198,15 +198,15 @@ class Update(Message):
 class DeliveryMetrics(Frozen):
     """What the device measured on its exported model. Times in milliseconds per image, sizes in bytes."""
 
-    parameters: int = Field(ge=0)
-    macs: int = Field(ge=0)
-    onnx_bytes: int = Field(ge=1)
+    parameters: Tally
+    macs: Annotated[int, Field(ge=0, le=10**18)]
+    onnx_bytes: Tally
     onnx_sha256: Digest
-    examples: int = Field(ge=0)
+    examples: Tally
     torch_accuracy: Fraction | None = None
     onnx_accuracy: Fraction | None = None
-    max_difference: float = Field(ge=0)
-    latency_ms: float = Field(ge=0)
+    max_difference: float = Field(ge=0, le=1e9)
+    latency_ms: float = Field(ge=0, le=1e9)
 
 
 class Delivery(Message):
@@ -263,8 +263,8 @@ class Telemetry(Message):
     session: int = Field(ge=0)
     phase: Literal["idle", "fetching", "training", "uploading", "exporting"]
     round: RoundNumber | None = None
-    epoch: int | None = Field(default=None, ge=0)
-    epochs: int | None = Field(default=None, ge=0)
+    epoch: Tally | None = None
+    epochs: Tally | None = None
     loss: Loss | None = None
 
 
