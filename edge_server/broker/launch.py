@@ -168,9 +168,9 @@ def _await_ready(child: subprocess.Popen[bytes], command: list[str], log: Path, 
         with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
             if child.poll() is None:
                 return
-        if child.poll() is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.02)
             raise ConfigError(_failure(f"ended with code {child.returncode}", command, log))
-        time.sleep(0.02)
     raise ConfigError(_failure(f"accepts no connection after {READY_S:.0f} s", command, log))
 
 

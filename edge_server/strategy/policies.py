@@ -13,6 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from edge_server.strategy.updates import GlobalUpdate
+from schemas.blobs import Arrays
+
 Choice = TypeVar("Choice", covariant=True)
 
 
@@ -25,12 +28,15 @@ class Client:
     examples: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RoundResult:
-    """What a policy may learn from a round: who finished, with what weight."""
+    """What may be learned from a round: its updates, what each weighed, the model before and after it."""
 
     round: int
+    updates: Sequence[GlobalUpdate]
     weights: Mapping[str, float]
+    before: Arrays
+    after: Arrays
 
 
 class Policy(Protocol, Generic[Choice]):

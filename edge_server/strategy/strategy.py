@@ -131,12 +131,12 @@ def close(
     matched = [globalised(update, channel_map) for update in ranked]
     for transform in strategy.transforms:
         matched = [transform(update, state.params, channel_map) for update in matched]
-    weights = strategy.weighting(state.weighting, matched)
+    weights = strategy.weighting.weigh(state.weighting, matched)
     change = strategy.combiner(matched, weights)
     pseudo_gradient = {name: -array for name, array in change.items()}
     params, optimizer = strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
     by_client = {update.client: float(weight) for update, weight in zip(ranked, weights, strict=True)}
-    result = RoundResult(state.round + 1, by_client)
+    result = RoundResult(state.round + 1, matched, by_client, before=state.params, after=params)
     return replace(
         state,
         params=params,
@@ -144,6 +144,7 @@ def close(
         ordered=state.ordered or any(update.groups.get("attention") for update in ranked),
         selection=strategy.selection.observe(state.selection, result),
         ratio=strategy.ratio.observe(state.ratio, result),
+        weighting=strategy.weighting.observe(state.weighting, result),
         server_optimizer=optimizer,
         observed={"weights": by_client},
     )

@@ -39,7 +39,8 @@ def match_attention(update: GlobalUpdate, params: Arrays, channel_map: ChannelMa
     held = {name: np.where(update.coverage[name], update.delta[name], 0) for name in params}
     recovered = permute({name: params[name] + held[name] for name in params}, order, channel_map)
     delta = {name: recovered[name] - params[name] for name in params}
-    return replace(update, delta=delta, coverage=permute(update.coverage, order, channel_map))
+    coverage = permute(update.coverage, order, channel_map)
+    return replace(update, delta=delta, coverage=coverage, held=permute(update.held, order, channel_map))
 
 
 def fill_with_global() -> Transform:

@@ -30,15 +30,17 @@ class ClientUpdate:
 class GlobalUpdate:
     """An update in global coordinates, per parameter: its `delta`, and which coordinates the client holds.
 
-    Both have the full shape P; `delta` is zero, or a transform's value, where not held.
+    All have the full shape P. `held` are the coordinates that the client trained, `coverage` those that
+    count in the mean (a transform may widen it); `delta` is zero, or a transform's value, where not held.
     """
 
     source: ClientUpdate
     delta: Arrays
     coverage: Coverage
+    held: Coverage
 
 
 def globalised(update: ClientUpdate, channel_map: ChannelMap) -> GlobalUpdate:
     """Put an update back into the coordinates of the full model."""
     delta, coverage = expand(update.groups["model"], update.spec, channel_map)
-    return GlobalUpdate(update, delta, coverage)
+    return GlobalUpdate(update, delta, coverage, coverage)

@@ -1,33 +1,47 @@
-"""Weightings: how much each client's update counts; K clients give K weights that sum to one."""
+"""Weightings: how much each client's update counts; K clients give K weights that sum to one.
+
+A weighting may learn from round to round, like a policy: `weigh(state, updates) -> [K]` and
+`observe(state, result) -> state`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import GlobalUpdate
 
-Weighting = Callable[[Any, Sequence[GlobalUpdate]], NDArray[np.float64]]
-"""`(state, updates) -> [K]`."""
+Weights = NDArray[np.float64]
 
 
-def examples() -> Weighting:
+class Weighting(Protocol):
+    """Weights from the round's updates, and from what earlier rounds left in the state (None at first)."""
+
+    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
+        """Weights [K], in the order of the updates."""
+        ...
+
+    def observe(self, state: Any, result: RoundResult) -> Any:
+        """Return the next state; nothing is learned unless a weighting says so."""
+        return state
+
+
+class Examples(Weighting):
     """By number of local examples, |D_k| / |D| (McMahan et al. 2017; ATTENDING, Algorithm 2 line 8)."""
-    return weigh_by_examples
 
-
-def weigh_by_examples(state: Any, updates: Sequence[GlobalUpdate]) -> NDArray[np.float64]:
-    """Weights `[K]`; equal ones when no client has any example."""
-    counts = np.array([update.source.examples for update in updates], dtype=np.float64)
-    if counts.sum() == 0:
-        counts = np.ones_like(counts)
-    shares: NDArray[np.float64] = counts / counts.sum()
-    return shares
+    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
+        """Weights [K]; equal ones when no client has any example."""
+        counts = np.array([update.source.examples for update in updates], dtype=np.float64)
+        if counts.sum() == 0:
+            counts = np.ones_like(counts)
+        shares: Weights = counts / counts.sum()
+        return shares
 
 
 WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
-    "examples": examples,
+    "examples": Examples,
 }

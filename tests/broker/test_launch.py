@@ -138,12 +138,12 @@ def test_a_broker_outlives_the_thread_that_asked_for_it(kind: Kind, tmp_path: Pa
 
 
 PARENT = """\
-import sys, time
+import signal, sys
 from pathlib import Path
 from edge_server.broker.launch import running_broker
 with running_broker(sys.argv[1], Path(sys.argv[2])) as broker:
     print(broker.pid, flush=True)
-    time.sleep(600)
+    signal.pause()
 """
 
 

@@ -207,7 +207,7 @@ def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
 def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
     weighting = make("weighting", WEIGHTINGS, piece(name))
     sent = [globalised(update(f"c{k}", arrays(k), examples=n), MAP) for k, n in enumerate(examples)]
-    weights = weighting(None, sent)
+    weights = weighting.weigh(None, sent)
     assert weights.shape == (len(examples),)
     assert (weights >= 0).all()
     assert weights.sum() == pytest.approx(1)
