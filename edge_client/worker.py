@@ -12,7 +12,7 @@ from edge_client.link import Inbox
 from edge_client.session_events import Result, WorkDone, WorkFailed
 from edge_client.workplace import Workplace
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import Reason, Task
+from schemas.messages import Reason, Task, encode_message
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,10 @@ class Worker:
 
     def _outcome(self, task: Task, place: Workplace, cancelled: threading.Event) -> WorkDone | WorkFailed:
         try:
-            return WorkDone(self._work(task, place, cancelled))
+            result = self._work(task, place, cancelled)
+            # A result that is too large to be told is no result: say so rather than stay silent.
+            encode_message(result)
+            return WorkDone(result)
         except PeerError as error:
             return WorkFailed(task, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:

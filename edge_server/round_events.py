@@ -70,11 +70,20 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Broke:
+    """Event: the server itself cannot go on."""
+
+    detail: str
+
+
+@dataclass(frozen=True)
 class Tick:
     """Event: time has passed."""
 
 
-Event = Started | FromFleet | ChunkArrived | RoundPlanned | UpdateChecked | RoundClosed | Stopped | Tick
+Event = (
+    Started | FromFleet | ChunkArrived | RoundPlanned | UpdateChecked | RoundClosed | Stopped | Broke | Tick
+)
 
 
 @dataclass(frozen=True)

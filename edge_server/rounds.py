@@ -28,6 +28,7 @@ from edge_server.federation import (
 from edge_server.participant import Participant, Status
 from edge_server.round_events import (
     Announce,
+    Broke,
     ChunkArrived,
     CloseRound,
     Command,
@@ -79,6 +80,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return _advance(federation, number, now)
         case Stopped():
             return _end(federation, "interrupted", "stopped by the user")
+        case Broke(detail):
+            return _end(federation, "failed", detail)
         case Tick():
             return _tick(federation, now)
 

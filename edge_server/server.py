@@ -23,6 +23,7 @@ from edge_server.config import Config
 from edge_server.history import RoundRecord, Summary
 from edge_server.round_events import (
     Announce,
+    Broke,
     CheckUpdate,
     ChunkArrived,
     CloseRound,
@@ -49,7 +50,7 @@ from edge_server.tally import Tally
 from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
 from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, decode_chunk
-from schemas.errors import PeerError
+from schemas.errors import EdgeError, PeerError
 from schemas.messages import FromDevice, Message, Reason, Refusal, Telemetry, decode_message, encode_message
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic, server_filters
 
@@ -100,24 +101,20 @@ class Server:
         self._next_tick = 0.0
         self._no_link = f"connecting to {address}"
         self._end: End | None = None
-        self._failure: BaseException | None = None
         self._exported: Future[dict[int, Path]] | None = None
 
     def run(self) -> Summary:
-        """Serve until the run is over; raises what a job of the workshop raised."""
+        """Serve until the run is over; what breaks the server ends it as failed, with the reason."""
         self._link.open()
         self._step(Started())
         try:
-            while self._end is None and self._failure is None:
+            while self._end is None:
                 self._turn()
-            exported = self._exported.result() if self._exported and not self._failure else {}
         finally:
             self._link.close()
-            self._jobs.shutdown(wait=True, cancel_futures=True)
-        if self._failure is not None:
-            raise self._failure
-        assert self._end is not None
-        return self._finish(self._end, exported)
+            finished = self._end is not None and self._end.outcome == "finished"
+            self._jobs.shutdown(wait=True, cancel_futures=not finished)
+        return self._finish(self._end)
 
     def stop(self) -> None:
         """End the run soon; may be called from a signal handler or another thread."""
@@ -160,7 +157,8 @@ class Server:
                     self._tally.closed(record)
                 self._step(done)
             case JobFailed(error):
-                self._failure = error
+                log.error("the run cannot go on", exc_info=error)
+                self._step(Broke(f"{type(error).__name__}: {error}"))
             case Stopped():
                 self._step(event)
 
@@ -292,7 +290,13 @@ class Server:
             summary=summary,
         )
 
-    def _finish(self, end: End, exported: Mapping[int, Path]) -> Summary:
+    def _finish(self, end: End) -> Summary:
+        exported: Mapping[int, Path] = {}
+        try:
+            if self._exported is not None and not self._exported.cancelled():
+                exported = self._exported.result()
+        except (EdgeError, OSError) as error:
+            end = End("failed", f"the tiers' models: {error}")
         summary = make_summary(
             self._federation,
             self._tally,

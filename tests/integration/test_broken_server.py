@@ -1,0 +1,34 @@
+"""A server that breaks on its own side: the run ends as failed, with a reason, and devices are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import BrokerAddress
+from edge_server.config import Config
+from edge_server.demo import devices
+from edge_server.workshop import Workshop
+from tests.integration.conftest import Run, demo_config
+
+
+def test_a_round_that_cannot_be_aggregated_ends_the_run_as_failed(
+    serve: Callable[[Config], Run],
+    address: BrokerAddress,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Workshop, "close", full)
+    config = demo_config(**{"clients.num-clients": 1})
+    with devices(config, address, tmp_path / "devices") as processes:
+        run = serve(config)
+        summary = run.finished()
+        assert processes[0].wait(timeout=60) == 1
+    assert summary.outcome == "failed"
+    assert "No space left on device" in summary.detail
+    assert (run.folder.path / "summary.json").exists()
