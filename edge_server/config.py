@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from edge_client.data.partition import parse_partition
 from edge_client.models.registry import entry
 from edge_server.config_errors import explain
-from edge_server.strategy.strategy import make_strategy
+from edge_server.strategy.strategy import Strategy, make_strategy
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings, kebab
 from schemas.names import Name
@@ -131,6 +131,11 @@ class Config(Settings):
         constant = Piece(name="constant", options={"value": self.clients.fraction})
         return self.strategy.model_copy(update={"fraction": self.strategy.fraction or constant})
 
+    def make_strategy(self) -> Strategy:
+        """The strategy's pieces, made for this run; raises `ConfigError` for the first that cannot be."""
+        run = self.federation
+        return make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
+
     def to_toml(self) -> str:
         """The resolved file, every default written out."""
         return tomli_w.dumps(
@@ -185,7 +190,7 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         raise ConfigError(explain(error, Config, source)) from error
     try:
-        make_strategy(config.algorithm(), config.tiers.ratios)
+        config.make_strategy()
         _check_local_training(config)
     except ConfigError as error:
         raise ConfigError(f"{source}: [strategy] {error}") from error

@@ -20,7 +20,7 @@ from edge_client.data.sources import load_source
 from edge_client.evaluation import Evaluation
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.pruning import group_ratios
 from edge_client.slicing import extract
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
@@ -40,12 +40,12 @@ from edge_server.round_events import (
 from edge_server.run_folder import RunFolder
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
-from edge_server.strategy.strategy import Network, State, close, make_strategy, plan
+from edge_server.strategy.strategy import Network, State, close, plan, tier_spec
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.tiers import tier_of
 from schemas.blobs import CHUNK_BYTES, BlobRef, encode_groups, encode_json, read_groups
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import ModelSpec, Preprocessing, Reason, Task, Update
+from schemas.messages import ModelSpec, Preprocessing, Reason, Task, Update, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 
@@ -57,7 +57,7 @@ class Workshop:
 
     def __init__(self, config: Config, run: str, folder: RunFolder) -> None:
         self._config, self._run, self._folder = config, run, folder
-        self._strategy = make_strategy(config.algorithm(), config.tiers.ratios)
+        self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal)
@@ -70,6 +70,7 @@ class Workshop:
         group_ratios(self._network.entry, max(config.tiers.ratios), channel_map)
         self.model = GlobalModel(module, self._spec, channel_map)
         self._state = State(params=arrays_of(module))
+        self._clients: Sequence[Client] = ()
         self._state_sha256 = self._save(0)
 
     # --- planning ---
@@ -97,6 +98,7 @@ class Workshop:
 
     def _training(self, command: PlanRound) -> dict[str, Job]:
         clients = [Client(device.name, self.tier(device), device.data.examples) for device in command.devices]
+        self._clients = clients
         rng = np.random.default_rng([self._config.federation.seed, command.round, command.retry])
         planned = plan(self._strategy, self._state, clients, self._network, rng)
         default = self._config.training.local_epochs
@@ -117,7 +119,7 @@ class Workshop:
             seed=_seed(self._config.federation.seed, command.round, device.name),
             objectives=job.cut.objectives,
         )
-        return Task(
+        task = Task(
             federation=self._config.federation.name,
             run=self._run,
             round=command.round,
@@ -133,6 +135,9 @@ class Workshop:
             blobs=blobs,
             provenance=self._provenance(tier, job.ratio) if command.deliver else {},
         )
+        # A task that is too large to be sent ends the run here, where the reason can be told.
+        encode_message(task)
+        return task
 
     def _encoded(self, spec: SubModelSpec) -> bytes:
         return encode_groups({"model": extract(self._state.params, spec, self._network.channel_map)})
@@ -175,7 +180,9 @@ class Workshop:
     def close(self, command: CloseRound, *, uplink: int, downlink: int, duration_s: float) -> RoundRecord:
         """Aggregate the round's updates into the next model, test it, write history and model."""
         updates = [self._client_update(update) for update in command.updates.values()]
-        self._state = close(self._strategy, self._state, updates, self._network.channel_map)
+        self._state = close(
+            self._strategy, self._state, updates, self._network.channel_map, clients=self._clients
+        )
         self._state_sha256 = self._save(command.round)
         accepted = list(command.updates.values())
         tested = self._test(command.round)
@@ -198,6 +205,7 @@ class Workshop:
             },
             client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
             weights=self._state.observed.get("weights", {}),
+            attention=self._state.observed.get("attention", {}),
         )
         self._folder.add_round(record)
         self._journal.closed(command.round, self._state_sha256)
@@ -249,9 +257,8 @@ class Workshop:
         return tier_of(device.profile, len(self._config.tiers.ratios))
 
     def tier_spec(self, ratio: float) -> SubModelSpec:
-        """The prefix of the ranked global model that a tier of this ratio holds."""
-        by_group = group_ratios(self._network.entry, ratio, self._network.channel_map)
-        return prefix_spec(by_group, self._network.channel_map)
+        """The part of the global model that a tier of this ratio holds."""
+        return tier_spec(self._strategy, self._state, self._network, ratio)
 
     def _provenance(self, tier: int, ratio: float) -> dict[str, str]:
         return {

@@ -30,13 +30,17 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """What may be learned from a round: its updates, what each weighed, the model before and after it."""
+    """What may be learned from a round: its updates, what each weighed, the model before and after it.
+
+    `clients` are all whom the round could choose from.
+    """
 
     round: int
     updates: Sequence[GlobalUpdate]
     weights: Mapping[str, float]
     before: Arrays
     after: Arrays
+    clients: Sequence[Client] = ()
 
 
 class Policy(Protocol, Generic[Choice]):
@@ -49,12 +53,16 @@ class Policy(Protocol, Generic[Choice]):
         ...
 
     def observe(self, state: Any, result: RoundResult) -> Any:
-        """Return the policy's next state."""
-        ...
+        """Return the policy's next state (None at first); nothing is learned unless a policy says so."""
+        return state
+
+    def observed(self, state: Any) -> Mapping[str, Any]:
+        """What of the state belongs into the run's history."""
+        return {}
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(Policy[tuple[str, ...]]):
     """Selection: a share of the devices, each as likely as any other (McMahan et al. 2017)."""
 
     fraction: Callable[[int], float]
@@ -64,17 +72,93 @@ class Uniform:
     ) -> tuple[str, ...]:
         """Names of max(1, ceil(fraction * K)) devices, sorted."""
         names = sorted(client.name for client in clients)
-        count = max(1, math.ceil(self.fraction(round_number) * len(names) - 1e-9))
-        chosen = rng.choice(len(names), size=min(count, len(names)), replace=False)
+        count = _count(self.fraction(round_number), len(names))
+        chosen = rng.choice(len(names), size=count, replace=False)
         return tuple(names[index] for index in sorted(chosen))
-
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Nothing is learned."""
-        return state
 
 
 @dataclass(frozen=True)
-class ByTier:
+class Attention(Policy[tuple[str, ...]]):
+    """Selection: the further a client's model ends from the new global one, the likelier it is drawn next.
+
+    AdaFL (Chen et al. 2021), section 2.2 and Algorithm 1. The state is a score per client, a probability
+    vector over all that were ever there; at first a_k = n_k / n. A client that comes later gets the mean
+    score per example of those that are there, times its own examples, and all are scaled to sum to one.
+    """
+
+    fraction: Callable[[int], float]
+    alpha: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < 1:
+            raise ValueError("alpha must be in [0, 1)")
+
+    def act(
+        self, state: Any, clients: Sequence[Client], round_number: int, rng: np.random.Generator
+    ) -> tuple[str, ...]:
+        """Names of max(1, ceil(fraction * K)) devices, sorted, drawn one by one in proportion to score."""
+        names = sorted(client.name for client in clients)
+        scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
+        # Exponential times divided by the scores finish in the order of such draws; a score of 0 comes last.
+        with np.errstate(divide="ignore"):
+            times = rng.exponential(size=len(names)) / np.array([scores[name] for name in names])
+        first = np.argsort(times, kind="stable")[: _count(self.fraction(round_number), len(names))]
+        return tuple(names[index] for index in sorted(first))
+
+    def observe(self, state: Any, result: RoundResult) -> Mapping[str, float]:
+        """Equation 2: the selected share their scores' sum anew, by distance; the others keep theirs."""
+        sent = {update.source.client: update.source.examples for update in result.updates}
+        known = {client.name: client.examples for client in result.clients}
+        scores = attention_scores(state or {}, {**sent, **known})
+        distances = {update.source.client: distance(update, result) for update in result.updates}
+        total, mass = sum(distances.values()), sum(scores[name] for name in distances)
+        if total == 0:
+            return scores
+        return scores | {
+            name: self.alpha * scores[name] + (1 - self.alpha) * d / total * mass
+            for name, d in distances.items()
+        }
+
+    def observed(self, state: Any) -> Mapping[str, Any]:
+        """The scores after the round."""
+        return {"attention": dict(state or {})}
+
+
+def attention_scores(known: Mapping[str, float], examples: Mapping[str, int]) -> dict[str, float]:
+    """The scores of `known` and of all in `examples` together; no examples count as one."""
+    counts = {name: max(1, count) for name, count in sorted(examples.items())}
+    new = [name for name in counts if name not in known]
+    if not new:
+        return dict(known)
+    old = [name for name in counts if name in known]
+    here, held = (old, sum(known[name] for name in old)) if old else (new, 1.0)
+    rate = held / sum(counts[name] for name in here)
+    scores = {**known, **{name: rate * counts[name] for name in new}}
+    total = sum(scores.values())
+    return {name: score / total for name, score in scores.items()}
+
+
+def distance(update: GlobalUpdate, result: RoundResult) -> float:
+    """Equation 1 between unlike models: over what the client holds, by the root of its share of the model.
+
+    Parameters of any shape; running statistics are parameters like others (DESIGN.md section 6, decision 5).
+    """
+    squares, held, size = 0.0, 0, 0
+    for name, after in result.after.items():
+        local = result.before[name].astype(np.float64) + update.delta[name]
+        squares += float(np.square(after - local, where=update.held[name], out=np.zeros(after.shape)).sum())
+        held += int(np.count_nonzero(update.held[name]))
+        size += after.size
+    return math.sqrt(squares * size / held) if held else 0.0
+
+
+def _count(fraction: float, clients: int) -> int:
+    """How many of `clients` a round takes; at least one, and 0.3 of 10 are 3 whatever 0.3 * 10 exceeds."""
+    return min(clients, max(1, math.ceil(fraction * clients - 1e-9)))
+
+
+@dataclass(frozen=True)
+class ByTier(Policy[dict[str, float]]):
     """Pruning ratio: that of the device's capability tier; `ratios[0]` is tier 1's."""
 
     ratios: tuple[float, ...]
@@ -85,12 +169,9 @@ class ByTier:
         """A ratio per device; a tier beyond the list counts as the last one."""
         return {client.name: self.ratios[min(client.tier, len(self.ratios)) - 1] for client in clients}
 
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Nothing is learned."""
-        return state
-
 
 SELECTIONS: dict[str, Callable[..., Policy[tuple[str, ...]]]] = {
+    "attention": Attention,
     "uniform": Uniform,
 }
 

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
-from edge_client.pruning import prefix_spec
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.pruning import Scores, group_scores, kept_count, prefix_spec, ranking
+from schemas.blobs import Arrays
 from schemas.messages import PersonalPruning
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -29,25 +34,76 @@ class Cut:
     train: bool = True
 
 
+Ratios = Mapping[str, float]
+_NONE: Arrays = MappingProxyType({})
+
+
 class Pruner(Protocol):
     """Decides the sub-model of one device."""
 
-    def cut(self, ratios: Mapping[str, float], channel_map: ChannelMap, *, ordered: bool) -> Cut:
-        """Cut by `ratios` per channel group; `ordered` says whether channels are ranked yet."""
+    def cut(
+        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+    ) -> Cut:
+        """Cut by `ratios` per channel group.
+
+        `ordered` says whether channels are ranked yet, `params` is the global model, `seed` is the round's.
+        """
         ...
+
+    def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
+        """The sub-model that a tier is tested with and gets at the end; the leading channels by default."""
+        return prefix_spec(ratios, channel_map)
 
 
 @dataclass(frozen=True)
-class Index:
-    """Keep the leading channels, as they are numbered (nested sub-models)."""
+class Index(Pruner):
+    """Keep the leading channels, as they are numbered (nested sub-models; HeteroFL, Diao et al. 2021)."""
 
-    def cut(self, ratios: Mapping[str, float], channel_map: ChannelMap, *, ordered: bool) -> Cut:
+    def cut(
+        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+    ) -> Cut:
         """A prefix per group."""
         return Cut(prefix_spec(ratios, channel_map))
 
 
 @dataclass(frozen=True)
-class Attention:
+class Magnitude(Pruner):
+    """Keep the channels whose weights are largest by L1 norm (Li et al. 2017), ranked anew each round.
+
+    A group of coupled layers is ranked by the mean of its layers' norms, as with attention.
+    """
+
+    def cut(
+        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+    ) -> Cut:
+        """The channels of largest norm; the leading ones where weights are equal or not known."""
+        return Cut(self.tier(ratios, channel_map, params=params))
+
+    def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
+        """What `cut` keeps of these params."""
+        norms = group_scores(l1_norms(ratios, channel_map, params), channel_map)
+        return _best_spec(norms, ratios, channel_map)
+
+
+@dataclass(frozen=True)
+class Random(Pruner):
+    """Keep random channels, drawn anew each round (federated dropout, Caldas et al. 2018; FedDrop).
+
+    One order of channels is drawn per round and group, and a device keeps as many of its first as its
+    ratio allows: equal ratios give one sub-model in a round, smaller ones lie within larger ones.
+    """
+
+    def cut(
+        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+    ) -> Cut:
+        """The beginning of the round's random order."""
+        random = np.random.default_rng(seed)
+        drawn = {name: random.random(channel_map.groups[name].channels) for name in sorted(ratios)}
+        return Cut(_best_spec(drawn, ratios, channel_map))
+
+
+@dataclass(frozen=True)
+class Attention(Pruner):
     """Keep the most attended channels (ATTENDING, Algorithm 1 and section 3.3).
 
     Until channels are ranked, every device gets the whole network, trains it with attention modules and
@@ -61,7 +117,9 @@ class Attention:
         if self.first_round not in ("train", "score-only"):
             raise ValueError(f"first-round is 'train' or 'score-only', not '{self.first_round}'")
 
-    def cut(self, ratios: Mapping[str, float], channel_map: ChannelMap, *, ordered: bool) -> Cut:
+    def cut(
+        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+    ) -> Cut:
         """The whole network and an order to prune it, or a prefix once channels are ranked."""
         if ordered:
             return Cut(prefix_spec(ratios, channel_map))
@@ -71,7 +129,31 @@ class Attention:
         return Cut(SubModelSpec(), personal, (attentive,), train=self.first_round == "train")
 
 
+def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[str, NDArray[np.float64]]:
+    """The sum of absolute weights per output channel [C], of each layer of the groups in `ratios`."""
+    layers = {layer for group in ratios for layer in channel_map.groups[group].layers}
+    known = {layer: params[f"{layer}.weight"] for layer in sorted(layers) if f"{layer}.weight" in params}
+    return {
+        layer: np.abs(weight).reshape(len(weight), -1).sum(axis=1, dtype=np.float64)
+        for layer, weight in known.items()
+    }
+
+
+def _best_spec(scores: Scores, ratios: Ratios, channel_map: ChannelMap) -> SubModelSpec:
+    """The best channels of every group, by number; a group that stays whole is not named."""
+    kept = {}
+    for name, ratio in ratios.items():
+        group = channel_map.groups[name]
+        order = ranking(scores.get(name, np.zeros(group.channels)), group.multiple)
+        count = kept_count(group.channels, ratio, group.multiple)
+        if count < group.channels:
+            kept[name] = tuple(sorted(order[:count]))
+    return SubModelSpec(kept=kept)
+
+
 PRUNERS: dict[str, Callable[..., Pruner]] = {
     "attention": Attention,
     "index": Index,
+    "magnitude": Magnitude,
+    "random": Random,
 }

@@ -1,6 +1,8 @@
 """Server optimizers: how the global model follows the combined change (Reddi et al. 2021).
 
 The pseudo-gradient is minus the combined change, so an optimizer steps against it as against any gradient.
+Where no client of a round holds a coordinate its pseudo-gradient is 0: what has gathered there decays and
+goes on moving it, as for a round without change.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.blobs import Arrays, Groups
+import numpy as np
+
+from schemas.blobs import Array, Arrays, Groups
 
 
 class ServerOptimizer(Protocol):
@@ -27,14 +31,80 @@ class Sgd:
     learning_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise ValueError("learning-rate must be positive")
+        _check(self.learning_rate)
 
     def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]:
         """One step; there is no state."""
         return {name: params[name] - self.learning_rate * pseudo_gradient[name] for name in params}, state
 
 
+@dataclass(frozen=True)
+class Momentum:
+    """FedAvgM (Hsu et al. 2019): v <- beta v + change; w <- w + learning_rate v; beta = 0 is `Sgd`."""
+
+    learning_rate: float = 1.0
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        _check(self.learning_rate, beta=self.beta)
+
+    def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]:
+        """One step; the state's group `velocity` is v, of the parameters' shapes P, 0 at the start."""
+        velocity = {
+            name: self.beta * _gathered(state, "velocity", params, name) - pseudo_gradient[name]
+            for name in params
+        }
+        after = {name: params[name] + self.learning_rate * velocity[name] for name in params}
+        return after, {"velocity": velocity}
+
+
+@dataclass(frozen=True)
+class Adam:
+    """FedAdam (Reddi et al. 2021, Algorithm 2): no bias correction, v starts at adaptivity squared.
+
+    m <- beta1 m + (1 - beta1) change; v <- beta2 v + (1 - beta2) change^2;
+    w <- w + learning_rate m / (sqrt(v) + adaptivity), where adaptivity is the paper's tau.
+    """
+
+    learning_rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    adaptivity: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check(self.learning_rate, beta1=self.beta1, beta2=self.beta2)
+        if not self.adaptivity > 0:
+            raise ValueError("adaptivity must be positive")
+
+    def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]:
+        """One step; the state's groups `first-moment` and `second-moment` are m and v, of shapes P."""
+        first, second, after = {}, {}, {}
+        for name, before in params.items():
+            change = -pseudo_gradient[name]
+            m = _gathered(state, "first-moment", params, name)
+            v = _gathered(state, "second-moment", params, name, start=self.adaptivity**2)
+            first[name] = self.beta1 * m + (1 - self.beta1) * change
+            second[name] = self.beta2 * v + (1 - self.beta2) * change**2
+            step = first[name] / (np.sqrt(second[name]) + self.adaptivity)
+            after[name] = (before + self.learning_rate * step).astype(np.float32)
+        return after, {"first-moment": first, "second-moment": second}
+
+
+def _gathered(state: Groups, group: str, params: Arrays, name: str, start: float = 0.0) -> Array:
+    """What the state holds of a parameter; everywhere `start` before the first step."""
+    return state[group][name] if group in state else np.full_like(params[name], start)
+
+
+def _check(learning_rate: float, **betas: float) -> None:
+    if not learning_rate > 0:
+        raise ValueError("learning-rate must be positive")
+    for name, beta in betas.items():
+        if not 0 <= beta < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1")
+
+
 SERVER_OPTIMIZERS: dict[str, Callable[..., ServerOptimizer]] = {
     "sgd": Sgd,
+    "momentum": Momentum,
+    "adam": Adam,
 }

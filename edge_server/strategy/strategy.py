@@ -25,7 +25,7 @@ from edge_server.strategy.updates import ClientUpdate, globalised
 from edge_server.strategy.weighting import WEIGHTINGS, Weighting
 from schemas.blobs import Arrays, Groups
 from schemas.strategy import Piece, StrategySpec
-from schemas.submodel import ChannelMap
+from schemas.submodel import ChannelMap, SubModelSpec
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,16 @@ class Network:
 _EVERYONE = Piece(name="constant", options={"value": 1.0})
 
 
-def make_strategy(spec: StrategySpec, ratios: tuple[float, ...]) -> Strategy:
-    """Build every piece that the spec names; raises `ConfigError` for the first that cannot be."""
-    fraction = make("schedule", SCHEDULES, spec.fraction or _EVERYONE)
-    epochs = make("schedule", SCHEDULES, spec.local_epochs) if spec.local_epochs else None
+def make_strategy(
+    spec: StrategySpec, ratios: tuple[float, ...], *, rounds: int = 10, seed: int = 0
+) -> Strategy:
+    """Build every piece that the spec names; raises `ConfigError` for the first that cannot be.
+
+    `ratios`, `rounds` and `seed` are the run's, for pieces that ask for them.
+    """
+    run = {"rounds": rounds, "seed": seed}
+    fraction = make("schedule", SCHEDULES, spec.fraction or _EVERYONE, **run)
+    epochs = make("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
@@ -108,25 +114,39 @@ def plan(
     selected = [client for client in clients if client.name in chosen]
     ratios = strategy.ratio.act(state.ratio, selected, number, rng)
     epochs = round(strategy.local_epochs(number)) if strategy.local_epochs else None
+    seed = int(rng.integers(2**32))
     return {
         client.name: Assignment(
-            cut(strategy, state, network, ratios[client.name]), ratios[client.name], epochs
+            cut(strategy, state, network, ratios[client.name], seed=seed), ratios[client.name], epochs
         )
         for client in selected
     }
 
 
-def cut(strategy: Strategy, state: State, network: Network, ratio: float) -> Cut:
-    """The sub-model of a device with pruning ratio `ratio`, as things stand."""
+def cut(strategy: Strategy, state: State, network: Network, ratio: float, *, seed: int = 0) -> Cut:
+    """The sub-model of a device with pruning ratio `ratio`, as things stand; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
-    made = strategy.pruner.cut(by_group, network.channel_map, ordered=state.ordered)
+    made = strategy.pruner.cut(
+        by_group, network.channel_map, ordered=state.ordered, params=state.params, seed=seed
+    )
     return replace(made, objectives=strategy.objectives + made.objectives)
 
 
+def tier_spec(strategy: Strategy, state: State, network: Network, ratio: float) -> SubModelSpec:
+    """The sub-model of the global model that a tier of this ratio stands for, as things stand."""
+    by_group = group_ratios(network.entry, ratio, network.channel_map)
+    return strategy.pruner.tier(by_group, network.channel_map, params=state.params)
+
+
 def close(
-    strategy: Strategy, state: State, updates: Sequence[ClientUpdate], channel_map: ChannelMap
+    strategy: Strategy,
+    state: State,
+    updates: Sequence[ClientUpdate],
+    channel_map: ChannelMap,
+    *,
+    clients: Sequence[Client] = (),
 ) -> State:
-    """Aggregate the updates of a round; their order is irrelevant."""
+    """Aggregate the updates of a round; their order is irrelevant. `clients` are those it was planned for."""
     ranked = sorted(updates, key=lambda update: update.client)
     matched = [globalised(update, channel_map) for update in ranked]
     for transform in strategy.transforms:
@@ -136,15 +156,23 @@ def close(
     pseudo_gradient = {name: -array for name, array in change.items()}
     params, optimizer = strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
     by_client = {update.client: float(weight) for update, weight in zip(ranked, weights, strict=True)}
-    result = RoundResult(state.round + 1, matched, by_client, before=state.params, after=params)
+    result = RoundResult(
+        state.round + 1, matched, by_client, before=state.params, after=params, clients=clients
+    )
+    selection = strategy.selection.observe(state.selection, result)
+    ratio = strategy.ratio.observe(state.ratio, result)
     return replace(
         state,
         params=params,
         round=state.round + 1,
         ordered=state.ordered or any(update.groups.get("attention") for update in ranked),
-        selection=strategy.selection.observe(state.selection, result),
-        ratio=strategy.ratio.observe(state.ratio, result),
+        selection=selection,
+        ratio=ratio,
         weighting=strategy.weighting.observe(state.weighting, result),
         server_optimizer=optimizer,
-        observed={"weights": by_client},
+        observed={
+            "weights": by_client,
+            **strategy.selection.observed(selection),
+            **strategy.ratio.observed(ratio),
+        },
     )

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_server.strategy.igfl_weighting import IgflGlobal, IgflSelf, IgflTime
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import GlobalUpdate
 
@@ -44,4 +45,7 @@ class Examples(Weighting):
 
 WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
     "examples": Examples,
+    "igfl-self": IgflSelf,
+    "igfl-global": IgflGlobal,
+    "igfl-time": IgflTime,
 }

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from edge_client import objectives
+from edge_client.channels import trace_channels
 from edge_client.data.labelled import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.objectives import Batch, LocalObjective, build_objectives, merge_groups
+from edge_client.surgery import arrays_of, compact
 from edge_client.training import TrainingStopped, train
 from schemas.blobs import Groups
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, TrainingPlan
+from schemas.submodel import SubModelSpec
 
 ATTENTIVE = Piece(name="attentive", options={"layers": ("conv2",)})
 
@@ -211,3 +214,127 @@ def test_without_epochs_attention_is_measured_and_no_weight_changes() -> None:
     assert 0 < scores.min() < scores.max() < 1
     assert same(state(module), before)
     assert hooks(module) == 0
+
+
+# --- FedProx ---
+class OneWeight(nn.Module):
+    """Logits [w, 0] for every input: two classes, one number to learn and one without effect."""
+
+    def __init__(self, *, frozen: bool = False) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0]))
+        self.fixed = nn.Parameter(torch.tensor([3.0]), requires_grad=not frozen)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logit = self.w.expand(len(inputs), 1)
+        return torch.cat([logit, torch.zeros_like(logit)], dim=1)
+
+
+def prox(**options: float) -> Piece:
+    return Piece(name="prox", options=options)
+
+
+def moved(module: nn.Module, by: float) -> None:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(by)
+
+
+def test_prox_adds_half_mu_times_the_squared_distance_to_the_received_model() -> None:
+    module = OneWeight()
+    (objective,) = build_objectives((prox(mu=0.5),))
+    objective.setup(module, {}, TrainingPlan())
+    inputs, labels = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
+    batch = Batch(module, inputs, labels, module(inputs))
+    # Both weights at their start: nothing is added. Then both are 2 away: 0.5 / 2 * (4 + 4) = 2.
+    assert objective.loss(batch, torch.tensor(1.5)).item() == 1.5
+    moved(module, 2.0)
+    loss = objective.loss(batch, torch.tensor(1.5))
+    assert loss.item() == 3.5
+    loss.backward()
+    # The gradient is mu * (w - w_received) = 0.5 * 2.
+    assert module.w.grad is not None
+    assert module.w.grad.tolist() == [1.0]
+
+
+def test_prox_leaves_alone_what_is_not_trained() -> None:
+    module = OneWeight(frozen=True)
+    (objective,) = build_objectives((prox(mu=0.5),))
+    objective.setup(module, {}, TrainingPlan())
+    moved(module, 2.0)
+    inputs, labels = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
+    batch = Batch(module, inputs, labels, module(inputs))
+    # One of the two weights counts: 0.5 / 2 * 4 = 1.
+    assert objective.loss(batch, torch.tensor(0.0)).item() == 1.0
+
+
+def test_without_mu_prox_is_sgd_to_the_bit() -> None:
+    for optimizer, momentum in (("sgd", 0.5), ("adam", 0.0)):
+        plan = TrainingPlan(optimizer=optimizer, momentum=momentum, local_epochs=3, learning_rate=0.05)
+        plain, proximal = TinyNet(), TinyNet()
+        one = train(plain, digits(), plan)
+        two = train(proximal, digits(), plan.model_copy(update={"objectives": (prox(mu=0.0),)}))
+        assert same(state(plain), state(proximal))
+        assert one.metrics.train_loss == two.metrics.train_loss
+
+
+def test_the_first_step_of_prox_is_that_of_sgd() -> None:
+    # The pull is mu * (w - w_received), which is 0 where training begins.
+    plan = TrainingPlan(batch_size=64)
+    plain, proximal = TinyNet(), TinyNet()
+    train(plain, digits(64), plan)
+    train(proximal, digits(64), plan.model_copy(update={"objectives": (prox(mu=10.0),)}))
+    torch.testing.assert_close(plain.state_dict(), proximal.state_dict())
+
+
+def test_a_stronger_pull_keeps_the_model_nearer_to_the_received_one() -> None:
+    start = state(TinyNet())
+    away = []
+    for mu in (0.0, 0.1, 1.0, 10.0):
+        module = TinyNet()
+        train(module, digits(), TrainingPlan(local_epochs=5, learning_rate=0.05, objectives=(prox(mu=mu),)))
+        end = state(module)
+        away.append(sum(float(np.square(end[name] - start[name]).sum()) for name in start))
+    assert away == sorted(away, reverse=True)
+    assert away[0] > 2 * away[-1]
+
+
+def test_the_reported_loss_is_the_plain_one() -> None:
+    # A rate of nearly nothing: the network stays, and so must the loss, whatever mu is.
+    losses = [
+        train(
+            TinyNet(), digits(), TrainingPlan(learning_rate=1e-12, local_epochs=2, objectives=pieces)
+        ).metrics.train_loss
+        for pieces in ((), (prox(mu=1e6),))
+    ]
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def test_prox_trains_a_compact_sub_model() -> None:
+    channel_map = trace_channels(TinyNet(), (1, 8, 8))
+    spec = SubModelSpec(kept={"conv2": (1, 6, 3)})
+    cut = arrays_of(compact(TinyNet(), spec, channel_map))
+    assert cut["conv2.weight"].shape == (3, 4, 3, 3)
+    ends = {}
+    for mu in (0.0, 100.0):
+        module = compact(TinyNet(), spec, channel_map)
+        plan = TrainingPlan(local_epochs=3, objectives=(prox(mu=mu),))
+        train(module, digits(), plan)
+        end = arrays_of(module)
+        assert {name: array.shape for name, array in end.items()} == {n: a.shape for n, a in cut.items()}
+        ends[mu] = sum(float(np.square(end[name] - cut[name]).sum()) for name in cut)
+    assert 0 < ends[100.0] < ends[0.0]
+
+
+def test_prox_goes_together_with_attentive_training() -> None:
+    module = TinyNet()
+    for pieces in ((ATTENTIVE, prox()), (prox(), ATTENTIVE)):
+        result = train(module, digits(), TrainingPlan(objectives=pieces))
+        assert list(result.groups) == ["attention"]
+        assert hooks(module) == 0
+
+
+@pytest.mark.parametrize("mu", [-0.1, "strong", None])
+def test_an_impossible_mu_is_refused(mu: float) -> None:
+    with pytest.raises(ConfigError, match="'prox': mu must be a number of at least 0"):
+        build_objectives((prox(mu=mu),))

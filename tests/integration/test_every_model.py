@@ -2,77 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_client.data.partition import holdout
-from edge_client.data.sources import load_source
 from edge_client.inference import load_model
 from edge_client.models.registry import MODELS
-from edge_client.work import do_delivery, do_training
-from edge_client.workplace import LocalData, Workplace
-from edge_server.config import load_config
-from edge_server.fleet import Device
-from edge_server.history import RoundRecord
-from edge_server.round_events import CheckUpdate, CloseRound, PlanRound
-from edge_server.run_folder import RunFolder
-from edge_server.workshop import Workshop
-from schemas.messages import CapabilityProfile, DataCard, Task, Update, encode_message
-
-NAMES = ("weak", "strong")
-CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
-
-
-class Bench:
-    """A workshop and two devices that share a table instead of a network."""
-
-    def __init__(self, folder: Path, recipe: str, model: str) -> None:
-        words = [f"model.name={model}", "data.source=digits", "rounds=2", "batch-size=8"]
-        # Equation 3 divides by the deviation over positions: maps of 1 or 4 positions, which deep networks
-        # make of 8x8 images, blow gradients up, and only a step that does not follow their size survives.
-        words += ["optimizer=adam", "learning-rate=0.0001"]
-        words += ["tiers.ratios=[0.5, 0.0]"] if recipe == "attending" else []
-        config = load_config(recipe, words)
-        self.workshop = Workshop(config, "run-1", RunFolder.create(folder / "run", config))
-        train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
-        self.places = {
-            name: Workplace(
-                name, BlobStore(folder / name), LocalData(train, held_out), folder / f"{name}-models"
-            )
-            for name in NAMES
-        }
-        self.devices = tuple(
-            Device(name, 1, CapabilityProfile(tier=tier), CARD) for tier, name in enumerate(NAMES, start=1)
-        )
-
-    def tasks(self, number: int, attempt: int, *, deliver: bool = False) -> dict[str, Task]:
-        """Plan, and hand each device the blobs of its task."""
-        planned = self.workshop.plan(PlanRound(number, attempt, self.devices, deliver=deliver))
-        for name, assignment in planned.assignments.items():
-            encode_message(assignment.task)
-            for ref in assignment.task.blobs.values():
-                shutil.copy(self.workshop.store.path(ref.digest), self.places[name].store.path(ref.digest))
-        self.limits = {name: assignment.max_bytes for name, assignment in planned.assignments.items()}
-        return {name: assignment.task for name, assignment in planned.assignments.items()}
-
-    def round(self, number: int) -> tuple[RoundRecord, dict[str, Update]]:
-        """One whole round."""
-        updates = {}
-        for name, task in self.tasks(number, number).items():
-            place = self.places[name]
-            update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
-            encode_message(update)
-            assert update.blob.size <= self.limits[name]
-            data = place.store.path(update.blob.digest).read_bytes()
-            self.workshop.store.write_chunk(update.blob.model_copy(update={"chunk_bytes": 2**20}), 0, data)
-            checked = self.workshop.check(CheckUpdate(name, update), task)
-            assert checked.reason is None, checked.detail
-            updates[name] = update
-        close = CloseRound(number, updates, NAMES, (), {})
-        return self.workshop.close(close, uplink=0, downlink=0, duration_s=0), updates
+from edge_client.work import do_delivery
+from tests.integration.bench import NAMES, Bench
 
 
 @pytest.mark.parametrize("recipe", ["attending", "fedavg"])
@@ -80,7 +17,10 @@ class Bench:
 def test_a_network_is_trained_pruned_aggregated_and_delivered(
     tmp_path: Path, model: str, recipe: str
 ) -> None:
-    bench = Bench(tmp_path, recipe, model)
+    # Equation 3 divides by the deviation over positions: maps of 1 or 4 positions, which deep networks make
+    # of 8x8 images, blow gradients up, and only a step that does not follow their size survives.
+    words = [f"model.name={model}", "optimizer=adam", "learning-rate=0.0001"]
+    bench = Bench(tmp_path, recipe, *words, *(["tiers.ratios=[0.5, 0.0]"] if recipe == "attending" else []))
     for number in (1, 2):
         record, updates = bench.round(number)
         assert record.completed == tuple(sorted(NAMES))

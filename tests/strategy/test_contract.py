@@ -40,7 +40,7 @@ OPTIONS: dict[str, dict[str, object]] = {}
 """Options of the pieces that have no default for one of theirs."""
 LOSSY_TRANSFORMS: frozenset[str] = frozenset()
 """Transforms whose purpose is to change an update (noise, clipping)."""
-STEPS_UNLIKE_THE_CHANGE: frozenset[str] = frozenset()
+STEPS_UNLIKE_THE_CHANGE: frozenset[str] = frozenset({"adam"})
 """Server optimizers whose first step is not the combined change itself (Adam)."""
 ALL = [(concept, name) for concept, registry in CONCEPTS.items() for name in registry]
 AGGREGATION = [pair for pair in ALL if pair[0] in ("transforms", "weighting", "combiner", "server_optimizer")]

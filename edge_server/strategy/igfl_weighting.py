@@ -1,0 +1,120 @@
+"""IGFL-S: attention over updates (Huang et al. 2021, Behavior Mimics Distribution, section 4, Algorithm 3).
+
+Equation 11: alpha_ij = softmax over j of psi(q_i, dw_j), and the model moves by the mean over i of
+sum_j alpha_ij dw_j; so client j weighs the mean over i of alpha_ij. psi is the dot product of whole update
+vectors, multiplied here by `scale`: 1 in the paper, less where a large model's dot products leave all the
+weight to one client (the softmax itself is safe at any size). Numbers of examples do not count: where all
+scores are alike this is FedAvg over the mean of clients, as in the paper's equation 5.
+
+Unlike sub-models: coordinates that either side lacks add nothing to psi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.updates import GlobalUpdate
+from schemas.blobs import Arrays
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class IgflSelf:
+    """Option I, self-attention: every client's update asks, q_i = dw_i."""
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self.scale)
+
+    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Floats:
+        """Weights [K], the mean over the queries i of alpha_ij."""
+        weights: Floats = softmax(self.scale * dot_products(updates)).mean(axis=0)
+        return weights
+
+    def observe(self, state: Any, result: RoundResult) -> Any:
+        """Nothing is learned."""
+        return state
+
+
+@dataclass(frozen=True)
+class IgflGlobal:
+    """Option II, global attention: the plain mean of the updates asks, q = sum_i dw_i / K."""
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self.scale)
+
+    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Floats:
+        """Weights [K]; psi(mean_i dw_i, dw_j) is the mean over i of psi(dw_i, dw_j)."""
+        return softmax(self.scale * dot_products(updates).mean(axis=0))
+
+    def observe(self, state: Any, result: RoundResult) -> Any:
+        """Nothing is learned."""
+        return state
+
+
+@dataclass(frozen=True)
+class IgflTime:
+    """Option III, time-attention: alpha_j = softmax over j of psi(dw_j of its last round, dw_j).
+
+    Our reading: in the denominator, too, each term has its own client's query; with client j's in all terms,
+    as section 4.3 prints it, the weights would not sum to one. Our choice: a client without an earlier update
+    gets the mean score of those that have one, so that it counts as an average client; where none has, as in
+    round one, all count alike. The state is the last update of every client seen, of the full shapes P.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self.scale)
+
+    def weigh(self, state: Mapping[str, Arrays] | None, updates: Sequence[GlobalUpdate]) -> Floats:
+        """Weights [K]."""
+        last = state or {}
+        scores = {
+            update.source.client: dot_product(last[update.source.client], update.delta)
+            for update in updates
+            if update.source.client in last
+        }
+        average = sum(scores.values()) / max(len(scores), 1)
+        psi = np.array([scores.get(update.source.client, average) for update in updates])
+        return softmax(self.scale * psi)
+
+    def observe(self, state: Mapping[str, Arrays] | None, result: RoundResult) -> Mapping[str, Arrays]:
+        """Keep this round's updates as its clients' last ones."""
+        return {**(state or {}), **{update.source.client: update.delta for update in result.updates}}
+
+
+def dot_product(one: Arrays, other: Arrays) -> float:
+    """Of two whole update vectors, in double precision."""
+    return sum(float(np.vdot(one[name].astype(np.float64), array)) for name, array in other.items())
+
+
+def dot_products(updates: Sequence[GlobalUpdate]) -> Floats:
+    """psi(dw_i, dw_j) for every pair, [K, K]."""
+    pairs = np.zeros((len(updates), len(updates)))
+    for name in updates[0].delta:
+        rows = np.stack([update.delta[name].ravel() for update in updates]).astype(np.float64)
+        pairs += rows @ rows.T
+    return pairs
+
+
+def softmax(scores: Floats) -> Floats:
+    """Over the last axis; the largest score is taken off first, so none is too large for exp."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def _check(scale: float) -> None:
+    if not scale >= 0:
+        raise ValueError("scale must be at least 0")

@@ -1,0 +1,66 @@
+"""A workshop and two devices that share a table instead of a network."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from edge_client.blobstore import BlobStore
+from edge_client.data.partition import holdout
+from edge_client.data.sources import load_source
+from edge_client.work import do_training
+from edge_client.workplace import LocalData, Workplace
+from edge_server.config import load_config
+from edge_server.fleet import Device
+from edge_server.history import RoundRecord
+from edge_server.round_events import CheckUpdate, CloseRound, PlanRound
+from edge_server.run_folder import RunFolder
+from edge_server.workshop import Workshop
+from schemas.messages import CapabilityProfile, DataCard, Task, Update, encode_message
+
+NAMES = ("weak", "strong")
+CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
+
+
+class Bench:
+    """Plans, trains, checks and closes as a run does, step by step."""
+
+    def __init__(self, folder: Path, recipe: str, *words: str) -> None:
+        config = load_config(recipe, ["data.source=digits", "rounds=2", "batch-size=8", *words])
+        self.workshop = Workshop(config, "run-1", RunFolder.create(folder / "run", config))
+        train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
+        self.places = {
+            name: Workplace(
+                name, BlobStore(folder / name), LocalData(train, held_out), folder / f"{name}-models"
+            )
+            for name in NAMES
+        }
+        self.devices = tuple(
+            Device(name, 1, CapabilityProfile(tier=tier), CARD) for tier, name in enumerate(NAMES, start=1)
+        )
+
+    def tasks(self, number: int, attempt: int, *, deliver: bool = False) -> dict[str, Task]:
+        """Plan, and hand each device the blobs of its task."""
+        planned = self.workshop.plan(PlanRound(number, attempt, self.devices, deliver=deliver))
+        for name, assignment in planned.assignments.items():
+            encode_message(assignment.task)
+            for ref in assignment.task.blobs.values():
+                shutil.copy(self.workshop.store.path(ref.digest), self.places[name].store.path(ref.digest))
+        self.limits = {name: assignment.max_bytes for name, assignment in planned.assignments.items()}
+        return {name: assignment.task for name, assignment in planned.assignments.items()}
+
+    def round(self, number: int) -> tuple[RoundRecord, dict[str, Update]]:
+        """One whole round."""
+        updates = {}
+        for name, task in self.tasks(number, number).items():
+            place = self.places[name]
+            update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
+            encode_message(update)
+            assert update.blob.size <= self.limits[name]
+            data = place.store.path(update.blob.digest).read_bytes()
+            self.workshop.store.write_chunk(update.blob.model_copy(update={"chunk_bytes": 2**20}), 0, data)
+            checked = self.workshop.check(CheckUpdate(name, update), task)
+            assert checked.reason is None, checked.detail
+            updates[name] = update
+        close = CloseRound(number, updates, tuple(sorted(updates)), (), {})
+        return self.workshop.close(close, uplink=0, downlink=0, duration_s=0), updates

@@ -1,0 +1,189 @@
+"""Pruners: which channels stay, by number, by weight or by chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_client.slicing import extract
+from edge_server.config import load_config
+from edge_server.strategy.policies import Client
+from edge_server.strategy.pruners import PRUNERS, Index, Magnitude, Random, l1_norms
+from edge_server.strategy.strategy import State, close, make_strategy, plan, tier_spec
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from tests.strategy.network import MAP, NETWORK, RATIOS, arrays, state, update
+
+# Rows of the target layer: |1| + |-1| = 2, |3| + |0| = 3, |0.5| + |0.5| = 1, |-4| + |2| = 6, |2| + |-3| = 5.
+# Ranked: 3 4 1 0 2. The biases rank otherwise and do not count.
+ROWS = np.array([[1, -1], [3, 0], [0.5, 0.5], [-4, 2], [2, -3]], np.float32)
+PARAMS = {**arrays(0), "hidden.weight": ROWS, "hidden.bias": np.array([9, 0, 9, 0, 0], np.float32)}
+CLIENTS = [Client("a", 1), Client("b", 2), Client("c", 3), Client("d", 1)]
+
+
+def strategy(pruner: str):
+    return make_strategy(StrategySpec(pruner=Piece(name=pruner)), RATIOS)
+
+
+def planned(pruner: str, params=PARAMS, *, seed: int = 0) -> dict[str, SubModelSpec]:
+    random = np.random.default_rng(seed)
+    assignments = plan(strategy(pruner), State(params=params), CLIENTS, NETWORK, random)
+    return {name: one.cut.spec for name, one in assignments.items()}
+
+
+# --- magnitude ---
+def test_a_channel_weighs_the_sum_of_its_absolute_weights():
+    norms = l1_norms({"hidden": 0.5}, MAP, PARAMS)
+    assert {name: values.tolist() for name, values in norms.items()} == {"hidden": [2, 3, 1, 6, 5]}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "kept"),
+    # ceil(5 p) channels go, the lightest first; the others stay in the order of their numbers.
+    [(0.2, (0, 1, 3, 4)), (0.4, (1, 3, 4)), (0.6, (3, 4)), (0.8, (3,)), (0.99, (3,))],
+)
+def test_the_heaviest_channels_stay(ratio, kept):
+    for ordered in (False, True):
+        cut = Magnitude().cut({"hidden": ratio}, MAP, ordered=ordered, params=PARAMS)
+        assert cut.spec.kept == {"hidden": kept}
+        assert cut.personal is None
+
+
+def test_equal_channels_go_from_the_last():
+    same = {**PARAMS, "hidden.weight": np.ones((5, 2), np.float32)}
+    assert Magnitude().cut({"hidden": 0.6}, MAP, ordered=True, params=same).spec.indices("hidden", 5) == (
+        0,
+        1,
+    )
+
+
+def test_every_tier_gets_the_heaviest_channels_of_the_model_as_it_stands():
+    assert {name: spec.kept for name, spec in planned("magnitude").items()} == {
+        "a": {"hidden": (3, 4)},
+        "b": {"hidden": (0, 1, 3, 4)},
+        "c": {},
+        "d": {"hidden": (3, 4)},
+    }
+    upside_down = {**PARAMS, "hidden.weight": ROWS[::-1].copy()}
+    assert planned("magnitude", upside_down)["a"].kept == {"hidden": (0, 1)}
+
+
+def test_coupled_layers_rank_by_the_mean_of_their_norms():
+    segment = (Segment(channels=2, group="g"),)
+    coupled = ChannelMap(
+        groups={"g": ChannelGroup(channels=2, layers=("one", "two"))},
+        parameters={
+            "one.weight": ParameterLayout(shape=(2, 1), axes={0: segment}),
+            "two.weight": ParameterLayout(shape=(2, 1), axes={0: segment}),
+        },
+    )
+    # Channel 0: (5 + 1) / 2 = 3; channel 1: (1 + 6) / 2 = 3.5.
+    params = {
+        "one.weight": np.array([[5], [1]], np.float32),
+        "two.weight": np.array([[-1], [6]], np.float32),
+    }
+    assert Magnitude().cut({"g": 0.5}, coupled, ordered=True, params=params).spec.kept == {"g": (1,)}
+
+
+@pytest.mark.parametrize("pruner", [Magnitude(), Random()])
+def test_blocks_that_must_stay_whole_do(pruner):
+    segment = (Segment(channels=6, group="g"),)
+    blocks = ChannelMap(
+        groups={"g": ChannelGroup(channels=6, layers=("g",), multiple=2)},
+        parameters={"g.weight": ParameterLayout(shape=(6, 1), axes={0: segment})},
+    )
+    # Means by block: (9 + 0) / 2 = 4.5, (1 + 2) / 2 = 1.5 and (5 + 6) / 2 = 5.5.
+    params = {"g.weight": np.array([[9], [0], [1], [2], [5], [6]], np.float32)}
+    for seed in range(5):
+        kept = pruner.cut({"g": 0.6}, blocks, ordered=True, params=params, seed=seed).spec.kept["g"]
+        assert kept in ((0, 1), (2, 3), (4, 5))
+        extract(params, SubModelSpec(kept={"g": kept}), blocks)
+    if isinstance(pruner, Magnitude):
+        assert kept == (4, 5)
+
+
+# --- random ---
+def test_devices_of_one_tier_have_the_same_random_sub_model_and_tiers_include_each_other():
+    for seed in range(20):
+        specs = planned("random", seed=seed)
+        one, more = (set(specs[name].indices("hidden", 5)) for name in ("a", "b"))
+        assert (len(one), len(more)) == (2, 4)
+        assert one < more
+        assert specs["d"] == specs["a"]
+        assert specs["c"] == SubModelSpec()
+
+
+def test_other_rounds_have_other_channels_and_each_has_its_turn():
+    kept = [planned("random", seed=seed)["a"].indices("hidden", 5) for seed in range(500)]
+    # 2 of 5 channels: each has a share of 0.4, and there are 10 pairs.
+    counts = np.bincount(np.ravel(kept), minlength=5) / 500
+    assert counts == pytest.approx(np.full(5, 0.4), abs=0.07)
+    assert len(set(kept)) == 10
+    assert planned("random", seed=3) == planned("random", seed=3)
+
+
+def test_groups_are_drawn_independently():
+    segments = {name: (Segment(channels=8, group=name),) for name in ("g", "h")}
+    two = ChannelMap(
+        groups={name: ChannelGroup(channels=8, layers=(name,)) for name in segments},
+        parameters={
+            f"{name}.weight": ParameterLayout(shape=(8, 1), axes={0: s}) for name, s in segments.items()
+        },
+    )
+    kept = Random().cut({"h": 0.5, "g": 0.5}, two, ordered=True, seed=1).spec.kept
+    assert kept["g"] != kept["h"]
+    # The order in which groups are named is irrelevant.
+    assert Random().cut({"g": 0.5, "h": 0.5}, two, ordered=True, seed=1).spec.kept == kept
+
+
+# --- what a tier stands for ---
+@pytest.mark.parametrize("name", PRUNERS)
+def test_a_tier_without_pruning_is_the_full_model(name):
+    assert tier_spec(strategy(name), State(params=PARAMS), NETWORK, 0.0) == SubModelSpec()
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_a_tier_gets_the_leading_channels_unless_they_are_ranked_by_weight(name):
+    expected = (3, 4) if name == "magnitude" else 2
+    assert tier_spec(strategy(name), State(params=PARAMS), NETWORK, 0.6).kept == {"hidden": expected}
+
+
+# --- recipes ---
+def test_heterofl_is_the_mean_over_those_who_hold_a_leading_channel():
+    config = load_config("heterofl")
+    assert isinstance(config.make_strategy().pruner, Index)
+    ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
+    threes = {name: 3 * array for name, array in ones.items()}
+    sent = [
+        update("a", ones, spec=SubModelSpec(kept={"hidden": 2}), examples=10),
+        update("b", threes, spec=SubModelSpec(kept={"hidden": 4}), examples=30),
+    ]
+    before = state()
+    after = close(config.make_strategy(), before, sent, MAP)
+    moved = after.params["hidden.bias"] - before.params["hidden.bias"]
+    # Both hold channels 0 and 1: (10 * 1 + 30 * 3) / 40 = 2.5; b alone 2 and 3; nobody 4.
+    assert moved == pytest.approx([2.5, 2.5, 3, 3, 0], abs=1e-5)
+
+
+def test_attending_without_attention_counts_what_is_missing_as_unchanged():
+    config = load_config("attending-l1")
+    ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
+    sent = [
+        update("a", ones, spec=SubModelSpec(kept={"hidden": (3, 4)}), examples=10),
+        update("b", ones, spec=SubModelSpec(kept={"hidden": (0, 1, 3, 4)}), examples=30),
+    ]
+    before = State(params=PARAMS)
+    after = close(config.make_strategy(), before, sent, MAP)
+    # Channels 0 and 1 are moved by b only, at its weight of 30 / 40; 3 and 4 by both; 2 by nobody.
+    moved = after.params["hidden.bias"] - PARAMS["hidden.bias"]
+    assert moved == pytest.approx([0.75, 0.75, 0, 1, 1], abs=1e-5)
+    assert not after.ordered
+
+
+@pytest.mark.parametrize(
+    ("recipe", "pruner"), [("heterofl", "index"), ("feddrop", "random"), ("attending-l1", "magnitude")]
+)
+def test_the_recipes_name_their_pruner_and_have_attendings_tiers(recipe, pruner):
+    config = load_config(recipe)
+    assert config.strategy.pruner == Piece(name=pruner)
+    assert config.tiers == load_config("attending").tiers

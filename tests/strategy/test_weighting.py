@@ -1,0 +1,183 @@
+"""How much each client's update counts; numbers worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from edge_server.strategy.igfl_weighting import (
+    IgflGlobal,
+    IgflSelf,
+    IgflTime,
+    dot_product,
+    dot_products,
+    softmax,
+)
+from edge_server.strategy.pieces import make
+from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.strategy import close, make_strategy
+from edge_server.strategy.updates import globalised
+from edge_server.strategy.weighting import WEIGHTINGS
+from schemas.blobs import decode_groups, encode_groups
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import SubModelSpec
+from tests.strategy.network import MAP, RATIOS, arrays, state, update
+
+IGFL = ["igfl-self", "igfl-global", "igfl-time"]
+LN2 = math.log(2)
+
+
+def bias(one: float, other: float) -> dict[str, np.ndarray]:
+    """An update that changes nothing but out.bias [2]."""
+    nothing = {name: np.zeros_like(array) for name, array in arrays(0).items()}
+    return {**nothing, "out.bias": np.array([one, other], dtype=np.float32)}
+
+
+def sent(*pairs: tuple[float, float], names: str = "abcdef"):
+    return [
+        globalised(update(name, bias(*pair)), MAP)
+        for name, pair in zip(names[: len(pairs)], pairs, strict=True)
+    ]
+
+
+def result(updates, number: int = 1) -> RoundResult:
+    weights = {one.source.client: 1 / len(updates) for one in updates}
+    return RoundResult(number, updates, weights, before=arrays(0), after=arrays(0))
+
+
+# --- the parts ---
+def test_psi_is_the_dot_product_of_whole_updates():
+    updates = [globalised(update(f"c{k}", arrays(k)), MAP) for k in range(3)]
+    whole = [np.concatenate([one.delta[n].ravel() for n in one.delta]) for one in updates]
+    for i in range(3):
+        for j in range(3):
+            assert dot_products(updates)[i, j] == pytest.approx(float(whole[i] @ whole[j]), rel=1e-5)
+            assert dot_product(updates[i].delta, updates[j].delta) == pytest.approx(
+                float(whole[i] @ whole[j]), rel=1e-5
+            )
+
+
+def test_what_either_side_lacks_adds_nothing_to_psi():
+    # All ones: a prefix of 2 channels has 4 + 2 + 4 + 2 = 12 of the 27 coordinates; (0, 1) and (1, 2)
+    # share channel 1: 2 + 1 + 2 + 2 = 7.
+    ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
+    specs = [SubModelSpec(), SubModelSpec(kept={"hidden": 2}), SubModelSpec(kept={"hidden": (1, 2)})]
+    updates = [globalised(update(f"c{k}", ones, spec=spec), MAP) for k, spec in enumerate(specs)]
+    assert dot_products(updates).tolist() == [[27, 12, 12], [12, 12, 7], [12, 7, 12]]
+
+
+def test_the_softmax_is_safe_at_any_size():
+    assert softmax(np.array([1e9, 1e9])).tolist() == [0.5, 0.5]
+    assert softmax(np.array([-1e9, 0.0])).tolist() == [0, 1]
+    assert softmax(np.array([[LN2, 0.0], [0.0, 0.0]])) == pytest.approx(
+        np.array([[2 / 3, 1 / 3], [0.5, 0.5]])
+    )
+
+
+# --- the three options of Algorithm 3 ---
+def test_self_attention_is_the_mean_over_the_queries():
+    # s = sqrt(ln 2). dw = (s, 0), (s, 0), (0, s): psi(i, j) is ln 2 for alike ones, else 0; exp 2 or 1.
+    # Queries a and b: (2, 2, 1) / 5. Query c: (1, 1, 2) / 4.
+    # a and b: (0.4 + 0.4 + 0.25) / 3 = 0.35; c: (0.2 + 0.2 + 0.5) / 3 = 0.3.
+    s = LN2**0.5
+    weights = IgflSelf().weigh(None, sent((s, 0), (s, 0), (0, s)))
+    assert weights == pytest.approx(np.array([0.35, 0.35, 0.3]))
+
+
+def test_global_attention_asks_with_the_plain_mean():
+    # s^2 = 3 ln 2. Mean of (s, 0), (s, 0), (0, s) is (2 s / 3, s / 3): psi is 2 ln 2, 2 ln 2, ln 2.
+    # exp: 4, 4, 2; weights 0.4, 0.4, 0.2.
+    s = (3 * LN2) ** 0.5
+    weights = IgflGlobal().weigh(None, sent((s, 0), (s, 0), (0, s)))
+    assert weights == pytest.approx(np.array([0.4, 0.4, 0.2]))
+
+
+def test_time_attention_compares_each_client_with_itself_a_round_ago():
+    # Last round (1, 0) each. Now (ln 4, 5), (0, 7), (-ln 2, 0): psi is ln 4, 0, -ln 2; exp 4, 1, 1/2.
+    # Weights 4 / 5.5, 1 / 5.5, 0.5 / 5.5.
+    rule = IgflTime()
+    memory = rule.observe(None, result(sent((1, 0), (1, 0), (1, 0))))
+    weights = rule.weigh(memory, sent((2 * LN2, 5), (0, 7), (-LN2, 0)))
+    assert weights == pytest.approx(np.array([8, 2, 1]) / 11)
+
+
+def test_without_an_earlier_update_a_client_gets_the_mean_score():
+    # psi of a is ln 16, of b 0; the newcomers get ln 4: exp 16, 1, 4, 4, of 25.
+    rule = IgflTime()
+    memory = rule.observe(None, result(sent((1, 0), (1, 0))))
+    weights = rule.weigh(memory, sent((4 * LN2, 0), (0, 1), (9, 9), (-9, 0)))
+    assert weights == pytest.approx(np.array([16, 1, 4, 4]) / 25)
+
+
+def test_time_attention_starts_with_equal_weights():
+    weights = IgflTime().weigh(None, sent((1, 0), (9, 9), (-3, 0), (0, 2)))
+    assert weights.tolist() == [0.25] * 4
+
+
+def test_a_client_that_sat_out_keeps_its_last_update():
+    rule = IgflTime()
+    memory = rule.observe(None, result(sent((1, 0), (2, 0), names="ab")))
+    later = rule.observe(memory, result(sent((5, 0), (6, 0), names="bc"), number=2))
+    assert {name: float(kept["out.bias"][0]) for name, kept in later.items()} == {"a": 1, "b": 5, "c": 6}
+    assert {name: float(kept["out.bias"][0]) for name, kept in memory.items()} == {"a": 1, "b": 2}
+
+
+def test_the_memory_of_time_attention_survives_the_codec():
+    rule = IgflTime()
+    memory = rule.observe(None, result(sent((1, 0), (2, 0), (0, 3))))
+    updates = sent((1, 1), (0, 2), (1, 0))
+    again = decode_groups(encode_groups(memory))
+    assert (rule.weigh(again, updates) == rule.weigh(memory, updates)).all()
+
+
+# --- what they have in common ---
+def test_the_scale_multiplies_psi():
+    # As for self-attention above, with updates 100 times as long and a scale of 1 / 10,000.
+    s = 100 * LN2**0.5
+    weights = IgflSelf(scale=1e-4).weigh(None, sent((s, 0), (s, 0), (0, s)))
+    assert weights == pytest.approx(np.array([0.35, 0.35, 0.3]))
+
+
+@pytest.mark.parametrize("name", IGFL)
+def test_a_scale_of_nought_gives_equal_weights(name):
+    rule = make("weighting", WEIGHTINGS, Piece(name=name, options={"scale": 0.0}))
+    memory = rule.observe(None, result(sent((1, 0), (2, 0))))
+    assert rule.weigh(memory, sent((3, 1), (-2, 5))).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", IGFL)
+def test_updates_far_too_long_for_exp_still_give_weights(name):
+    rule = make("weighting", WEIGHTINGS, Piece(name=name))
+    updates = sent((1e10, 0), (1e10, 1), (-1e10, 0))
+    weights = rule.weigh(rule.observe(None, result(updates)), updates)
+    assert np.isfinite(weights).all()
+    assert weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", IGFL)
+def test_equal_updates_are_fedavg_with_equal_weights(name):
+    strategy = make_strategy(StrategySpec(weighting=Piece(name=name)), RATIOS)
+    now = state()
+    for seed in (1, 2):  # time-attention has its memory in the second round
+        clients = [update(f"c{k}", arrays(seed), examples=10**k) for k in range(4)]
+        before, now = now, close(strategy, now, clients, MAP)
+        assert list(now.observed["weights"].values()) == pytest.approx([0.25] * 4)
+        for n, delta in arrays(seed).items():
+            assert np.allclose(now.params[n], before.params[n] + delta, atol=1e-5)
+
+
+def test_the_memory_of_time_attention_goes_from_round_to_round():
+    strategy = make_strategy(StrategySpec(weighting=Piece(name="igfl-time")), RATIOS)
+    first = close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(1, 0))], MAP)
+    second = close(strategy, first, [update("a", bias(LN2, 0)), update("b", bias(0, 0))], MAP)
+    # psi is ln 2 and 0: weights 2/3 and 1/3.
+    assert second.observed["weights"] == pytest.approx({"a": 2 / 3, "b": 1 / 3})
+
+
+@pytest.mark.parametrize("name", IGFL)
+def test_a_scale_below_nought_is_refused(name):
+    with pytest.raises(ConfigError, match="scale must be at least 0"):
+        make("weighting", WEIGHTINGS, Piece(name=name, options={"scale": -1.0}))
