@@ -44,12 +44,9 @@ from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
     Birth,
-    CapabilityProfile,
-    DataCard,
     Death,
     FederationEnd,
     Message,
-    Reason,
     Refusal,
     Telemetry,
     Update,
@@ -57,6 +54,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.topics import Channel, DeviceTopic, StateTopic, device_filters, parse_topic
+from schemas.values import CapabilityProfile, DataCard, Reason
 
 log = logging.getLogger(__name__)
 

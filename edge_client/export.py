@@ -22,7 +22,7 @@ from edge_client.data.labelled import Inputs, Pixels, preprocess
 from edge_client.evaluation import evaluating, logits
 from edge_client.files import write_synced
 from schemas.errors import EdgeError
-from schemas.messages import Preprocessing
+from schemas.values import Preprocessing
 
 OPSET = 18
 """The exporter's native opset: a lower one would be converted, a higher one runs on fewer runtimes."""

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from edge_client.data.labelled import Inputs, Labels, Pixels, preprocess
 from schemas.errors import ConfigError
-from schemas.messages import Preprocessing
+from schemas.values import Preprocessing
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 

@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from schemas.messages import CapabilityProfile
+from schemas.values import CapabilityProfile
 
 SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")
 CGROUP_LIMITS = (

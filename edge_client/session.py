@@ -40,13 +40,13 @@ from schemas.messages import (
     AnyMessage,
     BlobRequest,
     FederationEnd,
-    Reason,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
     Update,
 )
+from schemas.values import Reason
 
 RESEND_S = 5.0
 """How long a result may stay unanswered before it is sent again."""

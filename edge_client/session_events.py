@@ -6,17 +6,8 @@ from dataclasses import dataclass
 
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk
-from schemas.messages import (
-    AnyMessage,
-    Delivery,
-    FederationEnd,
-    Message,
-    Reason,
-    Refusal,
-    Task,
-    TaskReply,
-    Update,
-)
+from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
+from schemas.values import Reason
 
 Result = Update | Delivery | TaskReply
 """What a task ends in; the reply is that of a device that could not do it."""

@@ -18,8 +18,8 @@ from edge_client.evaluation import evaluating
 from edge_client.objectives import Batch, LocalObjective, build_objectives, merge_groups
 from schemas.blobs import Groups
 from schemas.errors import ConfigError, EdgeError, nearest
-from schemas.messages import TrainingMetrics
 from schemas.strategy import TrainingPlan
+from schemas.values import TrainingMetrics
 
 MAX_LOSS = 1e9
 """Beyond this, and where it is not finite, a loss has diverged and is reported as none."""

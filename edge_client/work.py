@@ -17,8 +17,9 @@ from edge_client.surgery import arrays_of, compact, count_macs, load_arrays, par
 from edge_client.training import EpochReport, train
 from edge_client.workplace import Workplace
 from schemas.blobs import Array, Groups, encode_groups, read_groups
-from schemas.messages import Delivery, DeliveryMetrics, Task, Update
+from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import DeliveryMetrics
 
 BENCH_SECONDS = 0.4
 

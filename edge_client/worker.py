@@ -12,7 +12,8 @@ from edge_client.link import Inbox
 from edge_client.session_events import Result, WorkDone, WorkFailed
 from edge_client.workplace import Workplace
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import Reason, Task, encode_message
+from schemas.messages import Task, encode_message
+from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from edge_client.data.labelled import LabelledData
 from edge_client.models.registry import MODELS
 from schemas.blobs import CHUNK_BYTES
 from schemas.errors import PeerError
-from schemas.messages import Reason, Task
+from schemas.messages import Task
+from schemas.values import Reason
 
 
 @dataclass(frozen=True)

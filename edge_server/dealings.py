@@ -18,12 +18,12 @@ from schemas.messages import (
     Death,
     Delivery,
     FromDevice,
-    Reason,
     Refusal,
     TaskReply,
     Telemetry,
     Update,
 )
+from schemas.values import Reason
 
 
 def receive(federation: Federation, message: FromDevice, now: float) -> Step:

@@ -13,8 +13,8 @@ from edge_client.export import export_onnx
 from edge_client.slicing import extract
 from edge_client.surgery import compact, load_arrays, parameter_count
 from schemas.blobs import Arrays
-from schemas.messages import ModelSpec, Preprocessing
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import ModelSpec, Preprocessing
 
 
 class GlobalModel:

@@ -14,8 +14,9 @@ from edge_client.pruning import kept_count
 from edge_client.slicing import check, expected_shapes
 from schemas.blobs import Array, Groups
 from schemas.errors import InvariantError, PeerError
-from schemas.messages import PersonalPruning, Reason, Task, Update
+from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import PersonalPruning, Reason
 
 MAX_ABS = 1e6
 """No weight moves that far in a round that is worth counting."""

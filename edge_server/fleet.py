@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.messages import Birth, CapabilityProfile, DataCard, Death
+from schemas.messages import Birth, Death
+from schemas.values import CapabilityProfile, DataCard
 
 
 @dataclass(frozen=True)

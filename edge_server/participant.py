@@ -17,7 +17,8 @@ from edge_server.round_events import (
     SpoolChunk,
 )
 from schemas.blobs import Chunk
-from schemas.messages import BlobRequest, Reason, Update
+from schemas.messages import BlobRequest, Update
+from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0
 """How long an offer may stay unanswered before it is repeated."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from edge_client.transfer import WriteChunk
 from edge_server.fleet import Device
 from schemas.blobs import BlobRef, Chunk
-from schemas.messages import Delivery, FromDevice, Message, Reason, Task, Update
+from schemas.messages import Delivery, FromDevice, Message, Task, Update
+from schemas.values import Reason
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,9 @@ from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
 from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, decode_chunk
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import FromDevice, Message, Reason, Refusal, Telemetry, decode_message, encode_message
+from schemas.messages import FromDevice, Message, Refusal, Telemetry, decode_message, encode_message
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic, server_filters
+from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.messages import CapabilityProfile
+from schemas.values import CapabilityProfile
 
 GIB = 1024**3
 MEMORY_STEPS = (1 * GIB, 2 * GIB, 4 * GIB, 8 * GIB)

@@ -45,9 +45,10 @@ from edge_server.strategy.updates import ClientUpdate
 from edge_server.tiers import tier_of
 from schemas.blobs import CHUNK_BYTES, BlobRef, encode_groups, encode_json, read_groups
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import ModelSpec, Preprocessing, Reason, Task, Update, encode_message
+from schemas.messages import Task, Update, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec, Preprocessing, Reason
 
 log = logging.getLogger(__name__)
 

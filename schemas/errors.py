@@ -13,7 +13,7 @@ class EdgeError(Exception):
 class PeerError(EdgeError):
     """What someone else sent is wrong: log it with their id, count it, answer it, go on.
 
-    `reason` is one of `schemas.messages.Reason`'s values, so that it can travel back.
+    `reason` is one of `schemas.values.Reason`'s values, so that it can travel back.
     """
 
     def __init__(self, message: str, *, reason: str = "malformed") -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import ConfigError
-from schemas.messages import Preprocessing
+from schemas.values import Preprocessing
 
 Pixels = NDArray[Any]
 Inputs = NDArray[np.float32]

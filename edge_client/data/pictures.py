@@ -14,7 +14,7 @@ from edge_client.data.arrays import channels_first
 from edge_client.data.labelled import LabelledData, Pixels, labelled
 from edge_client.torchvision_guard import torchvision_ready
 from schemas.errors import ConfigError
-from schemas.messages import Preprocessing
+from schemas.values import Preprocessing
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from edge_client.data.arrays import channels_first, examples_of, read_npz
 from edge_client.data.labelled import LabelledData, labelled
 from schemas.errors import ConfigError, nearest
-from schemas.messages import Preprocessing
+from schemas.values import Preprocessing
 
 Split = Literal["train", "test"]
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from edge_client.models.registry import entry
 from schemas.errors import ConfigError
-from schemas.messages import ModelSpec
+from schemas.values import ModelSpec
 
 
 def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from edge_client.pruning import Scores, group_scores, kept_count, prefix_spec, ranking
 from schemas.blobs import Arrays
-from schemas.messages import PersonalPruning
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import PersonalPruning
 
 
 @dataclass(frozen=True)

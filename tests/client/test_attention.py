@@ -11,7 +11,7 @@ from edge_client.attention import AttentionModule, attach, spatial_groups
 from edge_client.models.build import build_model
 from edge_client.surgery import parameter_count
 from schemas.errors import ConfigError, InvariantError
-from schemas.messages import ModelSpec
+from schemas.values import ModelSpec
 
 
 def two_nn():

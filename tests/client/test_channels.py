@@ -12,8 +12,8 @@ from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS
 from schemas.errors import ConfigError
-from schemas.messages import ModelSpec
 from schemas.submodel import ChannelMap, Segment
+from schemas.values import ModelSpec
 from tests.client.networks import INPUT, Recipe, SmallNet
 
 

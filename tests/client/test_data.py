@@ -14,7 +14,7 @@ from edge_client.data.arrays import channels_first
 from edge_client.data.labelled import LabelledData, labelled, preprocess
 from edge_client.data.sources import SOURCES, load_source, split_off
 from schemas.errors import ConfigError
-from schemas.messages import Preprocessing
+from schemas.values import Preprocessing
 
 DATA_ROOT = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA_ROOT.is_dir(), reason=f"no data sets at {DATA_ROOT}")

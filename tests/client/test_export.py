@@ -18,8 +18,8 @@ from edge_client.evaluation import evaluate, logits
 from edge_client.export import OPSET, ExportRefused, ExportReport, export_onnx
 from edge_client.inference import load_model
 from edge_client.training import train
-from schemas.messages import Preprocessing
 from schemas.strategy import TrainingPlan
+from schemas.values import Preprocessing
 
 PROVENANCE = {
     "run_id": "run-1",

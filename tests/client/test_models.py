@@ -14,7 +14,7 @@ from edge_client.models.registry import MODELS, entry
 from edge_client.surgery import parameter_count
 from edge_client.torchvision_guard import torchvision_ready
 from schemas.errors import ConfigError
-from schemas.messages import ModelSpec
+from schemas.values import ModelSpec
 
 # Weights and biases by hand for the small ones: two-nn 832 + 51,264 + 1,606,144 + 5,130 = 1,663,370;
 # mlp 157,000 + 40,200 + 2,010 = 199,210; resnet56 is the paper's table 4.

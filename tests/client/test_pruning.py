@@ -20,8 +20,8 @@ from edge_client.pruning import (
     target_layers,
 )
 from schemas.errors import ConfigError, InvariantError
-from schemas.messages import ModelSpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.values import ModelSpec
 
 A, B = Segment(channels=4, group="a"), Segment(channels=2, group="b")
 # `d` is a depth-wise layer over a and b side by side.

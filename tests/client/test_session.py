@@ -30,18 +30,15 @@ from schemas.messages import (
     Acknowledgement,
     BlobRequest,
     Delivery,
-    DeliveryMetrics,
     FederationEnd,
-    ModelSpec,
-    Reason,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
-    TrainingMetrics,
     Update,
 )
 from schemas.strategy import TrainingPlan
+from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, DEVICE, RUN = "home", "pi", "run-1"
 CHUNK = 1024
@@ -380,8 +377,8 @@ def test_a_delivery_is_settled_by_an_acknowledgement_without_a_digest():
 
 # --- work that fails ---
 def test_failed_work_is_reported_as_a_declined_task():
-    session, commands = step(WORKING, WorkFailed(task(), Reason.NO_DATA, "x" * 900), 0.0)
-    declined = TaskReply(**SENT, round=1, attempt=1, accepted=False, reason=Reason.NO_DATA, detail="x" * 500)
+    session, commands = step(WORKING, WorkFailed(task(), Reason.TASK_FAILED, "x" * 900), 0.0)
+    declined = TaskReply(**SENT, round=1, attempt=1, accepted=False, reason=Reason.TASK_FAILED, detail="x" * 500)
     assert (session.phase, commands) == (Phase.REPORTING, [Send(declined)])
 
 

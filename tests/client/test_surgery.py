@@ -16,8 +16,8 @@ from edge_client.pruning import group_ratios, prefix_spec
 from edge_client.slicing import cut_axes, expand, expected_shapes, extract, permute
 from edge_client.surgery import arrays_of, compact, count_macs, load_arrays, parameter_count
 from schemas.errors import InvariantError
-from schemas.messages import ModelSpec
 from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
 from tests.client.networks import INPUT, Recipe, SmallNet, images, random_spec, small_net
 
 LEVELS = (0.7, 0.5, 0.3, 0.1, 0.0)

@@ -16,7 +16,8 @@ from edge_server.history import RoundRecord
 from edge_server.round_events import CheckUpdate, CloseRound, PlanRound
 from edge_server.run_folder import RunFolder
 from edge_server.workshop import Workshop
-from schemas.messages import CapabilityProfile, DataCard, Task, Update, encode_message
+from schemas.messages import Task, Update, encode_message
+from schemas.values import CapabilityProfile, DataCard
 
 NAMES = ("weak", "strong")
 CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)

@@ -18,16 +18,15 @@ from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups
 from schemas.messages import (
     Acknowledgement,
     Birth,
-    DataCard,
     Death,
     Refusal,
     Task,
     TaskReply,
-    TrainingMetrics,
     Update,
     decode_message,
     encode_message,
 )
+from schemas.values import DataCard, TrainingMetrics
 from tests.integration.conftest import DEADLINE_S, Run, demo_config
 
 Serve = Callable[[Config], Run]

@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from edge_server.fleet import Fleet
-from schemas.messages import Birth, DataCard, Death
+from schemas.messages import Birth, Death
+from schemas.values import DataCard
 
 
 def birth(device: str = "a", session: int = 1, examples: int = 10) -> Birth:

@@ -37,18 +37,15 @@ from schemas.messages import (
     Acknowledgement,
     BlobRequest,
     Delivery,
-    DeliveryMetrics,
     FederationEnd,
-    ModelSpec,
-    Reason,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
-    TrainingMetrics,
     Update,
 )
 from schemas.strategy import TrainingPlan
+from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 from tests.rounds.test_fleet import birth, death
 
 NAME, RUN, CHUNK, MAX_BYTES = "home", "run-1", 1024, 5000
@@ -364,10 +361,10 @@ def test_nothing_is_offered_to_a_device_that_is_away():
 
 def test_a_declined_task_is_acknowledged_and_noted():
     run = training("a", "b")
-    commands = run.hear(reply("a", accepted=False, reason=Reason.NO_DATA, detail="none"))
-    assert commands == [ack("a", None), Note("declined the task", "a", Reason.NO_DATA, "none")]
+    commands = run.hear(reply("a", accepted=False, reason=Reason.TASK_FAILED, detail="none"))
+    assert commands == [ack("a", None), Note("declined the task", "a", Reason.TASK_FAILED, "none")]
     assert run.status("a") is Status.DECLINED
-    assert run.hear(reply("a", accepted=False, reason=Reason.NO_DATA)) == [ack("a", None)]
+    assert run.hear(reply("a", accepted=False, reason=Reason.TASK_FAILED)) == [ack("a", None)]
 
 
 @pytest.mark.parametrize("odd", [{"number": 9}, {"attempt": 2}, {"run": "run-0"}])

@@ -16,19 +16,9 @@ from edge_server import round_events as on_server
 from edge_server import rounds
 from edge_server.rounds import Federation, Phase, RoundRules
 from schemas.blobs import BlobRef, Chunk, digest_of
-from schemas.messages import (
-    Birth,
-    DataCard,
-    Death,
-    Delivery,
-    DeliveryMetrics,
-    ModelSpec,
-    Reason,
-    Task,
-    TrainingMetrics,
-    Update,
-)
+from schemas.messages import Birth, Death, Delivery, Task, Update
 from schemas.strategy import TrainingPlan
+from schemas.values import DataCard, DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, RUN = "home", "run-1"
 CHUNK = 1024

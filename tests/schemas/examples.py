@@ -9,27 +9,29 @@ from schemas.messages import (
     Acknowledgement,
     Birth,
     BlobRequest,
-    CapabilityProfile,
-    DataCard,
     Death,
     Delivery,
-    DeliveryMetrics,
     FederationEnd,
     Message,
-    ModelSpec,
-    PersonalPruning,
-    Preprocessing,
-    Reason,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
     Telemetry,
-    TrainingMetrics,
     Update,
 )
 from schemas.strategy import Piece, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.values import (
+    CapabilityProfile,
+    DataCard,
+    DeliveryMetrics,
+    ModelSpec,
+    PersonalPruning,
+    Preprocessing,
+    Reason,
+    TrainingMetrics,
+)
 
 FEDERATION, DEVICE, RUN = "home", "pi-3", "run-1"
 DIGEST = digest_of(b"a blob")
@@ -87,7 +89,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         round=3,
         attempt=4,
         accepted=False,
-        reason=Reason.NO_DATA,
+        reason=Reason.TASK_FAILED,
         detail="no pictures",
     ),
     "update": Update(

@@ -26,8 +26,8 @@ from schemas.blobs import (
     read_groups,
 )
 from schemas.errors import PeerError
-from schemas.messages import Reason
 from schemas.strategy import StrategySpec
+from schemas.values import Reason
 from tests.schemas.examples import DIGEST, GROUPS, SPEC, STRATEGY
 
 ENCODED = encode_groups(GROUPS)

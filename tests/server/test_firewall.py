@@ -21,19 +21,10 @@ from edge_server.firewall import MAX_ABS, examine, max_answer_bytes
 from edge_server.strategy.pruners import Attention
 from schemas.blobs import BlobRef, encode_groups, encode_json, read_groups
 from schemas.errors import PeerError
-from schemas.messages import (
-    ModelSpec,
-    PersonalPruning,
-    Preprocessing,
-    Reason,
-    Task,
-    TrainingMetrics,
-    Update,
-    decode_message,
-    encode_message,
-)
+from schemas.messages import Task, Update, decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.values import ModelSpec, PersonalPruning, Preprocessing, Reason, TrainingMetrics
 
 # Four channels in blocks of two, flattened from 2x1 maps into five hidden channels, then three classes.
 _CONV, _HIDDEN = Segment(channels=4, group="conv"), Segment(channels=5, group="hidden")

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from edge_server.tiers import GIB, tier_of
-from schemas.messages import CapabilityProfile
+from schemas.values import CapabilityProfile
 
 
 def of_memory(gib: float) -> CapabilityProfile:

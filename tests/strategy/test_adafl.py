@@ -16,7 +16,7 @@ from edge_server.strategy.updates import globalised
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
-from tests.integration.test_every_model import Bench
+from tests.integration.bench import Bench
 from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 CLIENTS = [Client("a", 1, 10), Client("b", 1, 20), Client("c", 1, 30), Client("d", 1, 40)]
@@ -177,7 +177,7 @@ def test_the_scores_of_all_clients_are_told_after_each_round():
 
 
 def test_the_scores_of_all_clients_reach_the_history(tmp_path):
-    bench = Bench(tmp_path, "adafl", "mlp")
+    bench = Bench(tmp_path, "adafl", "model.name=mlp")
     # Both hold 24 examples. Round 1 of 2 takes ceil(0.1 * 2) = 1 device, which keeps its own score whole.
     record, updates = bench.round(1)
     assert (record.fraction, len(updates)) == (0.1, 1)

@@ -1,0 +1,112 @@
+"""What messages are made of: reason codes, profiles, what to build, what was measured; with bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.frozen import Frozen
+from schemas.names import Digest
+
+Text = Annotated[str, Field(max_length=500)]
+RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
+Attempt = Annotated[int, Field(ge=1)]
+"""Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
+"""A mean over examples; what lies beyond these bounds has diverged and is told as no number at all."""
+Tally = Annotated[int, Field(ge=0, le=10**12)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Reason(StrEnum):
+    """Why something was refused: stable codes that every program may switch on."""
+
+    MALFORMED = "malformed"
+    OVERSIZED = "oversized"
+    UNKNOWN_KIND = "unknown-kind"
+    UNSUPPORTED_PROTOCOL = "unsupported-protocol"
+    WRONG_FEDERATION = "wrong-federation"
+    WRONG_SENDER = "wrong-sender"
+    NOT_SELECTED = "not-selected"
+    STALE_ROUND = "stale-round"
+    ALREADY_COUNTED = "already-counted"
+    DIGEST_MISMATCH = "digest-mismatch"
+    WRONG_SHAPE = "wrong-shape"
+    NOT_FINITE = "not-finite"
+    OUT_OF_BOUNDS = "out-of-bounds"
+    INCOMPATIBLE = "incompatible"
+    UNKNOWN_BLOB = "unknown-blob"
+    TASK_FAILED = "task-failed"
+
+
+class CapabilityProfile(Frozen):
+    """What a device can do. Memory in bytes; `tier` 1 is the weakest, absent means: let the server decide."""
+
+    machine: Text = ""
+    processor: Text = ""
+    cores: int = Field(default=1, ge=1, le=100_000)
+    memory_bytes: int = Field(default=0, ge=0, le=10**15)
+    accelerator: Text | None = None
+    tier: int | None = Field(default=None, ge=1, le=100)
+    software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
+
+
+class DataCard(Frozen):
+    """What a device says of its data: never the data, nor how its classes are spread."""
+
+    source: Text
+    examples: Tally
+    input_shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...]
+    num_classes: int = Field(ge=1, le=10**6)
+
+
+class ModelSpec(Frozen):
+    """Which network to build: a name of `edge_client.models` or `package.module:factory`."""
+
+    name: Text
+    input_shape: tuple[Annotated[int, Field(ge=1, le=65_536)], ...]
+    num_classes: int = Field(ge=1, le=1_000_000)
+
+
+class Preprocessing(Frozen):
+    """How pixels become inputs: `(pixels / scale - mean) / std`, per colour channel."""
+
+    scale: float = Field(default=255.0, gt=0)
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
+    class_names: tuple[Text, ...] = ()
+
+
+class PersonalPruning(Frozen):
+    """The client shall choose its own channels after training: `ratios` per group, ranked by attention."""
+
+    ratios: Mapping[str, Annotated[float, Field(ge=0, lt=1)]]
+
+
+class TrainingMetrics(Frozen):
+    """What local training measured. Losses are means per example; `accuracy` is on local held-out data."""
+
+    examples: Tally
+    epochs: Tally
+    steps: Tally
+    train_loss: Loss | None = None
+    accuracy: Fraction | None = None
+    seconds: Seconds = 0.0
+
+
+class DeliveryMetrics(Frozen):
+    """What the device measured on its exported model. Times in milliseconds per image, sizes in bytes."""
+
+    parameters: Tally
+    macs: Annotated[int, Field(ge=0, le=10**18)]
+    onnx_bytes: Tally
+    onnx_sha256: Digest
+    examples: Tally
+    torch_accuracy: Fraction | None = None
+    onnx_accuracy: Fraction | None = None
+    max_difference: float = Field(ge=0, le=1e9)
+    latency_ms: float = Field(ge=0, le=1e9)
