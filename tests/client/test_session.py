@@ -378,7 +378,9 @@ def test_a_delivery_is_settled_by_an_acknowledgement_without_a_digest():
 # --- work that fails ---
 def test_failed_work_is_reported_as_a_declined_task():
     session, commands = step(WORKING, WorkFailed(task(), Reason.TASK_FAILED, "x" * 900), 0.0)
-    declined = TaskReply(**SENT, round=1, attempt=1, accepted=False, reason=Reason.TASK_FAILED, detail="x" * 500)
+    declined = TaskReply(
+        **SENT, round=1, attempt=1, accepted=False, reason=Reason.TASK_FAILED, detail="x" * 500
+    )
     assert (session.phase, commands) == (Phase.REPORTING, [Send(declined)])
 
 
