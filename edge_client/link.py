@@ -8,10 +8,12 @@ ones, so that no queue grows, and are read from disk only when it is their turn.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import random
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ MAX_IN_FLIGHT = 16
 MAX_INBOX = 20_000
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 UNSUPPORTED_PROTOCOL = 0x84
+MAX_LAST, GOODBYE_S = 64, 3.0
+"""How many of the last messages a clean end waits for, and for how long at most."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Link:
         self._waiting: deque[tuple[Hashable, str, Callable[[], bytes]]] = deque()
         self._queued: set[Hashable] = set()
         self._in_flight: set[int] = set()
+        self._last: deque[mqtt.MQTTMessageInfo] = deque(maxlen=MAX_LAST)
         self.dropped = 0
 
     def open(self) -> None:
@@ -97,13 +102,23 @@ class Link:
         self._client.loop_start()
 
     def close(self) -> None:
-        """Disconnect cleanly, without a last will, once what was published is on its way."""
+        """Disconnect cleanly, without a last will, once the broker has what was published last.
+
+        A socket that closes with input unread resets its connection, and what the broker had not read yet
+        is lost: without this wait, every second farewell.
+        """
+        until = time.monotonic() + GOODBYE_S
+        for message in self._last:
+            with contextlib.suppress(RuntimeError, ValueError):
+                if self._client.is_connected():
+                    message.wait_for_publish(max(0.0, until - time.monotonic()))
         self._client.disconnect()
         self._client.loop_stop()
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> None:
         """Publish; at QoS 1 what is published while offline waits for the next connection."""
         info = self._client.publish(topic, payload, qos=qos, retain=retain)
+        self._last.append(info)
         if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
             log.warning("too many messages wait for the broker: one for %s is dropped", topic)
 

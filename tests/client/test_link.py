@@ -336,3 +336,21 @@ def test_a_refusal_told_twice_falls_back_once(make: Make) -> None:
         assert owner.link._client is before
     finally:
         old.close()
+
+
+def test_what_is_said_last_arrives_before_a_clean_end(broker: RunningBroker, make: Make) -> None:
+    """Also while something comes in, which a closing socket answers with a reset; often, for it is a race."""
+    base = f"last/{uuid.uuid4().hex}"
+    reader = make(broker.port, filters=[f"{base}/all"])
+    reader.next(LinkUp)
+    listening(reader, f"{base}/all")
+    for turn in range(30):
+        writer = make(broker.port, filters=[f"{base}/answers"])
+        writer.next(LinkUp)
+        for word in ("begin", "go on"):
+            writer.link.publish(f"{base}/all", f"{word} {turn}".encode(), retain=True)
+        reader.link.publish(f"{base}/answers", b"answer")
+        for word in ("closing", "end"):
+            writer.link.publish(f"{base}/all", f"{word} {turn}".encode(), retain=True)
+        writer.link.close()
+        reader.next(Arrived, payload=f"end {turn}".encode())
