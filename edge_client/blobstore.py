@@ -11,10 +11,13 @@ from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
 
 class BlobStore:
-    """A folder of blobs. Not thread-safe for one digest; different digests may be written at once."""
+    """A folder of blobs. Not thread-safe for one digest; different digests may be written at once.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    One that is not `durable` does not wait for the disk.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = True) -> None:
+        self._directory, self._durable = directory, durable
         directory.mkdir(parents=True, exist_ok=True)
 
     def path(self, digest: str) -> Path:
@@ -32,7 +35,7 @@ class BlobStore:
         """Keep `data` and return its reference; the same bytes are kept once."""
         ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=chunk_bytes)
         if ref.digest not in self:
-            write_synced(self.path(ref.digest), data)
+            write_synced(self.path(ref.digest), data, durable=self._durable)
         return ref
 
     def write_chunk(self, ref: BlobRef, index: int, data: bytes) -> None:
@@ -49,7 +52,7 @@ class BlobStore:
         with part.open("rb") as file:
             sound = hashlib.file_digest(file, "sha256").hexdigest() == ref.digest
         if sound and part.stat().st_size == ref.size:
-            put_in_place(part, self.path(ref.digest))
+            put_in_place(part, self.path(ref.digest), durable=self._durable)
             return True
         part.unlink()
         return False
@@ -63,7 +66,7 @@ class BlobStore:
     def keep_only(self, digests: frozenset[str]) -> None:
         """Forget every other blob, and every part of one."""
         for entry in self._directory.iterdir():
-            if entry.name not in digests:
+            if entry.name.removesuffix(".part") not in digests:
                 entry.unlink(missing_ok=True)
 
     def _part(self, ref: BlobRef) -> Path:

@@ -6,22 +6,27 @@ import os
 from pathlib import Path
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Put `data` at `path` all at once: a reader sees the old file or the new one, after a power cut too."""
+def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Put `data` at `path` all at once: a reader sees the old file or the new one, after a power cut too.
+
+    Not `durable` spares the wait for the disk: a power cut may then lose the file, but nothing else can.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         temporary.write_bytes(data)
-        put_in_place(temporary, path)
+        put_in_place(temporary, path, durable=durable)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def put_in_place(temporary: Path, path: Path) -> None:
+def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
     """Rename a finished file to `path`, in the same folder, once its bytes are on disk."""
-    _sync(temporary)
+    if durable:
+        _sync(temporary)
     temporary.replace(path)
-    _sync(path.parent)
+    if durable:
+        _sync(path.parent)
 
 
 def _sync(path: Path) -> None:

@@ -116,7 +116,7 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
             return _answered(session, message)
         case RoundAnnouncement():
             seen = replace(session, runs=session.runs | ({message.run} - session.ended))
-            over = _is_current_run(seen, message.run) and seen.task and message.round > seen.task.round
+            over = _is_current_run(seen, message.run) and seen.task and seen.task.round < message.oldest
             return _drop_task(seen) if over else (seen, [])
         case FederationEnd():
             return _end_run(session, message)

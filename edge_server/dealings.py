@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_server import participant as part
-from edge_server.federation import IN_ROUND, Federation, Phase, Step, time_left, with_participant
+from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.participant import Participant, Status
 from edge_server.round_events import Command, Deliver, Send, SendChunks, UpdateChecked
+from schemas.blobs import Chunk
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -52,20 +53,15 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
     born = replace(federation, fleet=federation.fleet.born(birth))
     participant = federation.participants.get(birth.device)
     again = known is None or birth.session > known.session or not known.alive
-    if participant is None or not again or federation.phase not in IN_ROUND:
+    if participant is None or not again:
         return born, []
-    return with_participant(born, part.rejoined(participant, now, time_left=time_left(born, now)))
+    return with_participant(born, part.rejoined(participant, now))
 
 
-def _participant(federation: Federation, answer: TaskReply | Delivery) -> Participant | None:
-    """The one who answers, if it is the task at hand that is answered."""
-    current = federation.phase in IN_ROUND and _is_current(federation, answer)
-    return federation.participants.get(answer.device) if current else None
-
-
-def _is_current(federation: Federation, answer: TaskReply | Update | Delivery) -> bool:
-    said = (answer.run, answer.attempt, answer.round)
-    return said == (federation.run, federation.attempt, federation.round)
+def _participant(federation: Federation, answer: TaskReply | Update | Delivery) -> Participant | None:
+    """The one who answers, if it is its own task that is answered."""
+    participant = federation.participants.get(answer.device)
+    return participant if participant is not None and participant.is_meant(answer) else None
 
 
 def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
@@ -85,18 +81,44 @@ def _claimed(federation: Federation, update: Update) -> Step:
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
         if last.blob.digest == update.blob.digest:
             return federation, [_acknowledge(update)]
-        return federation, _refuse(update, Reason.ALREADY_COUNTED, "another update counts in this round")
-    if not _is_current(federation, update) or federation.phase is not Phase.TRAINING:
-        return federation, _refuse(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
-    participant = federation.participants.get(update.device)
+        return federation, [_refusal(update, Reason.ALREADY_COUNTED, "another update counts in this round")]
+    participant = _participant(federation, update)
     if participant is None:
-        return federation, _refuse(update, Reason.NOT_SELECTED, "not selected in this round")
+        return federation, [_turn_away(federation, update)]
     if participant.final:
-        return federation, _refuse(update, participant.reason or Reason.STALE_ROUND, participant.status)
+        return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
     claimed, commands = part.claims(participant, update)
     if claimed.status is Status.REFUSED and claimed.reason is not None:
-        commands += _refuse(update, claimed.reason, "")
+        commands += [_refusal(update, claimed.reason, "")]
     return with_participant(federation, (claimed, commands))
+
+
+def _turn_away(federation: Federation, update: Update) -> Command:
+    """Refuse an update that nobody has asked its device for, or no longer."""
+    said = (update.run, update.attempt, update.round)
+    current = said == (federation.run, federation.attempt, federation.round)
+    if current and federation.phase is Phase.TRAINING and update.device not in federation.participants:
+        return _refusal(update, Reason.NOT_SELECTED, "not selected in this round")
+    return _refusal(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
+
+
+def chunk_came(federation: Federation, device: str, chunk: Chunk, now: float) -> Step:
+    """Take a chunk of an update.
+
+    None begins an upload during a planning: what is not known to be in use by then is thrown away.
+    """
+    participant = federation.participants.get(device)
+    if participant is None:
+        return federation, []
+    if federation.phase is Phase.PLANNING and participant.status is Status.WAITING:
+        return federation, []
+    return with_participant(federation, part.arrived(participant, chunk, now))
+
+
+def stored(federation: Federation, device: str) -> Step:
+    """Take the word that a claimed update need not be fetched."""
+    participant = federation.participants.get(device)
+    return (federation, []) if participant is None else with_participant(federation, part.stored(participant))
 
 
 def checked(federation: Federation, event: UpdateChecked) -> Step:
@@ -109,7 +131,7 @@ def checked(federation: Federation, event: UpdateChecked) -> Step:
         return federation, []
     if event.reason is not None:
         refused, notes = part.refuse(participant, event.reason, event.detail)
-        return with_participant(federation, (refused, [*notes, *_refuse(update, event.reason, event.detail)]))
+        return with_participant(federation, (refused, [*notes, _refusal(update, event.reason, event.detail)]))
     counted = replace(federation, counted={**federation.counted, event.device: update})
     done = replace(participant, status=Status.COUNTED, receiving=None)
     return with_participant(counted, (done, [_acknowledge(update)]))
@@ -118,7 +140,7 @@ def checked(federation: Federation, event: UpdateChecked) -> Step:
 def _delivered(federation: Federation, delivery: Delivery) -> Step:
     answer = _acknowledge(delivery)
     participant = _participant(federation, delivery)
-    if participant is None or participant.final or federation.phase is not Phase.DELIVERING:
+    if participant is None or participant.final:
         return federation, [answer]
     return with_participant(
         federation, (replace(participant, status=Status.COUNTED), [answer, Deliver(delivery)])
@@ -133,12 +155,12 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
     if participant.update is None or refusal.digest != participant.update.blob.digest:
         return federation, []
     lost = replace(participant, status=Status.OFFERED, update=None, receiving=None)
-    return with_participant(federation, part.offer(lost, now, time_left=time_left(federation, now)))
+    return with_participant(federation, part.offer(lost, now))
 
 
 def _answer_request(federation: Federation, request: BlobRequest) -> Command:
     participant = federation.participants.get(request.device)
-    if participant is not None:
+    if participant is not None and not participant.final:
         for ref in participant.assignment.task.blobs.values():
             if ref.digest == request.digest:
                 return SendChunks(request.device, ref, request.first, request.count)
@@ -164,7 +186,7 @@ def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
     return Send(result.device, acknowledgement)
 
 
-def _refuse(update: Update, reason: Reason, detail: str) -> list[Command]:
+def _refusal(update: Update, reason: Reason, detail: str) -> Command:
     refusal = Refusal(
         federation=update.federation,
         device=update.device,
@@ -174,4 +196,4 @@ def _refuse(update: Update, reason: Reason, detail: str) -> list[Command]:
         reason=reason,
         detail=detail[:500],
     )
-    return [Send(update.device, refusal)]
+    return Send(update.device, refusal)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Literal
 
 from edge_server.fleet import Fleet
-from edge_server.participant import Participant
-from edge_server.round_events import Command
-from schemas.messages import Update
+from edge_server.participant import Participant, Status
+from edge_server.round_events import Announce, Command, End
+from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
 
 class Phase(StrEnum):
@@ -24,30 +25,46 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-IN_ROUND = frozenset({Phase.TRAINING, Phase.DELIVERING})
+@dataclass(frozen=True)
+class Buffering:
+    """Buffered asynchronous rounds: each closes with `size` updates, whichever round they were begun in.
+
+    `max_staleness` is how many rounds an update may lag behind, `concurrency` how many devices train at once.
+    """
+
+    size: int
+    max_staleness: int = 20
+    concurrency: int = 10
 
 
 @dataclass(frozen=True)
 class RoundRules:
-    """What makes a round: times in seconds, `quorum` as a share of the selected devices.
+    """What makes a round: times in seconds, `quorum` as a share of the updates that are needed.
 
-    A run begins with `start_clients` devices, and any later round with `min_clients`.
+    A run begins with `start_clients` devices, and any later round with `min_clients`. `over_select` times
+    as many devices are asked as are needed. Without `buffering` rounds are synchronous.
     """
 
     rounds: int
     start_clients: int = 1
     min_clients: int = 1
     quorum: float = 0.5
+    over_select: float = 1.0
     deadline_s: float = 600.0
     rejoin_s: float = 15.0
     uploads_at_once: int = 32
     attempts: int = 5
     deliver: bool = True
+    buffering: Buffering | None = None
 
 
 @dataclass(frozen=True)
 class Federation:
-    """The whole state of a run, as far as rounds go. `counted` holds each device's last counted update."""
+    """The whole state of a run, as far as rounds go.
+
+    `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
+    close a synchronous round (None: all). `counted` holds each device's last counted update.
+    """
 
     name: str
     run: str
@@ -55,12 +72,29 @@ class Federation:
     phase: Phase = Phase.STARTING
     round: int = 1
     attempt: int = 0
+    plannings: int = 0
     fleet: Fleet = field(default_factory=Fleet)
     participants: Mapping[str, Participant] = field(default_factory=dict)
-    deadline: float = 0.0
+    needed: int | None = None
     not_before: float = 0.0
     abandoned: int = 0
     counted: Mapping[str, Update] = field(default_factory=dict)
+
+    @property
+    def at_work(self) -> tuple[Participant, ...]:
+        """The participants whose part is still open."""
+        return tuple(one for one in self.participants.values() if not one.final)
+
+    @property
+    def updates(self) -> dict[str, Update]:
+        """The counted updates that wait to be aggregated."""
+        counted = [one for one in self.participants.values() if one.status is Status.COUNTED]
+        return {one.device: one.update for one in counted if one.update is not None}
+
+    @property
+    def deadline(self) -> float | None:
+        """The next deadline of those who are at work; None when nobody is."""
+        return min((one.deadline for one in self.at_work), default=None)
 
 
 Step = tuple[Federation, list[Command]]
@@ -73,6 +107,35 @@ def with_participant(federation: Federation, stepped: tuple[Participant, list[Co
     return replace(federation, participants=participants), commands
 
 
-def time_left(federation: Federation, now: float) -> float:
-    """Seconds until the round's deadline."""
-    return max(0.0, federation.deadline - now)
+def oldest_round(federation: Federation) -> int:
+    """The earliest round whose tasks are still wanted."""
+    buffering = federation.rules.buffering
+    lag = 0 if buffering is None else buffering.max_staleness
+    return max(1, federation.round - lag)
+
+
+def announce(
+    federation: Federation, phase: Literal["waiting", "training", "aggregating", "delivering"]
+) -> Command:
+    """Tell all devices where the run is."""
+    return Announce(
+        RoundAnnouncement(
+            federation=federation.name,
+            run=federation.run,
+            round=federation.round,
+            rounds=federation.rules.rounds,
+            phase=phase,
+            selected=len(federation.participants),
+            oldest=oldest_round(federation),
+        )
+    )
+
+
+def end(
+    federation: Federation, outcome: Literal["finished", "failed", "interrupted"], detail: str = ""
+) -> Step:
+    """The run is over."""
+    message = FederationEnd(
+        federation=federation.name, run=federation.run, outcome=outcome, rounds=federation.rules.rounds
+    )
+    return replace(federation, phase=Phase.ENDED), [Announce(message), End(outcome, detail)]

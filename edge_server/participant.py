@@ -17,7 +17,7 @@ from edge_server.round_events import (
     SpoolChunk,
 )
 from schemas.blobs import Chunk
-from schemas.messages import BlobRequest, Update
+from schemas.messages import BlobRequest, Delivery, TaskReply, Update
 from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0
@@ -46,10 +46,14 @@ SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
 
 @dataclass(frozen=True)
 class Participant:
-    """A device's part in the round; `update` is its newest claim, `receiving` the claimed blob on its way."""
+    """A device's part in the round; `update` is its newest claim, `receiving` the claimed blob on its way.
+
+    `deadline` is when its part must be done, in seconds of the server's clock.
+    """
 
     device: str
     assignment: Assignment
+    deadline: float
     status: Status = Status.OFFERED
     offer_at: float = 0.0
     update: Update | None = None
@@ -61,12 +65,20 @@ class Participant:
         """Whether nothing that the device sends can change its part in the round."""
         return self.status in FINAL
 
+    def is_meant(self, answer: TaskReply | Update | Delivery) -> bool:
+        """Whether this answers the very task that the participant has."""
+        task = self.assignment.task
+        wanted = {"update": "train", "delivery": "deliver"}.get(answer.kind, task.action)
+        named = (wanted, answer.run, answer.attempt, answer.round)
+        return named == (task.action, task.run, task.attempt, task.round)
+
 
 Step = tuple[Participant, list[Command]]
 
 
-def offer(participant: Participant, now: float, *, time_left: float | None) -> Step:
+def offer(participant: Participant, now: float) -> Step:
     """Send the task, and with its first offer the blobs that ride along."""
+    time_left = max(0.0, participant.deadline - now)
     task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
     first = participant.offer_at == 0
     inline = [
@@ -112,8 +124,13 @@ def grant(participant: Participant, now: float) -> Step:
 
 
 def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
-    """Take a chunk of the update; one that comes before its grant was pushed along and counts as granted."""
-    if participant.status is Status.WAITING and participant.update and participant.update.blob.inline:
+    """Take a chunk of the update; one that comes before its grant was pushed along and counts as granted.
+
+    A chunk of another blob is a late one of an earlier update.
+    """
+    if participant.update is None or not participant.update.blob.digest.startswith(chunk.prefix):
+        return participant, []
+    if participant.status is Status.WAITING and participant.update.blob.inline:
         participant, _ = grant(participant, now)
     if participant.status is not Status.UPLOADING or participant.receiving is None:
         return participant, []
@@ -123,7 +140,15 @@ def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
     return taken, _commands(taken, commands)
 
 
-def tick(participant: Participant, now: float, *, alive: bool, time_left: float | None) -> Step:
+def stored(participant: Participant) -> Step:
+    """The claimed update is in the store already: nothing is to be fetched, only to be checked."""
+    if participant.update is None or participant.status not in (Status.WAITING, Status.UPLOADING):
+        return participant, []
+    there = replace(participant, status=Status.CHECKING, receiving=None)
+    return there, [CheckUpdate(participant.device, participant.update)]
+
+
+def tick(participant: Participant, now: float, *, alive: bool) -> Step:
     """Repeat what has stayed unanswered for too long; nothing is sent to a device that is away.
 
     An uploader that stays silent gives its turn to the next.
@@ -131,7 +156,7 @@ def tick(participant: Participant, now: float, *, alive: bool, time_left: float 
     if not alive:
         return participant, []
     if participant.status in (Status.OFFERED, Status.ACCEPTED) and now >= participant.offer_at:
-        return offer(participant, now, time_left=time_left)
+        return offer(participant, now)
     if participant.status is Status.UPLOADING and participant.receiving is not None:
         if participant.receiving.silent(now):
             return replace(participant, status=Status.WAITING), []
@@ -140,11 +165,11 @@ def tick(participant: Participant, now: float, *, alive: bool, time_left: float 
     return participant, []
 
 
-def rejoined(participant: Participant, now: float, *, time_left: float | None) -> Step:
+def rejoined(participant: Participant, now: float) -> Step:
     """The device is back under a new session: offer again what it has not finished."""
     if participant.final or participant.status is Status.CHECKING:
         return participant, []
-    offered, commands = offer(participant, now, time_left=time_left)
+    offered, commands = offer(participant, now)
     if participant.receiving is None:
         return replace(offered, status=Status.OFFERED), commands
     if participant.status is not Status.UPLOADING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edge_client.transfer import WriteChunk
 from edge_server.fleet import Device
@@ -42,10 +42,21 @@ class Assignment:
 
 @dataclass(frozen=True)
 class RoundPlanned:
-    """Event: the strategy has chosen devices and cut their sub-models."""
+    """Event: the strategy has chosen devices and cut their sub-models.
+
+    `needed` updates close the round (None: all of them); the rest of the chosen are there to be spared.
+    """
 
     attempt: int
     assignments: Mapping[str, Assignment]
+    needed: int | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Event: the update that this device has claimed lies in the server's store already."""
+
+    device: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,16 @@ class Tick:
 
 
 Event = (
-    Started | FromFleet | ChunkArrived | RoundPlanned | UpdateChecked | RoundClosed | Stopped | Broke | Tick
+    Started
+    | FromFleet
+    | ChunkArrived
+    | RoundPlanned
+    | Stored
+    | UpdateChecked
+    | RoundClosed
+    | Stopped
+    | Broke
+    | Tick
 )
 
 
@@ -132,7 +152,9 @@ class CheckUpdate:
 class PlanRound:
     """Command: choose among these devices and make their tasks, then say `RoundPlanned`.
 
-    `attempt` numbers the plannings of the run; `retry` counts how often this round was abandoned.
+    `attempt` numbers the plannings of the run; `retry` counts those of this round before. `over_select`
+    times as many devices shall be chosen as the round needs; in buffered mode `wanted` says how many.
+    `keep` are the digests of blobs that are still in use.
     """
 
     round: int
@@ -140,17 +162,24 @@ class PlanRound:
     devices: tuple[Device, ...]
     retry: int = 0
     deliver: bool = False
+    over_select: float = 1.0
+    wanted: int | None = None
+    keep: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class CloseRound:
-    """Command: aggregate these updates, then say `RoundClosed`; `dropped` did not finish in time."""
+    """Command: aggregate these updates, then say `RoundClosed`; `dropped` did not finish in time.
+
+    `staleness` is, per update, how many rounds ago its task was begun (0 in synchronous rounds).
+    """
 
     round: int
     updates: Mapping[str, Update]
     selected: tuple[str, ...]
     dropped: tuple[str, ...]
     rejected: Mapping[str, Reason]
+    staleness: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from edge_server.round_events import (
     Tick,
     UpdateChecked,
 )
-from edge_server.rounds import Federation, RoundRules
+from edge_server.rounds import Buffering, Federation, RoundRules
 from edge_server.snapshot import Snapshot
 from edge_server.tally import Tally
 from edge_server.views import make_snapshot, make_summary
@@ -258,13 +258,16 @@ class Server:
         job: Callable[[], JobDone]
         match command:
             case PlanRound():
-                self._tally.begin_round()
+                # In buffered mode work goes on: there a round's figures run from closing to closing.
+                if command.wanted is None or command.attempt == 1:
+                    self._tally.begin_round()
                 job = partial(_plan, self._workshop, command)
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
                 job = partial(_check, self._workshop, command, task)
             case CloseRound():
                 uplink, downlink, seconds = self._tally.round_figures()
+                self._tally.begin_round()
                 job = partial(
                     _close, self._workshop, command, uplink=uplink, downlink=downlink, duration_s=seconds
                 )
@@ -284,7 +287,7 @@ class Server:
             self._federation,
             self._tally,
             tier=self._workshop.tier,
-            ratios=self._config.tiers.ratios,
+            ratios=self._config.tiers.levels,
             now=time.monotonic(),
             began=self._began,
             no_link=self._no_link,
@@ -316,15 +319,19 @@ class Server:
 def make_rules(config: Config) -> RoundRules:
     """The rounds' rules as the federation file states them."""
     clients = config.clients
+    at_once = clients.concurrency or clients.num_clients
+    buffering = Buffering(clients.buffer_size, clients.max_staleness, at_once)
     return RoundRules(
         rounds=config.federation.rounds,
         start_clients=clients.start_clients or clients.num_clients,
         min_clients=clients.min_clients,
         quorum=clients.quorum,
+        over_select=clients.over_select,
         deadline_s=clients.deadline_s,
         rejoin_s=clients.rejoin_s,
         uploads_at_once=clients.uploads_at_once,
         deliver=config.federation.deliver,
+        buffering=buffering if clients.mode == "buffered" else None,
     )
 
 

@@ -9,7 +9,7 @@ from edge_server.fleet import Device
 from edge_server.history import DeviceRecord, Summary
 from edge_server.participant import Participant, Status
 from edge_server.round_events import End
-from edge_server.rounds import IN_ROUND, Federation
+from edge_server.rounds import Federation
 from edge_server.snapshot import DeviceView, Snapshot
 from edge_server.tally import Tally
 
@@ -28,7 +28,6 @@ def make_snapshot(
     summary: Summary | None = None,
 ) -> Snapshot:
     """The run at `now` (seconds of the same clock as `began`)."""
-    in_round = federation.phase in IN_ROUND
     devices = [
         _device_view(device, federation, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
         for device in _by_tier(federation, tier)
@@ -40,7 +39,7 @@ def make_snapshot(
         round=federation.round,
         rounds=federation.rules.rounds,
         elapsed_s=now - began,
-        deadline_in_s=max(0.0, federation.deadline - now) if in_round else None,
+        deadline_in_s=None if federation.deadline is None else max(0.0, federation.deadline - now),
         devices=tuple(devices),
         history=tuple(tally.history),
         delivered={
@@ -63,7 +62,8 @@ def _device_view(
 ) -> DeviceView:
     participant = federation.participants.get(device.name)
     told = tally.telemetry.get(device.name)
-    current = told is not None and participant is not None and told.round == federation.round
+    begun = participant.assignment.task.round if participant else None
+    current = told is not None and participant is not None and told.round == begun
     training = current and participant is not None and participant.status is Status.ACCEPTED
     return DeviceView(
         device=device.name,
@@ -116,7 +116,7 @@ def make_summary(
 ) -> Summary:
     """What `summary.json` says."""
     tested = [record.test_accuracy for record in tally.history if record.test_accuracy is not None]
-    ratios = config.tiers.ratios
+    ratios = config.tiers.levels
     return Summary(
         federation=federation.name,
         run=federation.run,

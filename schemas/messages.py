@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from schemas.blobs import BlobRef
 from schemas.errors import PeerError
@@ -74,7 +74,8 @@ class Death(Message):
 class Task(Message):
     """One device's work in one round. `blobs` names what it must hold: `state` and `channel-map`.
 
-    `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`.
+    `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
+    `returned` is there, the update holds the parameters of those layers only.
     """
 
     kind: Literal["task"] = "task"
@@ -88,6 +89,7 @@ class Task(Message):
     preprocessing: Preprocessing = Preprocessing()
     spec: SubModelSpec = SubModelSpec()
     personal: PersonalPruning | None = None
+    returned: tuple[Text, ...] | None = None
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
     deadline_s: Seconds | None = None
@@ -182,7 +184,10 @@ class Telemetry(Message):
 
 
 class RoundAnnouncement(Message):
-    """Retained, to all: which round of which run is under way."""
+    """Retained, to all: which round of which run is under way.
+
+    Tasks of rounds before `oldest` are no longer wanted; unless stated, only those of `round` are.
+    """
 
     kind: Literal["round-announcement"] = "round-announcement"
     run: Name
@@ -190,6 +195,13 @@ class RoundAnnouncement(Message):
     rounds: RoundNumber
     phase: Literal["waiting", "training", "aggregating", "delivering"]
     selected: int = Field(ge=0)
+    oldest: RoundNumber = Field(default_factory=lambda announced: announced["round"])
+
+    @model_validator(mode="after")
+    def _oldest_has_begun(self) -> RoundAnnouncement:
+        if self.oldest > self.round:
+            raise ValueError(f"oldest {self.oldest} is after round {self.round}")
+        return self
 
 
 class FederationEnd(Message):

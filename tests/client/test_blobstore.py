@@ -121,6 +121,12 @@ def test_only_what_is_named_is_kept(store):
     assert names(store) == set()
 
 
+def test_what_is_there_of_a_blob_is_kept_with_its_name(store):
+    write(store, order=(0,))
+    store.keep_only(frozenset({REF.digest}))
+    assert names(store) == {f"{REF.digest}.part"}
+
+
 def test_a_part_file_is_no_blob(store):
     write(store, order=(0,))
     assert store.digests() == frozenset()

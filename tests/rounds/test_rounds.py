@@ -27,6 +27,7 @@ from edge_server.round_events import (
     SpoolChunk,
     Started,
     Stopped,
+    Stored,
     Tick,
     UpdateChecked,
 )
@@ -94,18 +95,22 @@ class Run:
     def task(self) -> dict[str, Task]:
         return {name: one.assignment.task for name, one in self.federation.participants.items()}
 
-    def plan(self, *devices: str, deliver: bool = False, **more) -> list:
+    def plan(self, *devices: str, deliver: bool = False, needed: int | None = None, **more) -> list:
         number, attempt = self.federation.round, self.federation.attempt
         tasks = {name: assignment(number, attempt, deliver=deliver, **more) for name in devices}
-        return self.tell(RoundPlanned(attempt, tasks))
+        return self.tell(RoundPlanned(attempt, tasks, needed))
 
     def decline(self, device: str) -> list:
         """The device declines the task at hand."""
         return self.hear(reply(device, self.federation.round, self.federation.attempt, accepted=False))
 
+    def claim(self, device: str, version: int = 0) -> Update:
+        """The device's update for the task that it has."""
+        return update(device, version, self.task[device].round, self.task[device].attempt)
+
     def upload(self, device: str, version: int = 0, reason: Reason | None = None) -> list:
         """The device sends its whole update, and the verdict on it is `reason`."""
-        claim = update(device, version, self.federation.round, self.federation.attempt)
+        claim = self.claim(device, version)
         commands = self.hear(claim)
         for event in chunks(device, version):
             commands += self.tell(event)
@@ -396,7 +401,9 @@ def test_an_update_is_fetched_checked_and_acknowledged_and_the_round_closes():
     assert announced(commands) == ["aggregating"]
     assert [one for one in commands if not isinstance(one, Announce)] == [
         ack("a", update("a").blob.digest),
-        CloseRound(1, updates={"a": update("a")}, selected=("a",), dropped=(), rejected={}),
+        CloseRound(
+            1, updates={"a": update("a")}, selected=("a",), dropped=(), rejected={}, staleness={"a": 0}
+        ),
     ]
     assert run.phase is Phase.CLOSING
 
@@ -437,6 +444,13 @@ def test_a_chunk_that_does_not_fit_is_refused_and_costs_nothing():
     with pytest.raises(PeerError):
         run.tell(ChunkArrived("a", Chunk(update("a").blob.digest[:16], 0, b"short")))
     assert run.federation == before
+
+
+def test_a_late_chunk_of_an_earlier_update_is_ignored():
+    run = training("a")
+    run.hear(update("a"))
+    run.hear(update("a", 1))
+    assert run.tell(chunks("a")[0]) == []
 
 
 @pytest.mark.parametrize("device", ["a", "z"])
@@ -598,6 +612,26 @@ def test_a_refusal_of_something_else_changes_nothing(odd):
     run.hear(update("a"))
     before = run.federation
     assert run.hear(Refusal(federation=NAME, device="a", **odd)) == []
+    assert run.federation == before
+
+
+@pytest.mark.parametrize("at_once", [0, 1], ids=["it waits for its turn", "it is being fetched"])
+def test_an_update_that_the_server_has_already_is_checked_at_once(at_once):
+    run = training("a", uploads_at_once=at_once)
+    run.hear(update("a"))
+    assert run.tell(Stored("a")) == [CheckUpdate("a", update("a"))]
+    assert run.status("a") is Status.CHECKING
+    # It is checked once, and nothing more is asked for.
+    assert run.tell(Stored("a")) == []
+    assert run.wait(PATIENCE_S) == []
+    assert of(CloseRound, run.tell(UpdateChecked("a", update("a").blob.digest)))
+
+
+@pytest.mark.parametrize("device", ["a", "z"])
+def test_a_stored_update_that_was_not_claimed_changes_nothing(device):
+    run = training("a")
+    before = run.federation
+    assert run.tell(Stored(device)) == []
     assert run.federation == before
 
 

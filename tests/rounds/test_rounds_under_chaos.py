@@ -1,26 +1,33 @@
 """Both machines joined by a network that loses, doubles and reorders, with devices that die and return."""
 
 import itertools
+from collections import Counter
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edge_server.rounds import RoundRules
+from edge_server.round_events import CloseRound, PlanRound
+from edge_server.rounds import Buffering, RoundRules
 from schemas.messages import Update
+from schemas.values import Reason
 from tests.rounds.world import World
 
 ANY = st.integers(0, 10_000)
 DEVICE = st.sampled_from(["d0", "d1", "d2"])
+ROUNDS = 3
+PATIENT = {"rounds": ROUNDS, "deadline_s": 600, "rejoin_s": 10, "attempts": 10**6}
 
 
 class JoinedMachines(RuleBasedStateMachine):
     """No update counts twice, no round is stuck, nothing raises, whatever happens in between."""
 
+    played = RoundRules(**PATIENT, min_clients=2, quorum=0.3)
+    world: World | None = None
+
     @initialize(seed=ANY, chunks=st.integers(1, 40))
     def begin(self, seed: int, chunks: int) -> None:
-        rules = RoundRules(rounds=3, min_clients=2, quorum=0.3, deadline_s=600, rejoin_s=10, attempts=10**6)
-        self.world = World(3, rules, seed, blob_chunks=chunks)
+        self.world = World(3, self.played, seed, blob_chunks=chunks)
 
     @rule(count=st.integers(1, 60), index=ANY)
     def packets_arrive(self, count: int, index: int) -> None:
@@ -76,49 +83,129 @@ class JoinedMachines(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.pass_time(seconds)
 
+    def there(self) -> bool:
+        return self.world is not None
+
+    @precondition(there)
     @invariant()
     def every_round_is_aggregated_once_and_in_order(self) -> None:
-        if hasattr(self, "world"):
-            numbers = [close.round for close in self.world.closed]
-            assert numbers == list(range(1, len(numbers) + 1))
+        numbers = [close.round for close in self.world.closed]
+        assert numbers == list(range(1, len(numbers) + 1))
 
+    @precondition(there)
     @invariant()
-    def what_counts_was_made_for_its_round(self) -> None:
-        if hasattr(self, "world"):
-            for close in self.world.closed:
-                for device, update in close.updates.items():
-                    assert (update.device, update.round) == (device, close.round)
-                    assert update.blob.digest in self.world.disk.blobs
+    def what_counts_is_its_devices_own_and_counts_once(self) -> None:
+        for close in self.world.closed:
+            assert all(update.device == device for device, update in close.updates.items())
+            parts = [*close.updates, *close.dropped, *close.rejected]
+            assert sorted(parts) == list(close.selected)
+        assert set(self.times_counted().values()) <= {1}
 
+    @precondition(there)
     @invariant()
-    def what_counts_was_made_for_one_attempt_and_attempts_only_grow(self) -> None:
-        if hasattr(self, "world"):
-            attempts = [{update.attempt for update in close.updates.values()} for close in self.world.closed]
-            assert all(len(one) == 1 for one in attempts)
-            assert all(max(one) < min(other) for one, other in itertools.pairwise(attempts))
+    def one_planning_or_closing_is_under_way_at_most(self) -> None:
+        assert sum(isinstance(job, PlanRound | CloseRound) for job in self.world.todo) <= 1
+
+    @precondition(there)
+    @invariant()
+    def no_blob_in_use_is_thrown_away(self) -> None:
+        # The only way in which a checked update is not sound here; a device's request for a blob that is
+        # gone would raise.
+        assert Reason.DIGEST_MISMATCH not in {note.reason for note in self.world.notes}
+
+    def times_counted(self) -> Counter[tuple[str, int]]:
+        updates = [update for close in self.world.closed for update in close.updates.values()]
+        return Counter((update.device, update.attempt) for update in updates)
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if self.world is None:
             return
         began = self.world.now
         self.world.run_fairly()
         assert self.world.outcome == "finished"
-        assert [close.round for close in self.world.closed] == [1, 2, 3]
+        assert [close.round for close in self.world.closed] == list(range(1, ROUNDS + 1))
         # Losses are repaired by asking again within seconds, not by waiting for the deadline of 600.
         assert self.world.now - began < 300
         self.every_confirmed_update_counts()
 
+    def confirmed(self) -> list[Update]:
+        settled = [one for node in self.world.nodes.values() for one in node.settled if one.refusal is None]
+        return [one.result for one in settled if isinstance(one.result, Update)]
+
     def every_confirmed_update_counts(self) -> None:
         """Of each round, in the attempt that was not abandoned."""
-        for device, node in self.world.nodes.items():
-            for settled in node.settled:
-                if isinstance(settled.result, Update) and settled.refusal is None:
-                    updates = self.world.closed[settled.result.round - 1].updates
-                    if settled.result.attempt in {update.attempt for update in updates.values()}:
-                        assert updates[device].blob == settled.result.blob
+        for update in self.confirmed():
+            updates = self.world.closed[update.round - 1].updates
+            if update.attempt in {one.attempt for one in updates.values()}:
+                assert updates[update.device].blob == update.blob
 
 
-TestJoinedMachines = JoinedMachines.TestCase
-TestJoinedMachines.settings = settings(
+class InRounds(JoinedMachines):
+    """Synchronous: what counts was made for the round, at one planning of it."""
+
+    @precondition(JoinedMachines.there)
+    @invariant()
+    def what_counts_was_made_for_its_round(self) -> None:
+        for close in self.world.closed:
+            assert all(update.round == close.round for update in close.updates.values())
+            assert set(close.staleness.items()) == {(device, 0) for device in close.updates}
+
+    @precondition(JoinedMachines.there)
+    @invariant()
+    def what_counts_was_made_for_one_attempt_and_attempts_only_grow(self) -> None:
+        attempts = [{update.attempt for update in close.updates.values()} for close in self.world.closed]
+        assert all(len(one) == 1 for one in attempts)
+        assert all(max(one) < min(other) for one, other in itertools.pairwise(attempts))
+
+
+class OverSelecting(InRounds):
+    """Three are asked where two are needed: no more than two count."""
+
+    played = RoundRules(**PATIENT, min_clients=2, quorum=0.3, over_select=1.5)
+
+    @precondition(JoinedMachines.there)
+    @invariant()
+    def no_more_than_needed_count(self) -> None:
+        assert all(len(close.updates) <= 2 for close in self.world.closed)
+
+
+class Buffered(JoinedMachines):
+    """Buffered: what counts may be of an earlier round, but of none too early."""
+
+    played = RoundRules(**PATIENT, buffering=Buffering(size=2, max_staleness=1, concurrency=2))
+
+    @precondition(JoinedMachines.there)
+    @invariant()
+    def nothing_that_counts_is_staler_than_allowed(self) -> None:
+        for close in self.world.closed:
+            lag = {device: close.round - update.round for device, update in close.updates.items()}
+            assert close.staleness == lag
+            assert set(lag.values()) <= set(range(self.played.buffering.max_staleness + 1))
+
+    @precondition(JoinedMachines.there)
+    @invariant()
+    def no_more_devices_train_than_allowed(self) -> None:
+        actions = [one.assignment.task.action for one in self.world.federation.at_work]
+        assert actions.count("train") <= self.played.buffering.concurrency
+
+    def every_confirmed_update_counts(self) -> None:
+        """No attempt is thrown away here: whatever was confirmed is aggregated."""
+        for update in self.confirmed():
+            assert self.times_counted()[update.device, update.attempt] == 1
+
+
+class BufferedWithoutLag(Buffered):
+    """Every closing ends all work of before."""
+
+    played = RoundRules(**PATIENT, min_clients=2, buffering=Buffering(size=2, max_staleness=0, concurrency=3))
+
+
+THOROUGHLY = settings(
     max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
+TestInRounds = InRounds.TestCase
+TestOverSelecting = OverSelecting.TestCase
+TestBuffered = Buffered.TestCase
+TestBufferedWithoutLag = BufferedWithoutLag.TestCase
+TestInRounds.settings = TestOverSelecting.settings = THOROUGHLY
+TestBuffered.settings = TestBufferedWithoutLag.settings = THOROUGHLY

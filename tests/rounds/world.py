@@ -5,6 +5,7 @@ The real machines of both sides run here; only their edges (disk, training, aggr
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -38,6 +39,10 @@ class Disk:
 
     def write(self, command: transfer.WriteChunk) -> None:
         self.parts.setdefault(command.ref.digest, {})[command.index] = command.data
+
+    def keep_only(self, digests: frozenset[str]) -> None:
+        self.blobs = {digest: data for digest, data in self.blobs.items() if digest in digests}
+        self.parts = {digest: part for digest, part in self.parts.items() if digest in digests}
 
     def verify(self, ref: BlobRef) -> bool:
         chunks = self.parts.pop(ref.digest)
@@ -132,14 +137,23 @@ class World:
             return
         match self.todo.pop(index % len(self.todo)):
             case on_server.PlanRound() as plan:
-                assignments = {device.name: self.assignment(plan) for device in plan.devices}
-                self.on_server(on_server.RoundPlanned(plan.attempt, assignments))
+                self.on_server(self.planned(plan))
             case on_server.CheckUpdate(device, update):
-                sound = self.disk.verify(update.blob)
+                sound = update.blob.digest in self.disk.parts and self.disk.verify(update.blob)
                 reason = self.verdict if sound else Reason.DIGEST_MISMATCH
                 self.on_server(on_server.UpdateChecked(device, update.blob.digest, reason))
             case on_server.CloseRound() as close:
+                assert all(update.blob.digest in self.disk.blobs for update in close.updates.values())
                 self.on_server(on_server.RoundClosed(close.round))
+
+    def planned(self, plan: on_server.PlanRound) -> on_server.RoundPlanned:
+        """Choose as many as are wanted, or all; with over-selection not all of them are needed."""
+        self.disk.keep_only(plan.keep)
+        wanted = len(plan.devices) if plan.wanted is None else plan.wanted
+        chosen = self.random.sample(plan.devices, wanted)
+        assignments = {device.name: self.assignment(plan) for device in chosen}
+        needed = math.ceil(wanted / plan.over_select) if plan.over_select > 1 else None
+        return on_server.RoundPlanned(plan.attempt, assignments, needed)
 
     def assignment(self, plan: on_server.PlanRound) -> on_server.Assignment:
         model = bytes([plan.round % 256]) * (CHUNK * self.blob_chunks - 7)

@@ -1,0 +1,159 @@
+"""When a round is planned and when it closes: the two modes of a run.
+
+Synchronous: one planning, then the work, then one closing; who is asked beyond what is needed
+(over-selection: Bonawitz et al. 2019, "Towards Federated Learning at Scale", section 2.2) is let go.
+
+Buffered (FedBuff: Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggregation",
+algorithm 1): devices are planned as they become free, and a round is one aggregation of `size` updates,
+whichever round they were begun in. What the paper leaves open: a device counts at most once per round and
+then rests until the next, and so does one whose task was lost; updates that come while the server is busy
+join the next aggregation; where no device can fill the buffer, `min_clients` updates are enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from edge_server.closing import RETRY_S, abandon, close
+from edge_server.federation import Buffering, Federation, Phase, Step, announce
+from edge_server.fleet import Device
+from edge_server.participant import Participant, Status
+from edge_server.planning import ask, hand_out, ready, wait
+from edge_server.round_events import RoundPlanned
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """A mode: what a plan and an aggregated round lead to, and what the state itself calls for."""
+
+    begin: Callable[[Federation, RoundPlanned, float], Step]
+    advance: Callable[[Federation, float], Step]
+    settle: Callable[[Federation, float], Step]
+
+
+def pacing_of(federation: Federation) -> Pacing:
+    """The mode that the rules ask for."""
+    return SYNCHRONOUS if federation.rules.buffering is None else BUFFERED
+
+
+def missed(participant: Participant) -> Participant:
+    """The participant, given up."""
+    return replace(participant, status=Status.MISSED, receiving=None)
+
+
+# --- synchronous ---
+def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
+    if not event.assignments:
+        return abandon(federation, "no device chosen", now)
+    fresh = replace(federation, phase=Phase.TRAINING, participants={}, needed=event.needed)
+    begun, offers = hand_out(fresh, event.assignments, now)
+    return begun, [announce(begun, "training"), *offers]
+
+
+def _advance(federation: Federation, now: float) -> Step:
+    return wait(replace(federation, participants={}), now)
+
+
+def _settle(federation: Federation, now: float) -> Step:
+    if federation.phase is Phase.WAITING and ready(federation, now):
+        return ask(federation, federation.fleet.alive())
+    if federation.phase is not Phase.TRAINING:
+        return federation, []
+    asked = len(federation.participants)
+    needed = min(asked, federation.needed or asked)
+    if federation.at_work and len(federation.updates) < needed:
+        return federation, []
+    return _finish(federation, needed, now)
+
+
+def _finish(federation: Federation, needed: int, now: float) -> Step:
+    count = len(federation.updates)
+    if count < max(1, math.ceil(federation.rules.quorum * needed)):
+        why = f"{count} of {needed} updates, below the quorum"
+        return abandon(replace(federation, participants={}), why, now)
+    final = {name: one if one.final else missed(one) for name, one in federation.participants.items()}
+    closing, commands = close(replace(federation, participants=final), final)
+    return closing, [announce(closing, "aggregating"), *commands]
+
+
+# --- buffered ---
+def _begin_more(federation: Federation, event: RoundPlanned, now: float) -> Step:
+    idle = not federation.at_work
+    if not event.assignments and idle:
+        return _pause(federation, "no device chosen", now)
+    if not event.assignments:
+        return replace(federation, phase=Phase.TRAINING, not_before=now + RETRY_S), []
+    begun, offers = hand_out(replace(federation, phase=Phase.TRAINING), event.assignments, now)
+    return begun, [announce(begun, "training"), *offers] if idle else offers
+
+
+def _advance_version(federation: Federation, now: float) -> Step:
+    advanced = replace(federation, phase=Phase.TRAINING)
+    return advanced, [announce(advanced, "training")]
+
+
+def _settle_buffer(federation: Federation, now: float) -> Step:
+    buffering = _buffering(federation)
+    free = _free(federation)
+    vacant = min(len(free), buffering.concurrency - len(federation.at_work))
+    if federation.phase is Phase.WAITING and free and ready(federation, now):
+        return ask(federation, free, wanted=vacant)
+    if federation.phase is not Phase.TRAINING:
+        return federation, []
+    if len(federation.updates) >= buffering.size:
+        return _close_buffer(federation)
+    if vacant > 0 and now >= federation.not_before:
+        return ask(federation, free, wanted=vacant)
+    if federation.at_work or free:
+        return federation, []
+    return _make_do(federation, now)
+
+
+def _buffering(federation: Federation) -> Buffering:
+    assert federation.rules.buffering is not None
+    return federation.rules.buffering
+
+
+def _free(federation: Federation) -> tuple[Device, ...]:
+    """The devices that may be planned: neither at work nor done, or lost, since the last aggregation."""
+    return tuple(one for one in federation.fleet.alive() if one.name not in federation.participants)
+
+
+def _make_do(federation: Federation, now: float) -> Step:
+    """Nobody works and nobody can: close with what there is, or try again with those who are left."""
+    count = len(federation.updates)
+    if count >= max(1, federation.rules.min_clients):
+        return _close_buffer(federation)
+    if count < len(federation.participants):
+        return _pause(federation, f"{count} of {_buffering(federation).size} updates and nobody at work", now)
+    return wait(federation, now)
+
+
+def _pause(federation: Federation, why: str, now: float) -> Step:
+    """Let those whose task was lost try again, after a pause; what counts goes on counting."""
+    return abandon(replace(federation, participants=_having(federation, Status.COUNTED)), why, now)
+
+
+def _having(federation: Federation, *statuses: Status) -> Mapping[str, Participant]:
+    return {name: one for name, one in federation.participants.items() if one.status in statuses}
+
+
+def _close_buffer(federation: Federation) -> Step:
+    """Aggregate what is done; a task that would be too old for the next round, or that has none, is over."""
+    last = federation.round >= federation.rules.rounds
+    oldest = federation.round + 1 - _buffering(federation).max_staleness
+    over, open_ = {}, {}
+    for name, one in federation.participants.items():
+        if one.final:
+            over[name] = one
+        elif last or one.assignment.task.round < oldest:
+            over[name] = missed(one)
+        else:
+            open_[name] = one
+    return close(replace(federation, participants=open_), over)
+
+
+SYNCHRONOUS = Pacing(_begin, _advance, _settle)
+BUFFERED = Pacing(_begin_more, _advance_version, _settle_buffer)

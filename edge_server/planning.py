@@ -1,0 +1,65 @@
+"""Before the work of a round: wait for devices, ask for a plan, hand out its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edge_server import participant as part
+from edge_server.federation import Federation, Phase, Step, announce, with_participant
+from edge_server.fleet import Device
+from edge_server.participant import Participant
+from edge_server.round_events import Assignment, Command, PlanRound
+
+
+def wait(federation: Federation, not_before: float) -> Step:
+    """Nothing is planned before `not_before`, nor without enough devices."""
+    waits = replace(federation, phase=Phase.WAITING, not_before=not_before)
+    return waits, [announce(waits, "waiting")]
+
+
+def ready(federation: Federation, now: float) -> bool:
+    """Whether a run that waits may go on: it is time, and enough devices are there."""
+    rules = federation.rules
+    begun = federation.attempt > 0
+    enough = rules.min_clients if begun else max(rules.start_clients, rules.min_clients)
+    return now >= federation.not_before and len(federation.fleet.alive()) >= enough
+
+
+def ask(federation: Federation, devices: tuple[Device, ...], *, wanted: int | None = None) -> Step:
+    """Ask for a plan of the round with some of `devices`, `wanted` of them in buffered mode."""
+    planning = replace(
+        federation,
+        phase=Phase.PLANNING,
+        attempt=federation.attempt + 1,
+        plannings=federation.plannings + 1,
+    )
+    plan = PlanRound(
+        federation.round,
+        planning.attempt,
+        devices,
+        retry=federation.plannings,
+        over_select=federation.rules.over_select,
+        wanted=wanted,
+        keep=_in_use(federation),
+    )
+    return planning, [plan]
+
+
+def _in_use(federation: Federation) -> frozenset[str]:
+    """The blobs that open tasks name, and those of updates that are on their way or wait to be aggregated."""
+    tasks = [one.assignment.task for one in federation.at_work]
+    named = {ref.digest for task in tasks for ref in task.blobs.values()}
+    claims = [one.update for one in federation.at_work if one.update is not None]
+    updates = [*claims, *federation.updates.values()]
+    return frozenset(named | {update.blob.digest for update in updates})
+
+
+def hand_out(federation: Federation, assignments: Mapping[str, Assignment], now: float) -> Step:
+    """Make participants of the devices that the plan names, and offer each its task."""
+    commands: list[Command] = []
+    for device, assignment in assignments.items():
+        participant = Participant(device, assignment, deadline=now + federation.rules.deadline_s)
+        federation, offers = with_participant(federation, part.offer(participant, now))
+        commands += offers
+    return federation, commands

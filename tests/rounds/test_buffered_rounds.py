@@ -1,0 +1,413 @@
+"""Buffered asynchronous rounds, rule by rule: three devices, two updates make a round unless stated."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.participant import Status
+from edge_server.round_events import (
+    CheckUpdate,
+    CloseRound,
+    End,
+    Note,
+    PlanRound,
+    RoundClosed,
+    RoundPlanned,
+    Stored,
+    UpdateChecked,
+)
+from edge_server.rounds import RETRY_S, Buffering, Phase
+from schemas.messages import BlobRequest, RoundAnnouncement
+from schemas.values import Reason
+from tests.rounds.test_fleet import birth, death
+from tests.rounds.test_rounds import (
+    NAME,
+    SMALL_MAP,
+    STATE,
+    Run,
+    ack,
+    announced,
+    assignment,
+    chunks,
+    of,
+    offers,
+    refusals,
+    reply,
+    request,
+    started,
+    update,
+)
+
+DEVICES = ("a", "b", "c")
+
+
+def buffered(size: int = 2, lag: int = 5, at_once: int = 3, **rules) -> Run:
+    """A run whose devices are there and not planned yet."""
+    buffering = Buffering(size, max_staleness=lag, concurrency=at_once)
+    return started(*DEVICES, start_clients=3, buffering=buffering, rounds=rules.pop("rounds", 9), **rules)
+
+
+def training(*devices: str, **rules) -> Run:
+    run = buffered(**rules)
+    run.plan(*devices or DEVICES)
+    return run
+
+
+def decline(run: Run, device: str) -> list:
+    task = run.task[device]
+    return run.hear(reply(device, task.round, task.attempt, accepted=False))
+
+
+def plans(commands: list) -> list[tuple[int, int, list[str], int | None]]:
+    return [
+        (one.round, one.attempt, [device.name for device in one.devices], one.wanted)
+        for one in of(PlanRound, commands)
+    ]
+
+
+# --- planning ---
+def test_as_many_as_may_train_at_once_are_planned_at_the_start():
+    run = buffered(at_once=2)
+    assert plans(run.log) == [(1, 1, ["a", "b", "c"], 2)]
+
+
+def test_no_one_is_planned_beyond_those_who_may_train_at_once():
+    run = training("a", "b", at_once=2)
+    assert run.wait(1) == []
+    assert plans(run.upload("a")) == [(1, 2, ["c"], 1)]
+
+
+def test_a_free_place_is_filled_while_the_others_go_on():
+    run = training("a", at_once=1)
+    assert plans(run.upload("a")) == [(1, 2, ["b", "c"], 1)]
+    commands = run.plan("c")
+    assert (offers(commands), run.task["c"].attempt) == (["c"], 2)
+
+
+def test_a_device_that_joins_late_is_planned_at_once():
+    run = training(at_once=4)
+    assert plans(run.hear(birth("d"))) == [(1, 2, ["d"], 1)]
+    assert run.phase is Phase.PLANNING
+
+
+def test_one_planning_is_under_way_at_a_time():
+    run = training("a", at_once=2)
+    assert plans(run.log) == [(1, 1, ["a", "b", "c"], 2), (1, 2, ["b", "c"], 1)]
+    assert plans(run.hear(birth("d"))) == []
+    run.plan("b")
+    assert plans(run.upload("a")) == [(1, 3, ["c", "d"], 1)]
+
+
+def test_each_planning_of_a_round_is_told_from_the_others():
+    run = training("a", at_once=1)
+    run.upload("a")
+    run.plan("b")
+    run.upload("b")
+    run.tell(RoundClosed(1))
+    assert [(plan.round, plan.attempt, plan.retry) for plan in of(PlanRound, run.log)] == [
+        (1, 1, 0),
+        (1, 2, 1),
+        (2, 3, 0),
+    ]
+
+
+def test_a_plan_without_devices_is_asked_for_again_after_a_pause():
+    run = training("a", at_once=2)
+    assert run.plan() == []
+    assert plans(run.wait(RETRY_S - 0.1)) == []
+    assert plans(run.wait(0.1)) == [(1, 3, ["b", "c"], 1)]
+
+
+def test_a_plan_without_devices_while_nobody_works_is_an_abandonment():
+    run = buffered(attempts=1)
+    assert [note.what for note in of(Note, run.plan())] == ["round abandoned"]
+    assert plans(run.wait(RETRY_S)) == [(1, 2, ["a", "b", "c"], 3)]
+    assert [end.outcome for end in of(End, run.plan())] == ["failed"]
+
+
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_a_plan_of_another_attempt_is_ignored(attempt):
+    run = training("a", at_once=2)
+    assert run.tell(RoundPlanned(attempt, {"b": assignment(1, attempt)})) == []
+    assert run.phase is Phase.PLANNING
+
+
+def test_a_planning_keeps_the_blobs_of_open_tasks_and_of_updates_on_their_way():
+    run = training("a", "b", at_once=3)
+    run.plan()
+    digests = {device: update(device).blob.digest for device in DEVICES}
+    # `c` is free, `a` is counted, the update of `b` is on its way and its task still names its blobs.
+    run.hear(run.claim("b"))
+    run.upload("a")
+    (plan,) = of(PlanRound, run.wait(RETRY_S))
+    assert plan.keep == {STATE.digest, SMALL_MAP.digest, digests["a"], digests["b"]}
+
+
+def test_what_was_aggregated_is_not_kept():
+    run = training("a", "b", at_once=2)
+    run.upload("a")
+    run.plan("c")
+    run.upload("b")
+    (plan,) = of(PlanRound, run.tell(RoundClosed(1)))
+    # `c` trains on.
+    assert plan.keep == {STATE.digest, SMALL_MAP.digest}
+
+
+# --- while the server is busy ---
+def test_devices_go_on_while_others_are_planned():
+    run = training("a", "b", at_once=3)
+    assert run.phase is Phase.PLANNING
+    run.hear(reply("b"))
+    assert run.status("b") is Status.ACCEPTED
+    run.hear(death("a"))
+    assert offers(run.hear(birth("a", session=2))) == ["a"]
+    wanted = BlobRequest(federation=NAME, device="b", digest=STATE.digest, first=0, count=1)
+    assert len(run.hear(wanted)) == 1
+
+
+def test_an_upload_that_is_claimed_during_a_planning_begins_after_it():
+    # The planning throws away what it does not know to be in use.
+    run = training("a", "b", at_once=3)
+    assert run.phase is Phase.PLANNING
+    assert run.hear(update("a")) == []
+    assert run.tell(chunks("a")[0]) == []
+    assert request("a") in run.plan("c")
+
+
+def test_an_upload_that_was_begun_goes_on_during_a_planning():
+    run = training()
+    run.hear(update("a"))
+    run.hear(birth("d"))
+    run.upload("b")
+    assert run.phase is Phase.PLANNING
+    for event in chunks("a"):
+        commands = run.tell(event)
+    assert CheckUpdate("a", update("a")) in commands
+    assert run.tell(UpdateChecked("a", update("a").blob.digest)) == [ack("a", update("a").blob.digest)]
+    # The buffer is full, and is aggregated as soon as the planning is over.
+    (close,) = of(CloseRound, run.plan("d"))
+    assert sorted(close.updates) == ["a", "b"]
+
+
+def test_updates_that_come_during_an_aggregation_join_the_next():
+    run = training()
+    run.upload("a")
+    run.upload("b")
+    assert run.phase is Phase.CLOSING
+    assert of(CloseRound, run.upload("c")) == []
+    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b"], 2)]
+    run.plan("a", "b")
+    (close,) = of(CloseRound, run.upload("a"))
+    assert (sorted(close.updates), close.staleness) == (["a", "c"], {"a": 0, "c": 1})
+
+
+def test_nobody_is_planned_during_an_aggregation():
+    # The model that it makes is what they shall train.
+    run = training()
+    run.upload("a")
+    run.upload("b")
+    assert plans(run.hear(birth("d"))) == []
+    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b", "d"], 2)]
+
+
+def test_an_update_that_the_server_has_already_is_checked_at_once():
+    run = training()
+    run.hear(update("a"))
+    assert run.tell(Stored("a")) == [CheckUpdate("a", update("a"))]
+
+
+# --- closing ---
+def test_a_full_buffer_is_aggregated_and_the_others_go_on():
+    run = training()
+    run.hear(reply("c"))
+    assert of(CloseRound, run.upload("a")) == []
+    commands = run.upload("b")
+    assert commands == [
+        ack("b", update("b").blob.digest),
+        CloseRound(
+            1,
+            updates={"a": update("a"), "b": update("b")},
+            selected=("a", "b"),
+            dropped=(),
+            rejected={},
+            staleness={"a": 0, "b": 0},
+        ),
+    ]
+    assert run.status("c") is Status.ACCEPTED
+
+
+def test_staleness_counts_the_rounds_since_the_task_was_begun():
+    run = training()
+    for number in (1, 2):
+        for device in "ab":
+            run.upload(device, number)
+        run.tell(RoundClosed(number))
+        run.plan("a", "b")
+    # `c` began in round 1 and counts in round 3.
+    run.upload("c")
+    (close,) = of(CloseRound, run.upload("a", 3))
+    assert (close.round, close.staleness) == (3, {"a": 0, "c": 2})
+
+
+def test_a_device_counts_once_per_round():
+    run = training("a", size=3, at_once=1)
+    run.upload("a")
+    run.plan("b")
+    assert plans(run.upload("b")) == [(1, 3, ["c"], 1)]
+    again = ack("a", update("a").blob.digest)
+    assert run.hear(update("a")) == [again]
+    assert run.federation.updates.keys() == {"a", "b"}
+
+
+def test_losses_since_the_last_aggregation_are_told_with_the_next():
+    run = training(size=1)
+    run.upload("a", reason=Reason.NOT_FINITE)
+    decline(run, "b")
+    (close,) = of(CloseRound, run.upload("c"))
+    assert (close.selected, close.dropped) == (("a", "b", "c"), ("b",))
+    assert close.rejected == {"a": Reason.NOT_FINITE}
+    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b", "c"], 3)]
+
+
+@pytest.mark.parametrize("lose", [decline, lambda run, d: run.upload(d, reason=Reason.NOT_FINITE)])
+def test_a_device_whose_task_was_lost_rests_until_the_next_round(lose):
+    run = training(size=2)
+    assert plans(lose(run, "a")) == []
+    assert plans(run.wait(50)) == []
+    run.upload("b")
+    run.upload("c")
+    assert plans(run.tell(RoundClosed(1))) == [(2, 2, ["a", "b", "c"], 3)]
+
+
+# --- too old ---
+def test_a_task_that_would_be_too_old_for_the_next_round_is_given_up():
+    run = training(lag=1)
+    for number in (1, 2):
+        for device in "ab":
+            run.upload(device, number)
+        if number == 1:
+            run.tell(RoundClosed(1))
+            run.plan("a", "b")
+    (close,) = of(CloseRound, run.log[-1:])
+    # In round 3 the task of round 1 lags 2 rounds behind.
+    assert (close.round, close.dropped) == (2, ("c",))
+    assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
+    assert plans(run.tell(RoundClosed(2))) == [(3, 3, ["a", "b", "c"], 3)]
+    run.plan("a", "b", "c")
+    assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
+    assert run.status("c") is Status.OFFERED
+
+
+def test_a_verdict_on_an_update_that_is_too_old_by_now_counts_nothing():
+    run = training(lag=0)
+    run.hear(update("c"))
+    for event in chunks("c"):
+        run.tell(event)
+    run.upload("a")
+    (close,) = of(CloseRound, run.upload("b"))
+    assert close.dropped == ("c",)
+    assert run.tell(UpdateChecked("c", update("c").blob.digest)) == []
+    assert run.federation.updates == {}
+
+
+def test_the_announcement_tells_devices_which_tasks_are_no_longer_wanted():
+    run = training(lag=1)
+    heard = []
+    for number in (1, 2):
+        for device in "ab":
+            run.upload(device, number)
+        heard += [one.message for one in run.tell(RoundClosed(number)) if hasattr(one, "message")]
+        run.plan("a", "b")
+    told = {"federation": NAME, "run": "run-1", "rounds": 9, "phase": "training"}
+    assert heard == [
+        RoundAnnouncement(**told, round=2, oldest=1, selected=1),
+        RoundAnnouncement(**told, round=3, oldest=2, selected=0),
+    ]
+
+
+def test_each_device_has_a_deadline_of_its_own():
+    run = training("a", at_once=1, deadline_s=100.0)
+    run.now = 60.0
+    run.upload("a")
+    run.plan("b")
+    assert run.federation.deadline == 160.0
+    run.wait(40)
+    assert run.status("b") is Status.OFFERED
+    assert plans(run.wait(60)) == [(1, 3, ["c"], 1)]
+    assert run.status("b") is Status.MISSED
+
+
+# --- when the buffer cannot be filled ---
+def test_where_nobody_can_fill_the_buffer_it_is_aggregated_as_it_is():
+    run = training(size=3, rejoin_s=5)
+    run.hear(death("c"))
+    run.upload("a")
+    assert of(CloseRound, run.upload("b")) == []
+    (close,) = of(CloseRound, run.wait(5))
+    assert (sorted(close.updates), close.dropped) == (["a", "b"], ("c",))
+
+
+def test_with_too_few_updates_those_who_were_lost_try_again_after_a_pause():
+    run = training(size=3, min_clients=2)
+    run.upload("a")
+    decline(run, "b")
+    commands = decline(run, "c")
+    assert of(Note, commands)[-1].detail == "round 1: 1 of 3 updates and nobody at work"
+    assert announced(commands) == ["waiting"]
+    assert plans(run.wait(RETRY_S - 0.1)) == []
+    assert plans(run.wait(0.1)) == [(1, 2, ["b", "c"], 2)]
+    run.plan("b", "c")
+    run.upload("b")
+    # The update from before the pause still counts.
+    (close,) = of(CloseRound, run.upload("c"))
+    assert sorted(close.updates) == ["a", "b", "c"]
+
+
+def test_a_round_in_which_nothing_works_is_given_up_in_the_end():
+    run = training("a", at_once=1, attempts=1, size=1, min_clients=1)
+    for _ in range(2):
+        decline(run, "a")
+        run.plan("b")
+        decline(run, "b")
+        run.plan("c")
+        commands = decline(run, "c")
+        if run.phase is Phase.WAITING:
+            run.wait(RETRY_S)
+            run.plan("a")
+    assert [end.outcome for end in of(End, commands)] == ["failed"]
+
+
+def test_with_too_few_devices_the_run_waits_for_them():
+    run = training("a", size=3, at_once=1, min_clients=2, rejoin_s=5)
+    run.hear(death("b"))
+    run.hear(death("c"))
+    commands = run.upload("a")
+    assert (announced(commands), of(Note, commands)) == (["waiting"], [])
+    assert plans(run.wait(100)) == []
+    assert plans(run.hear(birth("b", session=2))) == [(1, 2, ["b"], 1)]
+
+
+# --- the end ---
+@pytest.mark.parametrize("deliver", [True, False])
+def test_the_last_aggregation_ends_all_work(deliver):
+    run = training(rounds=1, deliver=deliver)
+    run.upload("a")
+    (close,) = of(CloseRound, run.upload("b"))
+    assert close.dropped == ("c",)
+    assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
+    commands = run.tell(RoundClosed(1))
+    if not deliver:
+        assert of(End, commands) == [End("finished")]
+        return
+    (plan,) = of(PlanRound, commands)
+    assert (plan.deliver, plan.attempt, run.phase) == (True, 2, Phase.DELIVERING)
+    assert offers(run.plan("a", "b", "c", deliver=True)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_the_end_of_another_rounds_aggregation_is_ignored(number):
+    run = training()
+    run.upload("a")
+    run.upload("b")
+    assert run.tell(RoundClosed(number)) == []
+    assert run.phase is Phase.CLOSING
