@@ -17,6 +17,7 @@ from edge_client import session as machine
 from edge_client.address import BrokerAddress
 from edge_client.blobstore import BlobStore
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
+from edge_client.private import PrivateState
 from edge_client.session import Phase, Session
 from edge_client.session_events import (
     BlobChecked,
@@ -90,8 +91,14 @@ class Agent:
         self._settings, self._data = settings, data
         self.inbox: Inbox = queue.SimpleQueue()
         self._store = BlobStore(settings.state / "blobs")
+        self._private = PrivateState(settings.state / "private")
         self._place = Workplace(
-            settings.device, self._store, data, settings.state / "models", model_code=settings.model_code
+            settings.device,
+            self._store,
+            data,
+            settings.state / "models",
+            model_code=settings.model_code,
+            private=self._private,
         )
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._sessions = settings.state / "session"
@@ -304,6 +311,9 @@ class Agent:
             )
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
+        if isinstance(result, Update):
+            settle = self._private.commit if settled.refusal is None else self._private.discard
+            settle(result.run, result.round, result.attempt)
         self._store.keep_only(self._needed())
         self._session = replace(self._session, held=self._store.digests())
 

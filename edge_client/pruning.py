@@ -19,6 +19,8 @@ from schemas.errors import ConfigError, InvariantError, nearest
 from schemas.submodel import ChannelGroup, ChannelMap, Segment, SubModelSpec
 
 Scores = Mapping[str, NDArray[Any]]
+Ratio = float | Mapping[str, float]
+"""A pruning ratio: one for all targets, or one per glob of layers (ATTENDING, appendix H)."""
 NOISE = 1e-9
 """What 0.7 * 10 exceeds 7 by must not cost a channel."""
 
@@ -30,7 +32,7 @@ def kept_count(channels: int, ratio: float, multiple: int = 1) -> int:
 
 
 def group_ratios(
-    entry: ModelEntry, ratio: float | Mapping[str, float], channel_map: ChannelMap
+    entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap
 ) -> dict[str, float]:
     """The pruning ratio of every group that the network's targets name, zeros included.
 
@@ -45,6 +47,13 @@ def group_ratios(
         if isinstance(ratio, Mapping) and not any(_matches(glob, *item) for item in targets.items()):
             raise ConfigError(f"no channels to prune match {glob!r}{nearest(glob, targets)}")
     return {name: _first(globs, name, group) for name, group in targets.items()}
+
+
+def mean_ratio(ratio: Ratio) -> float:
+    """The one number that stands for a ratio: the mean over its globs (ATTENDING, eq. 10)."""
+    if isinstance(ratio, Mapping):
+        return sum(ratio.values()) / len(ratio) if ratio else 0.0
+    return ratio
 
 
 def target_layers(entry: ModelEntry, channel_map: ChannelMap) -> tuple[str, ...]:

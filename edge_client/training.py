@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.data.labelled import LabelledData
 from edge_client.evaluation import evaluating
-from edge_client.objectives import Batch, LocalObjective, build_objectives, merge_groups
+from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.objectives.registry import build_objectives, merge_groups
 from schemas.blobs import Groups
 from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
@@ -40,10 +40,11 @@ class EpochReport:
 
 @dataclass(frozen=True, eq=False)
 class TrainingResult:
-    """What training measured, and the groups that objectives send beside the model."""
+    """What training measured, the groups that objectives send beside the model, and those that they keep."""
 
     groups: Groups
     metrics: TrainingMetrics
+    kept: Groups = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +79,13 @@ def train(
     plan: TrainingPlan,
     *,
     received: Groups | None = None,
+    kept: Groups | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
+    `received` and `kept` are the groups that the task and this device's last round hold for the objectives.
     With no epochs at all, objectives still see every batch once, in forward passes that change no weight.
     The loss is the last epoch's mean cross-entropy per example, None when not finite; seconds are wall time.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch).
@@ -93,21 +96,31 @@ def train(
     losses: list[float | None] = []
     steps = 0
     with _clean_up(module, objectives, seed=plan.seed):
-        optimizer = _set_up(module, objectives, plan, received or {})
-        for epoch, batches in enumerate(_epochs(module, data, plan), start=1):
+        examples = _examples(module, data)
+        around = Surroundings(
+            plan=plan,
+            received=received or {},
+            kept=kept or {},
+            steps=_steps(module, len(data), plan),
+            inputs=examples.inputs,
+            labels=examples.labels,
+        )
+        optimizer = _set_up(module, objectives, around)
+        for epoch, batches in enumerate(_epochs(module, examples, plan), start=1):
             loss, taken = _run_epoch(module, batches, optimizer, objectives, should_stop=should_stop)
             losses.append(loss)
             steps += taken
             if on_epoch is not None:
                 on_epoch(EpochReport(epoch, plan.local_epochs, loss))
         if plan.local_epochs == 0 and objectives:
-            _look(module, data, plan, objectives, should_stop=should_stop)
+            _look(module, examples, plan, objectives, should_stop=should_stop)
         groups = merge_groups(objective.finish() for objective in objectives)
+        keeping = merge_groups(objective.keep() for objective in objectives)
     final, seconds = (losses or [None])[-1], time.perf_counter() - start
     metrics = TrainingMetrics(
         examples=len(data), epochs=len(losses), steps=steps, train_loss=final, seconds=seconds
     )
-    return TrainingResult(groups, metrics)
+    return TrainingResult(groups, metrics, keeping)
 
 
 @contextlib.contextmanager
@@ -136,25 +149,39 @@ def _check(module: nn.Module, plan: TrainingPlan) -> None:
 
 
 def _set_up(
-    module: nn.Module, objectives: Sequence[LocalObjective], plan: TrainingPlan, received: Groups
+    module: nn.Module, objectives: Sequence[LocalObjective], around: Surroundings
 ) -> torch.optim.Optimizer:
     module.train()
     parameters = list(module.parameters())
     for objective in objectives:
-        parameters.extend(objective.setup(module, received, plan))
-    return OPTIMIZERS[plan.optimizer](parameters, plan)
+        parameters.extend(objective.setup(module, around))
+    return OPTIMIZERS[around.plan.optimizer](parameters, around.plan)
 
 
-def _epochs(module: nn.Module, data: LabelledData, plan: TrainingPlan) -> Iterator[Iterator[_Examples]]:
-    if len(data) == 0:
-        return
+def _examples(module: nn.Module, data: LabelledData) -> _Examples:
     device = _device(module)
-    examples = _Examples(torch.from_numpy(data.inputs()).to(device), torch.from_numpy(data.labels).to(device))
+    return _Examples(torch.from_numpy(data.inputs()).to(device), torch.from_numpy(data.labels).to(device))
+
+
+def _smallest_batch(module: nn.Module) -> int:
+    """Batch statistics of a single example say nothing (torch refuses some of them)."""
+    return 2 if _normalises_batches(module) else 1
+
+
+def _steps(module: nn.Module, count: int, plan: TrainingPlan) -> int:
+    """How many optimizer steps the plan takes on `count` examples."""
+    full, rest = divmod(count, plan.batch_size)
+    return plan.local_epochs * (full + (rest >= _smallest_batch(module)))
+
+
+def _epochs(module: nn.Module, examples: _Examples, plan: TrainingPlan) -> Iterator[Iterator[_Examples]]:
+    count = len(examples.labels)
+    if count == 0:
+        return
     shuffler = torch.Generator().manual_seed(plan.seed)
-    # Batch statistics of a single example say nothing (torch refuses some of them): skip such a last batch.
-    smallest = 2 if _normalises_batches(module) else 1
+    smallest = _smallest_batch(module)
     for _ in range(plan.local_epochs):
-        order = torch.randperm(len(data), generator=shuffler).to(device)
+        order = torch.randperm(count, generator=shuffler).to(examples.labels.device)
         yield (
             _Examples(examples.inputs.index_select(0, chosen), examples.labels.index_select(0, chosen))
             for chosen in torch.split(order, plan.batch_size)
@@ -181,13 +208,17 @@ def _run_epoch(
         total = total.to(loss.device) + loss * len(examples.labels)
         seen += len(examples.labels)
         steps += 1
-    mean = float(total) / seen if seen else math.nan
-    return (mean if abs(mean) <= MAX_LOSS else None), steps
+    return bounded(float(total) / seen if seen else None), steps
+
+
+def bounded(loss: float | None) -> float | None:
+    """A loss that can be told; none where it has diverged."""
+    return loss if loss is not None and abs(loss) <= MAX_LOSS else None
 
 
 def _look(
     module: nn.Module,
-    data: LabelledData,
+    examples: _Examples,
     plan: TrainingPlan,
     objectives: Sequence[LocalObjective],
     *,
@@ -198,18 +229,21 @@ def _look(
     for objective in objectives:
         objective.start_epoch()
     with evaluating(module), torch.no_grad():
-        for batches in _epochs(module, data, once):
-            for examples in batches:
+        for batches in _epochs(module, examples, once):
+            for batch in batches:
                 if should_stop():
                     raise TrainingStopped("local training was stopped")
-                _forward(module, examples, objectives)
+                _forward(module, batch, objectives)
 
 
 def _forward(
     module: nn.Module, examples: _Examples, objectives: Sequence[LocalObjective]
 ) -> tuple[Tensor, Tensor]:
     """The plain loss, which is comparable between algorithms, and the one that objectives make of it."""
-    batch = Batch(module, examples.inputs, examples.labels, module(examples.inputs))
+    inputs = examples.inputs
+    for objective in objectives:
+        inputs = objective.prepare(inputs)
+    batch = Batch(module, inputs, examples.labels, module(inputs))
     plain = functional.cross_entropy(batch.outputs, batch.labels)
     loss = plain
     for objective in objectives:

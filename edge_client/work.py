@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 
-from torch import nn
-
+from edge_client.answer import Answer, in_global, in_sub_model
 from edge_client.bench import bench_model
 from edge_client.evaluation import evaluate
 from edge_client.export import export_onnx
 from edge_client.inference import load_model
-from edge_client.models.build import build_model
-from edge_client.pruning import group_scores, personal_spec, prefix_spec
-from edge_client.slicing import extract
-from edge_client.surgery import arrays_of, compact, count_macs, load_arrays, parameter_count
-from edge_client.training import EpochReport, train
+from edge_client.submodels import SubModels
+from edge_client.surgery import arrays_of, count_macs, parameter_count
+from edge_client.training import EpochReport, bounded, train
 from edge_client.workplace import Workplace
-from schemas.blobs import Array, Groups, encode_groups, read_groups
+from schemas.blobs import Groups, encode_groups, read_groups
 from schemas.messages import Delivery, Task, Update
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
 
 BENCH_SECONDS = 0.4
@@ -30,23 +29,35 @@ def do_training(
     *,
     on_epoch: Callable[[EpochReport], None],
     should_stop: Callable[[], bool],
+    sub_models: SubModels | None = None,
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
-    The group `model` is trained minus received, in the coordinates of the update's spec.
+    The group `model` is trained minus received, in the coordinates of the update's spec. What the objectives
+    keep for the next round is proposed to the place's private state. `sub_models` spares building networks.
     """
     assert task.training is not None
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
-    module = _sub_model(task, channel_map, received)
+    module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
+    before = evaluate(module, data.held_out)
     result = train(
-        module, data.train, task.training, received=received, on_epoch=on_epoch, should_stop=should_stop
+        module,
+        data.train,
+        task.training,
+        received=received,
+        kept=_kept(task, place, channel_map),
+        on_epoch=on_epoch,
+        should_stop=should_stop,
     )
     trained = arrays_of(module)
     delta = {name: trained[name] - received["model"][name] for name in trained}
-    spec, delta = _personal(task, result.groups, delta, channel_map)
-    blob = place.store.put(encode_groups({**result.groups, "model": delta}), chunk_bytes=place.chunk_bytes)
-    accuracy = evaluate(module, data.held_out).accuracy
+    answer = Answer(task, channel_map, result.groups)
+    blob = place.store.put(encode_groups(answer.groups(delta)), chunk_bytes=place.chunk_bytes)
+    if place.private is not None:
+        keeping = in_global(result.kept, _previous(task, place), task.spec, channel_map, answer.order)
+        place.private.propose(task.run, task.round, task.attempt, keeping)
+    loss, accuracy = before.loss, evaluate(module, data.held_out).accuracy
     return Update(
         federation=task.federation,
         device=place.device,
@@ -54,8 +65,8 @@ def do_training(
         round=task.round,
         attempt=task.attempt,
         blob=blob,
-        spec=spec,
-        metrics=result.metrics.model_copy(update={"accuracy": accuracy}),
+        spec=answer.spec,
+        metrics=result.metrics.model_copy(update={"received_loss": bounded(loss), "accuracy": accuracy}),
     )
 
 
@@ -63,7 +74,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
     """Export the task's sub-model to `models/model.onnx` and measure it on the device's held-out data."""
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
-    module = _sub_model(task, channel_map, received).eval()
+    module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
     place.models.mkdir(parents=True, exist_ok=True)
     report = export_onnx(
         module,
@@ -97,29 +108,20 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 
 def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
     place.check_model(task.model.name)
-    path = place.store.path(task.blobs["channel-map"].digest)
-    channel_map = ChannelMap.model_validate_json(path.read_bytes())
+    channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
     return channel_map, read_groups(place.store.path(task.blobs["state"].digest))
 
 
-def _sub_model(task: Task, channel_map: ChannelMap, received: Groups) -> nn.Module:
-    module = compact(build_model(task.model), task.spec, channel_map)
-    load_arrays(module, received["model"])
-    return module
+@lru_cache(maxsize=2)
+def _channel_map(path: Path) -> ChannelMap:
+    """A blob's name is its digest, so the same path is the same map."""
+    return ChannelMap.model_validate_json(path.read_bytes())
 
 
-def _personal(
-    task: Task, groups: Groups, delta: dict[str, Array], channel_map: ChannelMap
-) -> tuple[SubModelSpec, dict[str, Array]]:
-    """Cut the update to the channels that this device attends to most, if the task asks for that.
+def _previous(task: Task, place: Workplace) -> Groups:
+    return place.private.load(task.run, task.round) if place.private is not None else {}
 
-    Without a single example there are no scores; the leading channels then stand for the unknown best.
-    """
-    if task.personal is None:
-        return task.spec, delta
-    scores, ratios = groups.get("attention"), task.personal.ratios
-    if scores:
-        spec = personal_spec(group_scores(scores, channel_map), ratios, channel_map)
-    else:
-        spec = prefix_spec(ratios, channel_map)
-    return spec, extract(delta, spec, channel_map)
+
+def _kept(task: Task, place: Workplace, channel_map: ChannelMap) -> Groups:
+    """What the device kept after its last round, cut to this round's sub-model."""
+    return in_sub_model(_previous(task, place), task.spec, channel_map)

@@ -8,6 +8,7 @@ from pathlib import Path
 from edge_client.blobstore import BlobStore
 from edge_client.data.labelled import LabelledData
 from edge_client.models.registry import MODELS
+from edge_client.private import PrivateState
 from schemas.blobs import CHUNK_BYTES
 from schemas.errors import PeerError
 from schemas.messages import Task
@@ -42,7 +43,7 @@ class LocalData:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a device works: its blobs, its data, the folder for finished models.
+    """Where a device works: its blobs, its data, the folder for finished models, what it keeps to itself.
 
     `model_code` names the factories outside this package that a task may use.
     """
@@ -53,6 +54,7 @@ class Workplace:
     models: Path
     chunk_bytes: int = CHUNK_BYTES
     model_code: frozenset[str] = frozenset()
+    private: PrivateState | None = None
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""

@@ -10,13 +10,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
 from edge_client.data.partition import parse_partition
 from edge_client.models.registry import entry
+from edge_client.pruning import mean_ratio
 from edge_server.config_errors import explain
 from edge_server.strategy.strategy import Strategy, make_strategy
 from schemas.errors import ConfigError, nearest
@@ -36,21 +37,29 @@ class RecipeInfo(Settings):
 
 
 class FederationSettings(Settings):
-    """The run as a whole; `deliver`: at the end every device exports its own ONNX model."""
+    """The run as a whole; `deliver`: at the end every device exports its own ONNX model.
+
+    The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
+    `evaluate-tiers-every` divides it; both after the last round.
+    """
 
     name: Name = "federation"
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(default=10, ge=1, le=1_000_000)
     evaluate_every: int = Field(default=1, ge=1)
+    evaluate_tiers_every: int = Field(default=1, ge=1)
     deliver: bool = True
 
 
 class ClientSettings(Settings):
     """Who takes part in a round, and how long it may take (seconds).
 
-    The run begins once `start_clients` are there (all `num_clients` unless stated).
+    The run begins once `start_clients` are there (all `num_clients` unless stated). `over_select` times as
+    many devices are asked as a round needs. In `buffered` mode a round closes with `buffer_size` updates
+    that lag at most `max_staleness` rounds behind, and `concurrency` devices (all) train at once.
     """
 
+    mode: Literal["rounds", "buffered"] = "rounds"
     num_clients: int = Field(default=5, ge=1)
     fraction: float = Field(default=1.0, gt=0, le=1)
     start_clients: int | None = Field(default=None, ge=1)
@@ -59,6 +68,23 @@ class ClientSettings(Settings):
     deadline_s: float = Field(default=600.0, gt=0)
     rejoin_s: float = Field(default=15.0, ge=0)
     uploads_at_once: int = Field(default=32, ge=1)
+    over_select: float = Field(default=1.0, ge=1)
+    buffer_size: int = Field(default=10, ge=1)
+    max_staleness: int = Field(default=20, ge=0)
+    concurrency: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _buffer_can_be_filled(self) -> ClientSettings:
+        at_once = self.num_clients if self.concurrency is None else self.concurrency
+        if self.mode == "rounds":
+            return self
+        if self.buffer_size > self.num_clients:
+            raise ValueError(f"buffer-size {self.buffer_size} is more than num-clients {self.num_clients}")
+        if self.buffer_size > at_once:
+            raise ValueError(f"buffer-size {self.buffer_size} is more than concurrency {at_once}")
+        if self.over_select > 1:
+            raise ValueError("over-select is for mode 'rounds': a buffer waits for nobody in particular")
+        return self
 
 
 class ModelSettings(Settings):
@@ -78,7 +104,10 @@ class ModelSettings(Settings):
 
 
 class DataSettings(Settings):
-    """The data that the server tests on, and how simulated or local devices share it."""
+    """The data that the server tests on, and how simulated or local devices share it.
+
+    With `test_samples` the server tests on so many of its examples, always the same ones.
+    """
 
     source: str | None = None
     data_root: Path | None = None
@@ -86,6 +115,7 @@ class DataSettings(Settings):
     alpha: float | None = Field(default=None, gt=0)
     shards: int | None = Field(default=None, ge=1)
     samples_per_client: int | None = Field(default=None, ge=1)
+    test_samples: int | None = Field(default=None, ge=1)
 
     @property
     def partition_spec(self) -> str:
@@ -102,16 +132,55 @@ class DataSettings(Settings):
         return self
 
 
-class TierSettings(Settings):
-    """Capability tiers, the weakest first: tier n trains with pruning ratio `ratios[n - 1]`."""
+_Share = Annotated[float, Field(ge=0, lt=1)]
 
-    ratios: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], Field(min_length=1)] = (
+
+class TierSettings(Settings):
+    """Capability tiers, the weakest first: tier n trains with pruning ratio `ratios[n - 1]`.
+
+    A ratio may be a table of ratios per layer, `{"layer1.*" = 0.2, "layer3.*" = 0.6}` (ATTENDING, appendix H):
+    the first glob that matches counts, and what none matches stays whole.
+    """
+
+    ratios: Annotated[tuple[_Share | Mapping[str, _Share], ...], Field(min_length=1)] = (
         0.7,
         0.5,
         0.3,
         0.1,
         0.0,
     )
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """One number per tier: a table's mean (ATTENDING, eq. 10)."""
+        return tuple(mean_ratio(ratio) for ratio in self.ratios)
+
+
+class SimulationSettings(Settings):
+    """How `edge-server simulate` runs devices that are not there.
+
+    `workers`: processes, as many as cores unless stated; `clock`: the boards whose speed the devices have,
+    the weakest first (none: whatever they do takes no time); `dropouts`: they come and go as such boards do;
+    `hold_out`: the share of its examples that a device never trains on.
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    workers: int | None = Field(default=None, ge=1, le=1024)
+    device: Literal["cpu", "cuda"] = "cpu"
+    clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
+    dropouts: bool = False
+    hold_out: float = Field(default=0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _boards_are_known(self) -> SimulationSettings:
+        from edge_server.simulation.profiles import profile
+
+        try:
+            for name in self.clock:
+                profile(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
 
 
 class Config(Settings):
@@ -124,6 +193,7 @@ class Config(Settings):
     data: DataSettings = DataSettings()
     training: TrainingSettings = TrainingSettings()
     tiers: TierSettings = TierSettings()
+    simulation: SimulationSettings = SimulationSettings()
     strategy: StrategySpec = StrategySpec()
 
     def algorithm(self) -> StrategySpec:
@@ -179,7 +249,7 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
     else:
         table = _with_recipe(_read_toml(path), source)
     for override in overrides:
-        table = _merge(table, _override(override))
+        table = merge_tables(table, override_table(override))
     return check_config(table, source)
 
 
@@ -199,7 +269,7 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
 
 def _check_local_training(config: Config) -> None:
     """What devices would find out one by one; imports torch, as their training does."""
-    from edge_client.objectives import build_objectives
+    from edge_client.objectives.registry import build_objectives
     from edge_client.training import check_optimizer
 
     check_optimizer(config.training.optimizer)
@@ -226,10 +296,10 @@ def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
         recipe = read_recipe(name)
     except ConfigError as error:
         raise ConfigError(f"{source}: recipe: {error}") from error
-    return _merge(recipe, {key: value for key, value in table.items() if key != "recipe"})
+    return merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})
 
 
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Lay tables over tables section by section; a piece of the strategy is replaced whole."""
     merged = dict(base)
     for section, value in over.items():
@@ -240,7 +310,8 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _override(word: str) -> dict[str, Any]:
+def override_table(word: str) -> dict[str, Any]:
+    """One `key=value` word as the table that it stands for; raises `ConfigError` with the nearest key."""
     key, equals, text = word.partition("=")
     if not equals or not key:
         raise ConfigError(f"'{word}' is not key=value (for instance rounds=3 or training.learning-rate=0.1)")

@@ -6,12 +6,13 @@ here it is the content: shapes and types of the device's own sub-model, finite a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
 from edge_client.pruning import kept_count
 from edge_client.slicing import check, expected_shapes
+from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.blobs import Array, Groups
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import Task, Update
@@ -24,23 +25,40 @@ HEADER_BYTES = 64 * 1024
 BYTES_PER_TENSOR = 256
 
 
-def max_answer_bytes(task: Task, channel_map: ChannelMap) -> int:
+def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()) -> int:
     """The most bytes that an honest answer to `task` has: its tensors, their header, attention scores."""
-    spec = _smallest_honest(task, channel_map)
-    shapes = expected_shapes(spec, channel_map)
-    numbers = sum(int(np.prod(shape)) for shape in shapes.values())
+    shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
+    arrays = [shape for name, group in shapes.items() if name != "attention" for shape in group.values()]
+    numbers = sum(int(np.prod([MAX_ROWS if size is None else size for size in shape])) for shape in arrays)
     scores = sum(g.channels * max(1, len(g.layers)) for g in channel_map.groups.values())
-    return 4 * (numbers + scores) + BYTES_PER_TENSOR * (len(shapes) + len(channel_map.groups)) + HEADER_BYTES
+    return 4 * (numbers + scores) + BYTES_PER_TENSOR * (len(arrays) + len(channel_map.groups)) + HEADER_BYTES
 
 
-def examine(update: Update, groups: Groups, task: Task, channel_map: ChannelMap) -> None:
-    """Raise `PeerError` with its reason unless `groups` is an honest answer to `task`."""
+def examine(
+    update: Update, groups: Groups, task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
+) -> None:
+    """Raise `PeerError` with its reason unless `groups` is an honest answer to `task`.
+
+    `rules` are those of the groups that devices may send beside the model.
+    """
     _check_spec(update.spec, task, channel_map)
-    _check_names(groups, task, scored=update.metrics.examples > 0)
-    shapes = expected_shapes(update.spec, channel_map)
-    _check_arrays("model", groups["model"], shapes)
-    if "attention" in groups:
-        _check_arrays("attention", groups["attention"], _score_shapes(task, channel_map))
+    shapes = _answer_shapes(update.spec, task, channel_map, rules)
+    _check_names(groups, task, shapes.keys(), scored=update.metrics.examples > 0)
+    for group, arrays in groups.items():
+        _check_arrays(group, arrays, shapes[group])
+
+
+def _answer_shapes(
+    spec: SubModelSpec, task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule]
+) -> dict[str, Mapping[str, Shape]]:
+    """The arrays of every group that an answer in the coordinates of `spec` may have."""
+    model: Mapping[str, Shape] = expected_shapes(spec, channel_map)
+    shapes = {rule.name: rule.shapes(model, task.model) for rule in rules if rule.uplink}
+    if task.personal is not None:
+        shapes["attention"] = _score_shapes(task, channel_map)
+    if task.returned is not None:
+        model = {name: shape for name, shape in model.items() if name.rpartition(".")[0] in task.returned}
+    return {**shapes, "model": model}
 
 
 def _smallest_honest(task: Task, channel_map: ChannelMap) -> SubModelSpec:
@@ -73,33 +91,38 @@ def _check_spec(spec: SubModelSpec, task: Task, channel_map: ChannelMap) -> None
         raise PeerError(str(error), reason=Reason.WRONG_SHAPE) from error
 
 
-def _check_names(groups: Groups, task: Task, *, scored: bool) -> None:
+def _check_names(groups: Groups, task: Task, allowed: Set[str], *, scored: bool) -> None:
     """A client that chose its own channels says by which scores; without examples it has none."""
-    personal = task.personal is not None
-    needed = {"model", "attention"} if personal and scored else {"model"}
-    allowed = {"model", "attention"} if personal else {"model"}
+    needed = {"model", "attention"} if task.personal is not None and scored else {"model"}
     if not needed <= groups.keys() <= allowed:
         raise PeerError(
             f"expected groups {sorted(needed)}, got {sorted(groups)[:5]}", reason=Reason.WRONG_SHAPE
         )
 
 
-def _score_shapes(task: Task, channel_map: ChannelMap) -> dict[str, tuple[int, ...]]:
+def _score_shapes(task: Task, channel_map: ChannelMap) -> Mapping[str, Shape]:
     """One score per output channel of every layer that the task measures attention behind."""
     assert task.personal is not None
     layers = {layer for name in task.personal.ratios for layer in channel_map.groups[name].layers}
     return {layer: channel_map.parameters[f"{layer}.weight"].shape[:1] for layer in layers}
 
 
-def _check_arrays(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check_arrays(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
     if arrays.keys() != shapes.keys():
         odd = sorted(arrays.keys() ^ shapes.keys())[:3]
         raise PeerError(f"group '{group}' is off in {odd}", reason=Reason.WRONG_SHAPE)
     for name, array in arrays.items():
-        if array.dtype != np.float32 or array.shape != tuple(shapes[name]):
+        if array.dtype != np.float32 or not _fits(array.shape, shapes[name]):
             detail = f"'{name}': expected float32 {tuple(shapes[name])}, got {array.dtype} {array.shape}"
             raise PeerError(detail, reason=Reason.WRONG_SHAPE)
         if not np.isfinite(array).all():
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
         if array.size and float(np.abs(array).max()) > MAX_ABS:
             raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
+
+
+def _fits(shape: Sequence[int], expected: Shape) -> bool:
+    return len(shape) == len(expected) and all(
+        1 <= size <= MAX_ROWS if wanted is None else size == wanted
+        for size, wanted in zip(shape, expected, strict=True)
+    )

@@ -10,11 +10,14 @@ from pathlib import Path
 from edge_client.files import write_synced
 from edge_server.config import Config
 from edge_server.history import RoundRecord, Summary
+from edge_server.strategy.checkpoint import save_checkpoint
+from edge_server.strategy.strategy import State
 from schemas.blobs import Arrays, digest_of, encode_groups, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 
 KEPT_VERSIONS = 3
+KEPT_CHECKPOINTS = 2
 
 
 class RunFolder:
@@ -46,6 +49,16 @@ class RunFolder:
     def journal(self) -> Path:
         """The SQLite journal."""
         return self.path / "journal.sqlite"
+
+    def checkpoint(self, round_number: int) -> Path:
+        """The strategy's state after a round, for a run that may be resumed."""
+        return self.path / "checkpoints" / f"round-{round_number:07d}.safetensors"
+
+    def save_checkpoint(self, state: State, *, durable: bool = True) -> None:
+        """Keep the strategy's state after its last round, and the one before."""
+        save_checkpoint(self.checkpoint(state.round), state, durable=durable)
+        for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
+            old.unlink()
 
     def onnx(self, tier: int) -> Path:
         """The exported model of a tier."""

@@ -15,13 +15,12 @@ import numpy as np
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
-from edge_client.data.labelled import LabelledData
+from edge_client.data.labelled import LabelledData, sample
 from edge_client.data.sources import load_source
 from edge_client.evaluation import Evaluation
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios
-from edge_client.slicing import extract
+from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
 from edge_server.evaluation import GlobalModel
@@ -38,12 +37,13 @@ from edge_server.round_events import (
     UpdateChecked,
 )
 from edge_server.run_folder import RunFolder
+from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
-from edge_server.strategy.strategy import Network, State, close, plan, tier_spec
+from edge_server.strategy.strategy import Network, close, plan, sent_down, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.tiers import tier_of
-from schemas.blobs import CHUNK_BYTES, BlobRef, encode_groups, encode_json, read_groups
+from schemas.blobs import CHUNK_BYTES, BlobRef, SpooledGroups, encode_groups, encode_json, read_groups
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task, Update, encode_message
 from schemas.strategy import TrainingPlan
@@ -54,12 +54,26 @@ log = logging.getLogger(__name__)
 
 
 class Workshop:
-    """Holds the global model and the strategy's state of one run."""
+    """Holds the global model and the strategy's state of one run.
 
-    def __init__(self, config: Config, run: str, folder: RunFolder) -> None:
+    A `resumable` run keeps its state after every round, and `resume` is the round to go on from. One that is
+    not `durable` does not wait for the disk: it outlives its process, but not a power cut.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: str,
+        folder: RunFolder,
+        *,
+        resumable: bool = False,
+        resume: int | None = None,
+        durable: bool = True,
+    ) -> None:
         self._config, self._run, self._folder = config, run, folder
+        self._resumable, self._durable = resumable, durable
         self._strategy = config.make_strategy()
-        self.store = BlobStore(folder.blobs)
+        self.store = BlobStore(folder.blobs, durable=durable)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal)
         self._test_data = _test_data(config)
@@ -68,57 +82,89 @@ class Workshop:
         module = build_model(self._spec, seed=config.federation.seed)
         channel_map = trace_channels(module, self._spec.input_shape)
         self._network = Network(entry(config.model.name), channel_map)
-        group_ratios(self._network.entry, max(config.tiers.ratios), channel_map)
+        for ratio in config.tiers.ratios:
+            group_ratios(self._network.entry, ratio, channel_map)
         self.model = GlobalModel(module, self._spec, channel_map)
-        self._state = State(params=arrays_of(module))
-        self._clients: Sequence[Client] = ()
-        self._state_sha256 = self._save(0)
+        self._state = (
+            start(self._strategy, arrays_of(module))
+            if resume is None
+            else load_checkpoint(folder.checkpoint(resume))
+        )
+        self._clients: dict[str, Client] = {}
+        self._ratios: dict[tuple[str, int], float] = {}
+        self._state_sha256 = self._save(self._state.round)
 
     # --- planning ---
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks; sub-models that are alike are one blob."""
-        self._forget_old_blobs()
+        self._forget_old_blobs(command.keep)
+        needed: int | None = None
         if command.deliver:
-            cuts = {device.name: self._delivery(device) for device in command.devices}
+            jobs = {device.name: self._delivery(device) for device in command.devices}
         else:
-            cuts = self._training(command)
+            jobs, needed = self._training(command)
         blobs: dict[str, BlobRef] = {}
         channel_map = self._put(encode_json(self._network.channel_map))
         assignments = {}
         for device in command.devices:
-            if device.name in cuts:
-                job = cuts[device.name]
+            if device.name in jobs:
+                job = jobs[device.name]
                 key = job.cut.spec.model_dump_json()
                 if key not in blobs:
                     blobs[key] = self._put(self._encoded(job.cut.spec))
-                task = self._task(command, device, job, {"state": blobs[key], "channel-map": channel_map})
-                limit = max_answer_bytes(task, self._network.channel_map)
+                task = self._task(
+                    command,
+                    device,
+                    job,
+                    {"state": blobs[key], "channel-map": channel_map},
+                    participants=len(jobs),
+                )
+                limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
                 assignments[device.name] = Assignment(task, limit)
         self._journal.planned(command.round, assignments)
-        return RoundPlanned(command.attempt, assignments)
+        return RoundPlanned(command.attempt, assignments, needed)
 
-    def _training(self, command: PlanRound) -> dict[str, Job]:
+    def _training(self, command: PlanRound) -> tuple[dict[str, Job], int]:
         clients = [Client(device.name, self.tier(device), device.data.examples) for device in command.devices]
-        self._clients = clients
-        rng = np.random.default_rng([self._config.federation.seed, command.round, command.retry])
-        planned = plan(self._strategy, self._state, clients, self._network, rng)
+        self._clients.update({client.name: client for client in clients})
+        entropy = [self._config.federation.seed, command.round, command.retry]
+        rng = np.random.default_rng(entropy if command.wanted is None else [*entropy, command.attempt])
+        planned = plan(
+            self._strategy,
+            self._state,
+            clients,
+            self._network,
+            rng,
+            over_select=command.over_select,
+            wanted=command.wanted,
+        )
         default = self._config.training.local_epochs
-        return {
+        jobs = {
             name: Job(one.cut, one.ratio, default if one.local_epochs is None else one.local_epochs)
-            for name, one in planned.items()
+            for name, one in planned.assignments.items()
         }
+        return jobs, planned.needed
 
     def _delivery(self, device: Device) -> Job:
         ratio = self._config.tiers.ratios[self.tier(device) - 1]
-        return Job(Cut(self.tier_spec(ratio)), ratio)
+        return Job(Cut(self.tier_spec(ratio)), mean_ratio(ratio))
 
-    def _task(self, command: PlanRound, device: Device, job: Job, blobs: Mapping[str, BlobRef]) -> Task:
+    def _task(
+        self,
+        command: PlanRound,
+        device: Device,
+        job: Job,
+        blobs: Mapping[str, BlobRef],
+        *,
+        participants: int,
+    ) -> Task:
         tier = self.tier(device)
         settings = self._config.training.model_dump()
         training = TrainingPlan(
             **{**settings, "local_epochs": job.local_epochs if job.cut.train else 0},
             seed=_seed(self._config.federation.seed, command.round, device.name),
             objectives=job.cut.objectives,
+            participants=participants,
         )
         task = Task(
             federation=self._config.federation.name,
@@ -132,6 +178,7 @@ class Workshop:
             preprocessing=self._preprocessing,
             spec=job.cut.spec,
             personal=job.cut.personal,
+            returned=job.cut.returned,
             training=None if command.deliver else training,
             blobs=blobs,
             provenance=self._provenance(tier, job.ratio) if command.deliver else {},
@@ -141,14 +188,14 @@ class Workshop:
         return task
 
     def _encoded(self, spec: SubModelSpec) -> bytes:
-        return encode_groups({"model": extract(self._state.params, spec, self._network.channel_map)})
+        return encode_groups(sent_down(self._strategy, self._state, spec, self._network.channel_map))
 
     def _put(self, data: bytes) -> BlobRef:
         return self.store.put(data, chunk_bytes=self.chunk_bytes)
 
-    def _forget_old_blobs(self) -> None:
-        """A new round makes its own blobs, and no update of an earlier one is needed any more."""
-        self.store.keep_only(frozenset())
+    def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
+        """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""
+        self.store.keep_only(keep)
 
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
@@ -157,6 +204,8 @@ class Workshop:
         reason, detail = self._verdict(update, task)
         if reason is not None:
             self.store.path(update.blob.digest).unlink(missing_ok=True)
+        else:
+            self._ratios[update.device, update.attempt] = task.ratio
         self._journal.examined(
             update.round,
             update.device,
@@ -172,18 +221,28 @@ class Workshop:
             return Reason.DIGEST_MISMATCH, "the bytes are not those of the digest"
         try:
             groups = read_groups(self.store.path(update.blob.digest))
-            examine(update, groups, task, self._network.channel_map)
+            examine(update, groups, task, self._network.channel_map, self._strategy.groups)
         except PeerError as error:
             return Reason(error.reason), str(error)
         return None, ""
 
     # --- aggregating ---
-    def close(self, command: CloseRound, *, uplink: int, downlink: int, duration_s: float) -> RoundRecord:
+    def close(
+        self,
+        command: CloseRound,
+        *,
+        uplink: int,
+        downlink: int,
+        duration_s: float,
+        virtual_time_s: float | None = None,
+    ) -> RoundRecord:
         """Aggregate the round's updates into the next model, test it, write history and model."""
-        updates = [self._client_update(update) for update in command.updates.values()]
-        self._state = close(
-            self._strategy, self._state, updates, self._network.channel_map, clients=self._clients
-        )
+        updates = [
+            self._client_update(update, command.staleness.get(device, 0))
+            for device, update in command.updates.items()
+        ]
+        known = [client for _, client in sorted(self._clients.items())]
+        self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
         self._state_sha256 = self._save(command.round)
         accepted = list(command.updates.values())
         tested = self._test(command.round)
@@ -198,6 +257,7 @@ class Workshop:
             uplink_bytes=uplink,
             downlink_bytes=downlink,
             duration_s=duration_s,
+            virtual_time_s=virtual_time_s,
             train_loss=_mean([(u.metrics.train_loss, u.metrics.examples) for u in accepted]),
             test_loss=tested[0].loss if tested else None,
             test_accuracy=tested[0].accuracy if tested else None,
@@ -210,18 +270,28 @@ class Workshop:
         )
         self._folder.add_round(record)
         self._journal.closed(command.round, self._state_sha256)
+        if self._resumable:
+            self._folder.save_checkpoint(self._state, durable=self._durable)
         return record
 
-    def _client_update(self, update: Update) -> ClientUpdate:
-        groups = read_groups(self.store.path(update.blob.digest))
-        return ClientUpdate(update.device, update.spec, groups, update.metrics.examples)
+    def _client_update(self, update: Update, staleness: int) -> ClientUpdate:
+        groups = SpooledGroups(self.store.path(update.blob.digest))
+        measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
+        ratio = self._ratios.pop((update.device, update.attempt), None)
+        if ratio is not None:
+            measured["ratio"] = ratio
+        return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)
 
     def _test(self, number: int) -> dict[int, Evaluation]:
         """Test the full model (as tier 0) and every tier's; empty without data, or where it is not time."""
         settings, data = self._config.federation, self._test_data
-        if data is None or (number % settings.evaluate_every and number != settings.rounds):
+        last = number == settings.rounds
+        if data is None or (number % settings.evaluate_every and not last):
             return {}
-        specs = {tier: self.tier_spec(ratio) for tier, ratio in enumerate(self._config.tiers.ratios, start=1)}
+        specs: dict[int, SubModelSpec] = {}
+        if last or number % settings.evaluate_tiers_every == 0:
+            ratios = enumerate(self._config.tiers.ratios, start=1)
+            specs = {tier: self.tier_spec(ratio) for tier, ratio in ratios}
         by_spec: dict[str, Evaluation] = {}
         for spec in (SubModelSpec(), *specs.values()):
             key = spec.model_dump_json()
@@ -242,14 +312,15 @@ class Workshop:
     def export_tiers(self) -> dict[int, Path]:
         """Write one ONNX file per tier from the global model as it stands."""
         paths = {}
-        for tier, ratio in enumerate(self._config.tiers.ratios, start=1):
+        ratios = zip(self._config.tiers.ratios, self._config.tiers.levels, strict=True)
+        for tier, (ratio, level) in enumerate(ratios, start=1):
             paths[tier] = self._folder.onnx(tier)
             self.model.export(
                 paths[tier],
                 self._state.params,
                 self.tier_spec(ratio),
                 preprocessing=self._preprocessing,
-                provenance=self._provenance(tier, ratio),
+                provenance=self._provenance(tier, level),
             )
         return paths
 
@@ -257,7 +328,7 @@ class Workshop:
         """The device's tier among those of this federation."""
         return tier_of(device.profile, len(self._config.tiers.ratios))
 
-    def tier_spec(self, ratio: float) -> SubModelSpec:
+    def tier_spec(self, ratio: Ratio) -> SubModelSpec:
         """The part of the global model that a tier of this ratio holds."""
         return tier_spec(self._strategy, self._state, self._network, ratio)
 
@@ -289,7 +360,8 @@ class Job:
 def _test_data(config: Config) -> LabelledData | None:
     if config.data.source is None:
         return None
-    return load_source(config.data.source, data_root=config.data.data_root, split="test")
+    data = load_source(config.data.source, data_root=config.data.data_root, split="test")
+    return data if config.data.test_samples is None else sample(data, config.data.test_samples)
 
 
 def _model_spec(config: Config, data: LabelledData | None) -> ModelSpec:

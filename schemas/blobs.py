@@ -10,14 +10,14 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from schemas.errors import PeerError
@@ -113,16 +113,50 @@ def decode_groups(data: bytes, *, source: str = "blob") -> dict[str, dict[str, A
         raise PeerError(f"{source} is not a safetensors blob: {error}") from error
     groups: dict[str, dict[str, Array]] = {}
     for key, array in tensors.items():
-        group, slash, name = key.partition("/")
-        if not (group and slash and name):
-            raise PeerError(f"{source} holds a tensor without a group: {key!r}")
+        group, name = _group_and_name(key, source)
         groups.setdefault(group, {})[name] = array
     return groups
+
+
+def _group_and_name(key: str, source: str) -> tuple[str, str]:
+    group, slash, name = key.partition("/")
+    if not (group and slash and name):
+        raise PeerError(f"{source} holds a tensor without a group: {key!r}")
+    return group, name
 
 
 def read_groups(path: Path) -> dict[str, dict[str, Array]]:
     """Decode the parameter groups of the file at `path`."""
     return decode_groups(path.read_bytes(), source=path.name)
+
+
+class SpooledGroups(Mapping[str, Arrays]):
+    """The parameter groups of a file that has been checked, each read only when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __getitem__(self, group: str) -> Arrays:
+        with safe_open(self._path, framework="numpy") as file:
+            names = _names(file.keys(), self._path.name).get(group)
+            if names is None:
+                raise KeyError(group)
+            return {name: file.get_tensor(f"{group}/{name}") for name in names}
+
+    def __iter__(self) -> Iterator[str]:
+        with safe_open(self._path, framework="numpy") as file:
+            return iter(_names(file.keys(), self._path.name))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _names(keys: Iterable[str], source: str) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for key in sorted(keys):
+        group, name = _group_and_name(key, source)
+        names.setdefault(group, []).append(name)
+    return names
 
 
 def encode_json(value: Frozen) -> bytes:

@@ -38,6 +38,7 @@ class StrategySpec(Settings):
     ratio: Piece = Piece(name="by-tier")
     pruner: Piece = Piece(name="index")
     objectives: tuple[Piece, ...] = ()
+    groups: tuple[Piece, ...] = ()
     transforms: tuple[Piece, ...] = ()
     weighting: Piece = Piece(name="examples")
     combiner: Piece = Piece(name="mean")
@@ -56,7 +57,11 @@ class TrainingSettings(Settings):
 
 
 class TrainingPlan(TrainingSettings):
-    """One round's local training: with `seed` it is repeatable; `objectives` go over the plain loss."""
+    """One round's local training: with `seed` it is repeatable; `objectives` go over the plain loss.
+
+    `participants` is how many devices were asked to train in the round.
+    """
 
     seed: int = 0
+    participants: int = Field(default=1, ge=1, le=10_000_000)
     objectives: tuple[Piece, ...] = ()

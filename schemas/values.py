@@ -88,12 +88,16 @@ class PersonalPruning(Frozen):
 
 
 class TrainingMetrics(Frozen):
-    """What local training measured. Losses are means per example; `accuracy` is on local held-out data."""
+    """What local training measured. Losses are means per example.
+
+    On local held-out data: `received_loss` of the model that came, `accuracy` of the one that was trained.
+    """
 
     examples: Tally
     epochs: Tally
     steps: Tally
     train_loss: Loss | None = None
+    received_loss: Loss | None = None
     accuracy: Fraction | None = None
     seconds: Seconds = 0.0
 

@@ -85,6 +85,12 @@ def labelled(
     return LabelledData(images=images, labels=labels, class_names=names, preprocessing=named)
 
 
+def sample(data: LabelledData, count: int) -> LabelledData:
+    """Some `count` examples drawn without replacement, always the same ones; all where there are fewer."""
+    chosen = np.random.default_rng(0).permutation(len(data))[:count]
+    return data.subset(np.sort(chosen))
+
+
 def preprocess(images: Pixels, preprocessing: Preprocessing) -> Inputs:
     """`(images / scale - mean) / std` per channel: [N, C, ...] to float32 of the same shape.
 

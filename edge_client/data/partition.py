@@ -2,7 +2,8 @@
 
 `dirichlet(alpha)` is the LDA partition of the ATTENDING paper (section 4.1): of each class, every client
 gets a part drawn from Dirichlet(alpha). `shards(k)` is McMahan et al. 2017, section 3: examples sorted by
-label are cut into k shards per client and dealt at random.
+label are cut into k shards per client and dealt at random. `paired` is the paired population of IGFL (Huang
+et al. 2021, section 5.4): every two clients hold the same labels, which no other pair holds.
 """
 
 from __future__ import annotations
@@ -51,12 +52,25 @@ def _shards(labels: Labels, count: int, per_client: float, rng: np.random.Genera
     return [np.sort(np.concatenate([shards[shard] for shard in row])) for row in dealt]
 
 
+def _paired(labels: Labels, count: int, value: float, rng: np.random.Generator) -> list[Indices]:
+    """Labels go to pairs in order, each pair's examples evenly and at random to its two clients."""
+    classes, pairs = np.unique(labels), -(-count // 2)
+    if pairs > len(classes):
+        raise ConfigError(f"{count} clients are {pairs} pairs, more than the {len(classes)} labels")
+    shares: list[Indices] = []
+    for pair, own in enumerate(np.array_split(classes, pairs)):
+        members = rng.permutation(np.flatnonzero(np.isin(labels, own)))
+        shares += np.array_split(members, min(2, count - 2 * pair))
+    return [np.sort(part) for part in shares]
+
+
 Deal = Callable[[Labels, int, float, np.random.Generator], list[Indices]]
 
 PARTITIONS: Mapping[str, tuple[Deal, str | None]] = {
     "iid": (_iid, None),
     "dirichlet": (_dirichlet, "alpha"),
     "shards": (_shards, "shards"),
+    "paired": (_paired, None),
 }
 """Each way to share out, with the name of its number."""
 
@@ -109,13 +123,19 @@ def share(data: LabelledData, partition: Partition, *, index: int, count: int, s
 
 
 def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[LabelledData, LabelledData]:
-    """Split into (train, held out). One example is trained on; of two or more, at least one is on each side.
+    """Split into (train, held out) as `split_indices` does."""
+    train, held = split_indices(np.arange(len(data)), fraction=fraction, seed=seed)
+    return data.subset(train), data.subset(held)
+
+
+def split_indices(indices: Indices, *, fraction: float, seed: int) -> tuple[Indices, Indices]:
+    """Split [N] into (train, held out). One is trained on; of two or more, at least one is on each side.
 
     Raises `ConfigError` unless 0 <= fraction < 1; at 0 nothing is held out.
     """
     if not 0 <= fraction < 1:
         raise ConfigError(f"hold-out fraction {fraction} is not within 0 to 1")
-    count = len(data)
+    count = len(indices)
     held = min(count - 1, max(1, round(count * fraction))) if count > 1 and fraction > 0 else 0
     order = np.random.default_rng(seed).permutation(count)
-    return data.subset(np.sort(order[held:])), data.subset(np.sort(order[:held]))
+    return indices[np.sort(order[held:])], indices[np.sort(order[:held])]

@@ -36,6 +36,7 @@ NAMED_SETS: Mapping[str, NamedSet] = {
         "EMNIST", (0.1722,), (0.3309,), {"split": "letters"}, first_label=1, lies_on_side=True
     ),
     "cifar10": NamedSet("CIFAR10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": NamedSet("CIFAR100", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
 
 

@@ -86,6 +86,7 @@ SOURCES: Mapping[str, tuple[Callable[[SourceRequest], LabelledData], str]] = {
     "fashionmnist": (_pictures, ""),
     "emnist": (_pictures, ""),
     "cifar10": (_pictures, ""),
+    "cifar100": (_pictures, ""),
     "folder": (_pictures, "PATH"),
     "npz": (_npz, "PATH"),
     "python": (_python, "module:function"),

@@ -9,7 +9,7 @@ a weight decide which values count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,37 +26,58 @@ def mean() -> Combiner:
     return mean_over_holders
 
 
-def mean_over_holders(updates: Sequence[GlobalUpdate], weights: NDArray[np.float64]) -> Arrays:
-    """Sum of w_k delta_k over sum of w_k, per coordinate, accumulated in double precision."""
-    return {name: _mean(name, updates, weights) for name in updates[0].delta}
+def mean_over_holders(updates: Iterable[GlobalUpdate], weights: NDArray[np.float64]) -> Arrays:
+    """Sum of w_k delta_k over sum of w_k, per coordinate, accumulated in double precision.
 
-
-def _mean(name: str, updates: Sequence[GlobalUpdate], weights: NDArray[np.float64]) -> Array:
-    total = np.zeros(updates[0].delta[name].shape)
-    mass = np.zeros_like(total)
+    Goes through the updates once, one at a time.
+    """
+    total: dict[str, NDArray[np.float64]] = {}
+    mass: dict[str, NDArray[np.float64]] = {}
     for update, weight in zip(updates, weights, strict=True):
-        covered = update.coverage[name]
-        total += weight * np.where(covered, update.delta[name], 0)
-        mass += weight * covered
+        for name, delta in update.delta.items():
+            if name not in total:
+                total[name], mass[name] = np.zeros(delta.shape), np.zeros(delta.shape)
+            covered = update.coverage[name]
+            total[name] += weight * np.where(covered, delta, 0)
+            mass[name] += weight * covered
+    return {name: _share(total[name], mass[name]) for name in total}
+
+
+def _share(total: NDArray[np.float64], mass: NDArray[np.float64]) -> Array:
     return np.divide(total, mass, out=np.zeros_like(total), where=mass > 0).astype(np.float32)
 
 
-def overlap_mean() -> Combiner:
-    """The weighted mean where all clients of the round hold a coordinate; no change elsewhere.
+def overlap_mean(*, elsewhere: str = "keep") -> Combiner:
+    """The weighted mean where all clients of the round hold a coordinate.
 
-    Hermes (Li et al. 2021) averages the intersection of its sub-networks and leaves the rest to each device.
-    Chosen here: the intersection is that of the round's clients, not of pairs, and since there is one global
-    model, what lies outside it keeps its value.
+    Hermes (Li et al. 2021) averages the intersection of its sub-networks and leaves the rest to each device
+    (objective `personal`). Chosen here: the intersection is that of the round's clients, not of pairs.
+    The method has no global model outside it; one that is tested and handed to newcomers needs values
+    there: `keep` leaves them as they were, which is the method to the letter, and `holders` takes the mean
+    over those that hold a coordinate. Where tiers nest, the global model would never learn anything beyond
+    the weakest under `keep`; under `holders` it is that of `mean`, and only devices keep something personal.
     """
-    return mean_over_overlap
+    if elsewhere not in ("keep", "holders"):
+        raise ValueError(f"elsewhere is 'keep' or 'holders', not '{elsewhere}'")
+    return mean_over_overlap if elsewhere == "keep" else mean_over_holders
 
 
 def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: NDArray[np.float64]) -> Arrays:
     """`mean_over_holders`, and 0 wherever anyone lacks the coordinate."""
+    common = overlap(updates)
     return {
-        name: np.where(np.all([update.coverage[name] for update in updates], axis=0), change, np.float32(0))
+        name: np.where(common[name], change, np.float32(0))
         for name, change in mean_over_holders(updates, weights).items()
     }
+
+
+def overlap(updates: Sequence[GlobalUpdate]) -> dict[str, NDArray[np.bool_]]:
+    """Which coordinates every client of the round holds, of the full shapes P."""
+    common: dict[str, NDArray[np.bool_]] = {}
+    for update in updates:
+        for name, covered in update.coverage.items():
+            common[name] = common[name] & covered if name in common else covered
+    return common
 
 
 def median() -> Combiner:

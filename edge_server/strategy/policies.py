@@ -1,79 +1,32 @@
-"""Policies: choices made anew each round, from the devices that are there and what earlier rounds showed.
-
-A policy is two pure functions around its own state: `act(state, clients, round, rng) -> choice` and
-`observe(state, result) -> state`. A selection chooses devices, a ratio policy a pruning ratio per device.
-"""
+"""The policies: which devices train in a round, and how much of the network each of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Arrays
+from edge_client.pruning import Ratio
+from edge_server.strategy.bandit import Bandit
+from edge_server.strategy.policy import Client, Policy, RoundResult
+from edge_server.strategy.updates import GlobalUpdate, sources_of
 
-Choice = TypeVar("Choice", covariant=True)
-
-
-@dataclass(frozen=True)
-class Client:
-    """What the strategy knows of a device: its tier (1 is the weakest) and how many examples it holds."""
-
-    name: str
-    tier: int
-    examples: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class RoundResult:
-    """What may be learned from a round: its updates, what each weighed, the model before and after it.
-
-    `clients` are all whom the round could choose from.
-    """
-
-    round: int
-    updates: Sequence[GlobalUpdate]
-    weights: Mapping[str, float]
-    before: Arrays
-    after: Arrays
-    clients: Sequence[Client] = ()
-
-
-class Policy(Protocol, Generic[Choice]):
-    """A choice per round, and what is learned from the result."""
-
-    def act(
-        self, state: Any, clients: Sequence[Client], round_number: int, rng: np.random.Generator
-    ) -> Choice:
-        """Choose for round `round_number` among `clients`."""
-        ...
-
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Return the policy's next state (None at first); nothing is learned unless a policy says so."""
-        return state
-
-    def observed(self, state: Any) -> Mapping[str, Any]:
-        """What of the state belongs into the run's history."""
-        return {}
+__all__ = ["RATIOS", "SELECTIONS", "Client", "Policy", "RoundResult"]
 
 
 @dataclass(frozen=True)
 class Uniform(Policy[tuple[str, ...]]):
     """Selection: a share of the devices, each as likely as any other (McMahan et al. 2017)."""
 
-    fraction: Callable[[int], float]
-
     def act(
-        self, state: Any, clients: Sequence[Client], round_number: int, rng: np.random.Generator
+        self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> tuple[str, ...]:
-        """Names of max(1, ceil(fraction * K)) devices, sorted."""
+        """Names of `number` devices, sorted."""
         names = sorted(client.name for client in clients)
-        count = _count(self.fraction(round_number), len(names))
-        chosen = rng.choice(len(names), size=count, replace=False)
+        chosen = rng.choice(len(names), size=min(number, len(names)), replace=False)
         return tuple(names[index] for index in sorted(chosen))
 
 
@@ -86,7 +39,6 @@ class Attention(Policy[tuple[str, ...]]):
     score per example of those that are there, times its own examples, and all are scaled to sum to one.
     """
 
-    fraction: Callable[[int], float]
     alpha: float = 0.9
 
     def __post_init__(self) -> None:
@@ -94,20 +46,20 @@ class Attention(Policy[tuple[str, ...]]):
             raise ValueError("alpha must be in [0, 1)")
 
     def act(
-        self, state: Any, clients: Sequence[Client], round_number: int, rng: np.random.Generator
+        self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> tuple[str, ...]:
-        """Names of max(1, ceil(fraction * K)) devices, sorted, drawn one by one in proportion to score."""
+        """Names of `number` devices, sorted, drawn one by one in proportion to score."""
         names = sorted(client.name for client in clients)
         scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
         # Exponential times divided by the scores finish in the order of such draws; a score of 0 comes last.
         with np.errstate(divide="ignore"):
             times = rng.exponential(size=len(names)) / np.array([scores[name] for name in names])
-        first = np.argsort(times, kind="stable")[: _count(self.fraction(round_number), len(names))]
+        first = np.argsort(times, kind="stable")[:number]
         return tuple(names[index] for index in sorted(first))
 
     def observe(self, state: Any, result: RoundResult) -> Mapping[str, float]:
         """Equation 2: the selected share their scores' sum anew, by distance; the others keep theirs."""
-        sent = {update.source.client: update.source.examples for update in result.updates}
+        sent = {source.client: source.examples for source in sources_of(result.updates)}
         known = {client.name: client.examples for client in result.clients}
         scores = attention_scores(state or {}, {**sent, **known})
         distances = {update.source.client: distance(update, result) for update in result.updates}
@@ -152,20 +104,15 @@ def distance(update: GlobalUpdate, result: RoundResult) -> float:
     return math.sqrt(squares * size / held) if held else 0.0
 
 
-def _count(fraction: float, clients: int) -> int:
-    """How many of `clients` a round takes; at least one, and 0.3 of 10 are 3 whatever 0.3 * 10 exceeds."""
-    return min(clients, max(1, math.ceil(fraction * clients - 1e-9)))
-
-
 @dataclass(frozen=True)
-class ByTier(Policy[dict[str, float]]):
+class ByTier(Policy[dict[str, Ratio]]):
     """Pruning ratio: that of the device's capability tier; `ratios[0]` is tier 1's."""
 
-    ratios: tuple[float, ...]
+    ratios: tuple[Ratio, ...]
 
     def act(
-        self, state: Any, clients: Sequence[Client], round_number: int, rng: np.random.Generator
-    ) -> dict[str, float]:
+        self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator
+    ) -> dict[str, Ratio]:
         """A ratio per device; a tier beyond the list counts as the last one."""
         return {client.name: self.ratios[min(client.tier, len(self.ratios)) - 1] for client in clients}
 
@@ -175,6 +122,7 @@ SELECTIONS: dict[str, Callable[..., Policy[tuple[str, ...]]]] = {
     "uniform": Uniform,
 }
 
-RATIOS: dict[str, Callable[..., Policy[dict[str, float]]]] = {
+RATIOS: dict[str, Callable[..., Policy[dict[str, Ratio]]]] = {
+    "bandit": Bandit,
     "by-tier": ByTier,
 }

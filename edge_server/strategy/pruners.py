@@ -1,58 +1,22 @@
-"""Pruners: which channels a device's sub-model keeps, given how many of each group it may keep.
-
-A pruner is asked once per device and round. It answers with the sub-model to send, and, where the device
-itself shall choose (ATTENDING's first round), with what it needs for that.
-"""
+"""The pruners: by place, by magnitude, at random, by attention, and layer by layer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning import Scores, group_scores, kept_count, prefix_spec, ranking
+from edge_client.pruning import group_scores, prefix_spec
+from edge_server.strategy.layers_pruner import Layers
+from edge_server.strategy.pruner import NONE, Cut, Pruner, Ratios, best_spec, random_spec
 from schemas.blobs import Arrays
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import PersonalPruning
 
-
-@dataclass(frozen=True)
-class Cut:
-    """A device's sub-model for one round.
-
-    `personal`: the device cuts it further when it is done; without `train` it only looks at its data.
-    """
-
-    spec: SubModelSpec
-    personal: PersonalPruning | None = None
-    objectives: tuple[Piece, ...] = ()
-    train: bool = True
-
-
-Ratios = Mapping[str, float]
-_NONE: Arrays = MappingProxyType({})
-
-
-class Pruner(Protocol):
-    """Decides the sub-model of one device."""
-
-    def cut(
-        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
-    ) -> Cut:
-        """Cut by `ratios` per channel group.
-
-        `ordered` says whether channels are ranked yet, `params` is the global model, `seed` is the round's.
-        """
-        ...
-
-    def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
-        """The sub-model that a tier is tested with and gets at the end; the leading channels by default."""
-        return prefix_spec(ratios, channel_map)
+__all__ = ["PRUNERS", "Cut", "Pruner"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +24,14 @@ class Index(Pruner):
     """Keep the leading channels, as they are numbered (nested sub-models; HeteroFL, Diao et al. 2021)."""
 
     def cut(
-        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+        self,
+        ratios: Ratios,
+        channel_map: ChannelMap,
+        *,
+        ordered: bool,
+        params: Arrays = NONE,
+        seed: int = 0,
+        client: str = "",
     ) -> Cut:
         """A prefix per group."""
         return Cut(prefix_spec(ratios, channel_map))
@@ -74,7 +45,14 @@ class Magnitude(Pruner):
     """
 
     def cut(
-        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+        self,
+        ratios: Ratios,
+        channel_map: ChannelMap,
+        *,
+        ordered: bool,
+        params: Arrays = NONE,
+        seed: int = 0,
+        client: str = "",
     ) -> Cut:
         """The channels of largest norm; the leading ones where weights are equal or not known."""
         return Cut(self.tier(ratios, channel_map, params=params))
@@ -82,7 +60,7 @@ class Magnitude(Pruner):
     def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
         """What `cut` keeps of these params."""
         norms = group_scores(l1_norms(ratios, channel_map, params), channel_map)
-        return _best_spec(norms, ratios, channel_map)
+        return best_spec(norms, ratios, channel_map)
 
 
 @dataclass(frozen=True)
@@ -94,12 +72,17 @@ class Random(Pruner):
     """
 
     def cut(
-        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+        self,
+        ratios: Ratios,
+        channel_map: ChannelMap,
+        *,
+        ordered: bool,
+        params: Arrays = NONE,
+        seed: int = 0,
+        client: str = "",
     ) -> Cut:
         """The beginning of the round's random order."""
-        random = np.random.default_rng(seed)
-        drawn = {name: random.random(channel_map.groups[name].channels) for name in sorted(ratios)}
-        return Cut(_best_spec(drawn, ratios, channel_map))
+        return Cut(random_spec(ratios, channel_map, seed))
 
 
 @dataclass(frozen=True)
@@ -118,7 +101,14 @@ class Attention(Pruner):
             raise ValueError(f"first-round is 'train' or 'score-only', not '{self.first_round}'")
 
     def cut(
-        self, ratios: Ratios, channel_map: ChannelMap, *, ordered: bool, params: Arrays = _NONE, seed: int = 0
+        self,
+        ratios: Ratios,
+        channel_map: ChannelMap,
+        *,
+        ordered: bool,
+        params: Arrays = NONE,
+        seed: int = 0,
+        client: str = "",
     ) -> Cut:
         """The whole network and an order to prune it, or a prefix once channels are ranked."""
         if ordered:
@@ -139,21 +129,10 @@ def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[st
     }
 
 
-def _best_spec(scores: Scores, ratios: Ratios, channel_map: ChannelMap) -> SubModelSpec:
-    """The best channels of every group, by number; a group that stays whole is not named."""
-    kept = {}
-    for name, ratio in ratios.items():
-        group = channel_map.groups[name]
-        order = ranking(scores.get(name, np.zeros(group.channels)), group.multiple)
-        count = kept_count(group.channels, ratio, group.multiple)
-        if count < group.channels:
-            kept[name] = tuple(sorted(order[:count]))
-    return SubModelSpec(kept=kept)
-
-
 PRUNERS: dict[str, Callable[..., Pruner]] = {
     "attention": Attention,
     "index": Index,
+    "layers": Layers,
     "magnitude": Magnitude,
     "random": Random,
 }

@@ -6,6 +6,7 @@ FedAvg is this code with the full sub-model for everyone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,15 +14,25 @@ from typing import Any
 import numpy as np
 
 from edge_client.models.registry import ModelEntry
-from edge_client.pruning import group_ratios
+from edge_client.pruning import Ratio, group_ratios, mean_ratio
+from edge_client.slicing import extract
 from edge_server.strategy.combiners import COMBINERS, Combiner
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.pieces import make
 from edge_server.strategy.policies import RATIOS, SELECTIONS, Client, Policy, RoundResult
 from edge_server.strategy.pruners import PRUNERS, Cut, Pruner
 from edge_server.strategy.schedules import SCHEDULES, Schedule
 from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from edge_server.strategy.transforms import TRANSFORMS, Transform
-from edge_server.strategy.updates import ClientUpdate, globalised
+from edge_server.strategy.updates import (
+    Around,
+    ClientUpdate,
+    GlobalUpdate,
+    RoundUpdates,
+    globalised,
+    sources_of,
+)
 from edge_server.strategy.weighting import WEIGHTINGS, Weighting
 from schemas.blobs import Arrays, Groups
 from schemas.strategy import Piece, StrategySpec
@@ -35,25 +46,32 @@ class Strategy:
     fraction: Schedule
     local_epochs: Schedule | None
     selection: Policy[tuple[str, ...]]
-    ratio: Policy[dict[str, float]]
+    ratio: Policy[dict[str, Ratio]]
     pruner: Pruner
     objectives: tuple[Piece, ...]
+    groups: tuple[GroupRule, ...]
     transforms: tuple[Transform, ...]
     weighting: Weighting
     combiner: Combiner
     server_optimizer: ServerOptimizer
+
+    def count(self, round_number: int, clients: int) -> int:
+        """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""
+        return min(clients, max(1, math.ceil(self.fraction(round_number) * clients - 1e-9)))
 
 
 @dataclass(frozen=True)
 class State:
     """Everything that a run carries from round to round; `round` counts the rounds that are closed.
 
-    `ordered` says whether the channels of the global model are ranked (ATTENDING, after round one).
+    `ordered` says whether the channels of the global model are ranked (ATTENDING, after round one); `groups`
+    is what the server holds beside the model, {group: arrays}.
     """
 
     params: Arrays
     round: int = 0
     ordered: bool = False
+    groups: Groups = field(default_factory=dict)
     selection: Any = None
     ratio: Any = None
     weighting: Any = None
@@ -71,6 +89,14 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """Who trains what, and after how many updates the round may close."""
+
+    assignments: Mapping[str, Assignment]
+    needed: int
+
+
+@dataclass(frozen=True)
 class Network:
     """What the strategy needs to know of the model: where its channels are and which may be cut."""
 
@@ -82,7 +108,7 @@ _EVERYONE = Piece(name="constant", options={"value": 1.0})
 
 
 def make_strategy(
-    spec: StrategySpec, ratios: tuple[float, ...], *, rounds: int = 10, seed: int = 0
+    spec: StrategySpec, ratios: tuple[Ratio, ...], *, rounds: int = 10, seed: int = 0
 ) -> Strategy:
     """Build every piece that the spec names; raises `ConfigError` for the first that cannot be.
 
@@ -94,10 +120,11 @@ def make_strategy(
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
-        selection=make("selection", SELECTIONS, spec.selection, fraction=fraction),
+        selection=make("selection", SELECTIONS, spec.selection),
         ratio=make("ratio policy", RATIOS, spec.ratio, ratios=ratios),
         pruner=make("pruner", PRUNERS, spec.pruner),
         objectives=spec.objectives,
+        groups=tuple(make("group rule", GROUPS, piece) for piece in spec.groups),
         transforms=tuple(make("transform", TRANSFORMS, piece) for piece in spec.transforms),
         weighting=make("weighting", WEIGHTINGS, spec.weighting),
         combiner=make("combiner", COMBINERS, spec.combiner),
@@ -105,37 +132,73 @@ def make_strategy(
     )
 
 
+def start(strategy: Strategy, params: Arrays) -> State:
+    """The state before round one."""
+    return State(params=params, groups={rule.name: rule.start(params) for rule in strategy.groups})
+
+
 def plan(
-    strategy: Strategy, state: State, clients: Sequence[Client], network: Network, rng: np.random.Generator
-) -> dict[str, Assignment]:
-    """Choose among `clients` for the next round, and cut a sub-model for each that is chosen."""
+    strategy: Strategy,
+    state: State,
+    clients: Sequence[Client],
+    network: Network,
+    rng: np.random.Generator,
+    *,
+    over_select: float = 1.0,
+    wanted: int | None = None,
+) -> Plan:
+    """Choose among `clients` for the next round, and cut a sub-model for each that is chosen.
+
+    With `over_select` above 1, that many times as many are asked as are needed. `wanted` asks for so many
+    devices, whatever the fraction says (buffered rounds, where whoever is free trains).
+    """
     number = state.round + 1
-    chosen = set(strategy.selection.act(state.selection, clients, number, rng))
+    count = strategy.count(number, len(clients)) if wanted is None else min(wanted, len(clients))
+    asked = min(len(clients), math.ceil(count * over_select - 1e-9))
+    chosen = set(strategy.selection.act(state.selection, clients, asked, rng))
     selected = [client for client in clients if client.name in chosen]
     ratios = strategy.ratio.act(state.ratio, selected, number, rng)
     epochs = round(strategy.local_epochs(number)) if strategy.local_epochs else None
     seed = int(rng.integers(2**32))
-    return {
+    assignments = {
         client.name: Assignment(
-            cut(strategy, state, network, ratios[client.name], seed=seed), ratios[client.name], epochs
+            cut(strategy, state, network, ratios[client.name], seed=seed, client=client.name),
+            mean_ratio(ratios[client.name]),
+            epochs,
         )
         for client in selected
     }
+    return Plan(assignments, needed=count)
 
 
-def cut(strategy: Strategy, state: State, network: Network, ratio: float, *, seed: int = 0) -> Cut:
+def cut(
+    strategy: Strategy, state: State, network: Network, ratio: Ratio, *, seed: int = 0, client: str = ""
+) -> Cut:
     """The sub-model of a device with pruning ratio `ratio`, as things stand; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     made = strategy.pruner.cut(
-        by_group, network.channel_map, ordered=state.ordered, params=state.params, seed=seed
+        by_group, network.channel_map, ordered=state.ordered, params=state.params, seed=seed, client=client
     )
     return replace(made, objectives=strategy.objectives + made.objectives)
 
 
-def tier_spec(strategy: Strategy, state: State, network: Network, ratio: float) -> SubModelSpec:
+def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) -> SubModelSpec:
     """The sub-model of the global model that a tier of this ratio stands for, as things stand."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     return strategy.pruner.tier(by_group, network.channel_map, params=state.params)
+
+
+def sent_down(strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
+    """What a device with this sub-model receives: its part of the model, and of every group beside it."""
+    beside = {
+        rule.name: rule.down(state.groups.get(rule.name, {}), spec, channel_map)
+        for rule in strategy.groups
+        if rule.downlink
+    }
+    return {
+        "model": extract(state.params, spec, channel_map),
+        **{n: arrays for n, arrays in beside.items() if arrays},
+    }
 
 
 def close(
@@ -147,28 +210,35 @@ def close(
     clients: Sequence[Client] = (),
 ) -> State:
     """Aggregate the updates of a round; their order is irrelevant. `clients` are those it was planned for."""
-    ranked = sorted(updates, key=lambda update: update.client)
-    matched = [globalised(update, channel_map) for update in ranked]
-    for transform in strategy.transforms:
-        matched = [transform(update, state.params, channel_map) for update in matched]
+    matched = _matched(strategy, state, updates, channel_map)
     weights = strategy.weighting.weigh(state.weighting, matched)
     change = strategy.combiner(matched, weights)
     pseudo_gradient = {name: -array for name, array in change.items()}
     params, optimizer = strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
-    by_client = {update.client: float(weight) for update, weight in zip(ranked, weights, strict=True)}
+    sources = sources_of(matched)
+    by_client = {source.client: float(weight) for source, weight in zip(sources, weights, strict=True)}
     result = RoundResult(
-        state.round + 1, matched, by_client, before=state.params, after=params, clients=clients
+        state.round + 1,
+        matched,
+        by_client,
+        before=state.params,
+        after=params,
+        clients=clients,
+        channel_map=channel_map,
     )
+    groups, result = _folded(strategy, state, result)
     selection = strategy.selection.observe(state.selection, result)
     ratio = strategy.ratio.observe(state.ratio, result)
+    weighting = strategy.weighting.observe(state.weighting, result)
     return replace(
         state,
-        params=params,
+        params=result.after,
         round=state.round + 1,
-        ordered=state.ordered or any(update.groups.get("attention") for update in ranked),
+        ordered=state.ordered or any(source.groups.get("attention") for source in sources),
+        groups=groups,
         selection=selection,
         ratio=ratio,
-        weighting=strategy.weighting.observe(state.weighting, result),
+        weighting=weighting,
         server_optimizer=optimizer,
         observed={
             "weights": by_client,
@@ -176,3 +246,34 @@ def close(
             **strategy.ratio.observed(ratio),
         },
     )
+
+
+KEEP_NUMBERS = 32_000_000
+"""Up to so many parameters (updates times model) all updates of a round are kept in memory at once."""
+
+
+def _matched(
+    strategy: Strategy, state: State, updates: Sequence[ClientUpdate], channel_map: ChannelMap
+) -> RoundUpdates:
+    """The updates by client's name, in global coordinates, after every transform."""
+    sources = sorted(updates, key=lambda update: update.client)
+    around = Around(state.params, channel_map, sources, state.ordered)
+
+    def make(source: ClientUpdate) -> GlobalUpdate:
+        update = globalised(source, channel_map)
+        for transform in strategy.transforms:
+            update = transform(update, around)
+        return update
+
+    size = sum(array.size for array in state.params.values())
+    return RoundUpdates(sources, make, keep=len(sources) * size <= KEEP_NUMBERS)
+
+
+def _folded(strategy: Strategy, state: State, result: RoundResult) -> tuple[Groups, RoundResult]:
+    """Every group after the round; a rule that has a say in the model gives the next one its word."""
+    groups = {}
+    for rule in strategy.groups:
+        folded = rule.fold(state.groups.get(rule.name, {}), result)
+        groups[rule.name] = folded.held
+        result = replace(result, after=folded.params)
+    return groups, result

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_client.pruning import group_scores, ranking
+from edge_client.answer import attention_order
+from edge_client.pruning import group_scores
 from edge_client.slicing import permute
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Arrays
-from schemas.submodel import ChannelMap
+from edge_server.strategy.updates import Around, GlobalUpdate
 
-Transform = Callable[[GlobalUpdate, Arrays, ChannelMap], GlobalUpdate]
-"""`(update, params w, channel map) -> update`."""
+Transform = Callable[[GlobalUpdate, Around], GlobalUpdate]
+"""`(update, what is around it) -> update`."""
 
 
 def attention_matching() -> Transform:
@@ -27,20 +26,31 @@ def attention_matching() -> Transform:
     return match_attention
 
 
-def match_attention(update: GlobalUpdate, params: Arrays, channel_map: ChannelMap) -> GlobalUpdate:
-    """Move the channels of one update into the places of their rank."""
+def match_attention(update: GlobalUpdate, around: Around) -> GlobalUpdate:
+    """Move the channels of one update into the places of their rank.
+
+    An update that was trained before the model's channels were ranked, but comes after (a slow device where
+    rounds are buffered), moves alone: the model itself has its order already.
+    """
+    params, channel_map = around.params, around.channel_map
     scores = update.source.groups.get("attention")
     if not scores:
         return update
-    order = {
-        name: ranking(values, channel_map.groups[name].multiple)
-        for name, values in group_scores(scores, channel_map).items()
-    }
+    order = attention_order(group_scores(scores, channel_map), channel_map)
+    if around.ordered:
+        return replace(
+            update,
+            delta=permute(update.delta, order, channel_map),
+            coverage=permute(update.coverage, order, channel_map),
+            held=permute(update.held, order, channel_map),
+            order=order,
+        )
     held = {name: np.where(update.coverage[name], update.delta[name], 0) for name in params}
     recovered = permute({name: params[name] + held[name] for name in params}, order, channel_map)
     delta = {name: recovered[name] - params[name] for name in params}
     coverage = permute(update.coverage, order, channel_map)
-    return replace(update, delta=delta, coverage=coverage, held=permute(update.held, order, channel_map))
+    held_there = permute(update.held, order, channel_map)
+    return replace(update, delta=delta, coverage=coverage, held=held_there, order=order)
 
 
 def fill_with_global() -> Transform:
@@ -51,9 +61,9 @@ def fill_with_global() -> Transform:
     return recover
 
 
-def recover(update: GlobalUpdate, params: Arrays, channel_map: ChannelMap) -> GlobalUpdate:
+def recover(update: GlobalUpdate, around: Around) -> GlobalUpdate:
     """Cover every coordinate."""
-    whole = {name: np.ones(array.shape, dtype=bool) for name, array in params.items()}
+    whole = {name: np.ones(array.shape, dtype=bool) for name, array in around.params.items()}
     return replace(update, coverage=whole)
 
 

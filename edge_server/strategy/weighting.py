@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edge_server.strategy.igfl_weighting import IgflGlobal, IgflSelf, IgflTime
 from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import GlobalUpdate
+from edge_server.strategy.updates import GlobalUpdate, sources_of
 
 Weights = NDArray[np.float64]
 
@@ -36,14 +36,23 @@ class Examples(Weighting):
 
     def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
         """Weights [K]; equal ones when no client has any example."""
-        counts = np.array([update.source.examples for update in updates], dtype=np.float64)
+        counts = np.array([source.examples for source in sources_of(updates)], dtype=np.float64)
         if counts.sum() == 0:
             counts = np.ones_like(counts)
         shares: Weights = counts / counts.sum()
         return shares
 
 
+class Equal(Weighting):
+    """All alike, 1 / K (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, line 16; IGFL, eq. 5)."""
+
+    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
+        """Weights [K]."""
+        return np.full(len(updates), 1 / len(updates))
+
+
 WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
+    "equal": Equal,
     "examples": Examples,
     "igfl-self": IgflSelf,
     "igfl-global": IgflGlobal,

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client import objectives
 from edge_client.channels import trace_channels
 from edge_client.data.labelled import LabelledData
 from edge_client.data.sources import load_source
-from edge_client.objectives import Batch, LocalObjective, build_objectives, merge_groups
+from edge_client.objectives import registry
+from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.objectives.registry import build_objectives, merge_groups
 from edge_client.surgery import arrays_of, compact
 from edge_client.training import TrainingStopped, train
 from schemas.blobs import Groups
@@ -60,8 +61,8 @@ class Recorder(LocalObjective):
     def __init__(self, calls: list[str], *, loss: float = 1.0, gradient: float = 1.0) -> None:
         self.calls, self.loss_factor, self.gradient_factor = calls, loss, gradient
 
-    def setup(self, module: nn.Module, received: Groups, plan: TrainingPlan) -> Iterable[nn.Parameter]:
-        self.calls.append(f"setup {sorted(received)}")
+    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+        self.calls.append(f"setup {sorted(around.received)}")
         self.module = module
         return ()
 
@@ -88,7 +89,7 @@ class Recorder(LocalObjective):
 
 def recorded(monkeypatch: pytest.MonkeyPatch, **options: float) -> tuple[list[str], TrainingPlan]:
     calls: list[str] = []
-    monkeypatch.setattr(objectives, "OBJECTIVES", {"recorder": lambda: Recorder(calls, **options)})
+    monkeypatch.setattr(registry, "OBJECTIVES", {"recorder": lambda: Recorder(calls, **options)})
     return calls, TrainingPlan(objectives=(Piece(name="recorder"),))
 
 
@@ -243,7 +244,7 @@ def moved(module: nn.Module, by: float) -> None:
 def test_prox_adds_half_mu_times_the_squared_distance_to_the_received_model() -> None:
     module = OneWeight()
     (objective,) = build_objectives((prox(mu=0.5),))
-    objective.setup(module, {}, TrainingPlan())
+    objective.setup(module, Surroundings(TrainingPlan()))
     inputs, labels = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
     batch = Batch(module, inputs, labels, module(inputs))
     # Both weights at their start: nothing is added. Then both are 2 away: 0.5 / 2 * (4 + 4) = 2.
@@ -260,7 +261,7 @@ def test_prox_adds_half_mu_times_the_squared_distance_to_the_received_model() ->
 def test_prox_leaves_alone_what_is_not_trained() -> None:
     module = OneWeight(frozen=True)
     (objective,) = build_objectives((prox(mu=0.5),))
-    objective.setup(module, {}, TrainingPlan())
+    objective.setup(module, Surroundings(TrainingPlan()))
     moved(module, 2.0)
     inputs, labels = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
     batch = Batch(module, inputs, labels, module(inputs))

@@ -100,12 +100,9 @@ def refusal(
     return Received(Refusal(**SENT, attempt=attempt, digest=digest, reason=reason))
 
 
-def announcement(number: int, run: str = RUN) -> Received:
-    return Received(
-        RoundAnnouncement(
-            federation=FEDERATION, run=run, round=number, rounds=9, phase="training", selected=1
-        )
-    )
+def announcement(number: int, run: str = RUN, **more) -> Received:
+    fields = {"run": run, "round": number, "rounds": 9, "phase": "training", "selected": 1}
+    return Received(RoundAnnouncement(federation=FEDERATION, **fields, **more))
 
 
 def end(run: str = RUN) -> Received:
@@ -474,6 +471,15 @@ def test_the_announcement_of_a_later_round_ends_the_task(phase):
     assert (session.phase, session.task, session.result, session.receiving) == (Phase.IDLE, None, None, {})
     assert commands == ([StopWork()] if phase == "working" else [])
     assert step(session, Tick(), 100.0)[1] == []
+
+
+@pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
+def test_a_task_of_an_earlier_round_goes_on_while_it_is_wanted(phase):
+    # The task is of round 1.
+    session, commands = step(PHASES[phase], announcement(4, oldest=1), 0.0)
+    assert (session, commands) == (PHASES[phase], [])
+    session, _ = step(session, announcement(5, oldest=2), 0.0)
+    assert session.task is None
 
 
 @pytest.mark.parametrize("phase", PHASES)

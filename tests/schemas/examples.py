@@ -65,6 +65,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         preprocessing=Preprocessing(scale=16.0, mean=(0.5,), std=(0.25,), class_names=("zero", "one")),
         spec=SubModelSpec(kept={"conv2": 32, "linear1": (4, 0, 2)}),
         personal=PersonalPruning(ratios={"conv2": 0.5}),
+        returned=("conv2", "linear2"),
         training=TrainingPlan(
             optimizer="sgd",
             learning_rate=0.05,
@@ -73,6 +74,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             batch_size=16,
             local_epochs=2,
             seed=7,
+            participants=10,
             objectives=(
                 Piece(name="prox", options={"mu": 0.1}),
                 Piece(name="attentive", options={"layers": ("conv2",)}),
@@ -101,7 +103,13 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         blob=BlobRef(digest=DIGEST, size=1234),
         spec=SubModelSpec(kept={"conv2": (5, 1)}),
         metrics=TrainingMetrics(
-            examples=100, epochs=2, steps=14, train_loss=0.75, accuracy=0.5, seconds=12.25
+            examples=100,
+            epochs=2,
+            steps=14,
+            train_loss=0.75,
+            received_loss=1.5,
+            accuracy=0.5,
+            seconds=12.25,
         ),
     ),
     "delivery": Delivery(
@@ -156,6 +164,7 @@ STRATEGY = StrategySpec(
     local_epochs=Piece(name="constant", options={"value": 2.0}),
     pruner=Piece(name="attention", options={"first_round": "score-only"}),
     objectives=(Piece(name="prox", options={"mu": 0.1}),),
+    groups=(Piece(name="control"),),
     transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
     server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}),
 )

@@ -10,7 +10,6 @@ import pytest
 
 from edge_server.config import load_config
 from edge_server.strategy.policies import Attention, Client, RoundResult, attention_scores, distance
-from edge_server.strategy.schedules import constant
 from edge_server.strategy.strategy import State, close, make_strategy
 from edge_server.strategy.updates import globalised
 from schemas.errors import ConfigError
@@ -47,20 +46,20 @@ def test_the_selected_share_their_sum_anew_by_distance_and_the_others_keep_their
     # b and d hold 0.2 + 0.4 = 0.6 together. With alpha = 0.9:
     #   b: 0.9 * 0.2 + 0.1 * 1/4 * 0.6 = 0.195
     #   d: 0.9 * 0.4 + 0.1 * 3/4 * 0.6 = 0.405
-    scores = Attention(constant()).observe(None, result({"b": 1.0, "d": 5.0}, after=2.0))
+    scores = Attention().observe(None, result({"b": 1.0, "d": 5.0}, after=2.0))
     assert scores == pytest.approx({"a": 0.1, "b": 0.195, "c": 0.3, "d": 0.405})
 
 
 def test_without_memory_only_distances_count():
     # alpha = 0: b gets 1/4 and d 3/4 of 0.6.
-    scores = Attention(constant(), alpha=0.0).observe(None, result({"b": 1.0, "d": 5.0}, after=2.0))
+    scores = Attention(alpha=0.0).observe(None, result({"b": 1.0, "d": 5.0}, after=2.0))
     assert scores == pytest.approx({"a": 0.1, "b": 0.15, "c": 0.3, "d": 0.45})
 
 
 def test_scores_stay_a_probability_vector_round_after_round():
-    policy, scores, random = Attention(constant(0.5)), None, np.random.default_rng(0)
+    policy, scores, random = Attention(), None, np.random.default_rng(0)
     for number in range(1, 200):
-        chosen = policy.act(scores, CLIENTS, number, random)
+        chosen = policy.act(scores, CLIENTS, 2, random)
         before = attention_scores(scores or {}, {c.name: c.examples for c in CLIENTS})
         moved = {name: float(random.normal()) for name in chosen}
         scores = policy.observe(scores, result(moved, after=float(random.normal())))
@@ -70,7 +69,7 @@ def test_scores_stay_a_probability_vector_round_after_round():
 
 
 def test_where_nobody_is_any_distance_away_scores_stay():
-    scores = Attention(constant()).observe(None, result({"b": 2.0, "d": 2.0}, after=2.0))
+    scores = Attention().observe(None, result({"b": 2.0, "d": 2.0}, after=2.0))
     assert scores == pytest.approx({"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4})
 
 
@@ -128,7 +127,7 @@ def test_only_what_a_client_holds_counts_though_recovery_covers_the_rest():
 
 # --- the draw ---
 def test_clients_are_drawn_in_proportion_to_their_scores():
-    policy, random = Attention(constant(0.25)), np.random.default_rng(1)
+    policy, random = Attention(), np.random.default_rng(1)
     scores = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
     drawn = Counter(policy.act(scores, CLIENTS, 1, random)[0] for _ in range(4000))
     assert {name: drawn[name] / 4000 for name in scores} == pytest.approx(scores, abs=0.025)
@@ -137,23 +136,23 @@ def test_clients_are_drawn_in_proportion_to_their_scores():
 def test_clients_are_drawn_one_after_the_other_without_replacement():
     # Two of a: 0.5, b: 0.3, c: 0.2. Both orders of a and b: 0.5 * 0.3/0.5 + 0.3 * 0.5/0.7 = 0.5143;
     # a and c: 0.5 * 0.2/0.5 + 0.2 * 0.5/0.8 = 0.325; b and c: 0.3 * 0.2/0.7 + 0.2 * 0.3/0.8 = 0.1607.
-    policy, random = Attention(constant(0.5)), np.random.default_rng(2)
+    policy, random = Attention(), np.random.default_rng(2)
     scores = {"a": 0.5, "b": 0.3, "c": 0.2}
-    drawn = Counter(policy.act(scores, CLIENTS[:3], 1, random) for _ in range(4000))
+    drawn = Counter(policy.act(scores, CLIENTS[:3], 2, random) for _ in range(4000))
     shares = {"".join(names): count / 4000 for names, count in drawn.items()}
     assert shares == pytest.approx({"ab": 0.5143, "ac": 0.325, "bc": 0.1607}, abs=0.025)
 
 
 def test_only_those_who_are_there_are_drawn():
     scores = {"a": 0.01, "b": 0.01, "gone": 0.98}
-    chosen = Attention(constant(1.0)).act(scores, CLIENTS[:2], 1, np.random.default_rng(0))
+    chosen = Attention().act(scores, CLIENTS[:2], 2, np.random.default_rng(0))
     assert chosen == ("a", "b")
 
 
 def test_a_client_of_no_score_is_drawn_after_all_others():
     scores = {"a": 0.0, "b": 0.5, "c": 0.5, "d": 0.0}
     for seed in range(20):
-        chosen = Attention(constant(0.75)).act(scores, CLIENTS, 1, np.random.default_rng(seed))
+        chosen = Attention().act(scores, CLIENTS, 3, np.random.default_rng(seed))
         assert len(chosen) == 3
         assert {"b", "c"} <= set(chosen)
 

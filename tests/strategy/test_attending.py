@@ -14,7 +14,7 @@ from edge_client.slicing import permute
 from edge_server.strategy.policies import Client
 from edge_server.strategy.strategy import State, close, make_strategy, plan
 from edge_server.strategy.transforms import match_attention, recover
-from edge_server.strategy.updates import ClientUpdate, globalised
+from edge_server.strategy.updates import Around, ClientUpdate, globalised
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from tests.strategy.network import CHANNELS, MAP, NETWORK, RATIOS, arrays, update
@@ -52,7 +52,7 @@ def sent(client: str) -> ClientUpdate:
 
 
 def matched(client: str):
-    return match_attention(globalised(sent(client), MAP), W, MAP)
+    return match_attention(globalised(sent(client), MAP), Around(W, MAP))
 
 
 @pytest.mark.parametrize(("client", "kept"), [("a", (3, 1)), ("b", (1, 3, 0, 4)), ("c", (4, 3, 2, 1, 0))])
@@ -101,7 +101,7 @@ def test_a_matched_model_computes_what_the_clients_own_model_did():
 
 
 def test_recovery_covers_everything_with_the_global_model():
-    one = recover(matched("a"), W, MAP)
+    one = recover(matched("a"), Around(W, MAP))
     assert all(held.all() for held in one.coverage.values())
     assert {n: a.tolist() for n, a in one.delta.items()} == {
         n: a.tolist() for n, a in matched("a").delta.items()
@@ -110,7 +110,7 @@ def test_recovery_covers_everything_with_the_global_model():
 
 def test_recovery_of_an_unmatched_update_counts_what_is_missing_as_unchanged():
     small = update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2}))
-    one = recover(globalised(small, MAP), W, MAP)
+    one = recover(globalised(small, MAP), Around(W, MAP))
     assert one.coverage["hidden.bias"].all()
     assert one.delta["hidden.bias"].tolist() == [*arrays(1)["hidden.bias"][:2].tolist(), 0, 0, 0]
 
@@ -151,7 +151,7 @@ def test_without_recovery_the_mean_is_over_those_that_hold_a_place():
 
 def test_round_one_sends_the_whole_network_and_asks_for_personal_pruning():
     clients = [Client("a", 1), Client("b", 2), Client("c", 3)]
-    first = plan(ATTENDING, State(params=W), clients, NETWORK, np.random.default_rng(0))
+    first = plan(ATTENDING, State(params=W), clients, NETWORK, np.random.default_rng(0)).assignments
     assert {name: one.cut.spec for name, one in first.items()} == dict.fromkeys("abc", SubModelSpec())
     assert {n: one.cut.personal.ratios for n, one in first.items()} == {
         n: {"hidden": RATIO[n]} for n in "abc"
@@ -163,7 +163,7 @@ def test_round_one_sends_the_whole_network_and_asks_for_personal_pruning():
 def test_later_rounds_send_nested_prefixes_and_nothing_to_measure():
     clients = [Client("a", 1), Client("b", 2), Client("c", 3)]
     after = close(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
-    later = plan(ATTENDING, after, clients, NETWORK, np.random.default_rng(0))
+    later = plan(ATTENDING, after, clients, NETWORK, np.random.default_rng(0)).assignments
     # The last ceil(5 p) go: 2, 4 and 5 channels stay, each the beginning of the next.
     assert {name: one.cut.spec.kept for name, one in later.items()} == {
         "a": {"hidden": 2},
@@ -175,14 +175,14 @@ def test_later_rounds_send_nested_prefixes_and_nothing_to_measure():
 
 def test_from_round_two_on_channels_stay_where_they_are():
     one = globalised(update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2})), MAP)
-    assert match_attention(one, W, MAP) is one
+    assert match_attention(one, Around(W, MAP)) is one
 
 
 def test_the_first_round_can_be_for_looking_only():
     looking = make_strategy(
         StrategySpec(pruner=Piece(name="attention", options={"first_round": "score-only"})), RATIOS
     )
-    first = plan(looking, State(params=W), [Client("a", 1)], NETWORK, np.random.default_rng(0))
+    first = plan(looking, State(params=W), [Client("a", 1)], NETWORK, np.random.default_rng(0)).assignments
     assert not first["a"].cut.train
 
 
@@ -198,7 +198,7 @@ def test_blocks_that_must_stay_whole_are_matched_as_blocks():
     assert spec.kept == {"g": (2, 3)}
     w = {"g.weight": np.array([[0.0], [1], [2], [3]], np.float32)}
     groups = {"model": {"g.weight": np.array([[10.0], [10]], np.float32)}, "attention": scores}
-    one = match_attention(globalised(ClientUpdate("a", spec, groups, 1), blocks), w, blocks)
+    one = match_attention(globalised(ClientUpdate("a", spec, groups, 1), blocks), Around(w, blocks))
     assert (w["g.weight"] + one.delta["g.weight"]).ravel().tolist() == [12, 13, 0, 1]
     assert one.coverage["g.weight"].ravel().tolist() == [True, True, False, False]
 
@@ -206,6 +206,6 @@ def test_blocks_that_must_stay_whole_are_matched_as_blocks():
 def test_matching_equal_scores_changes_nothing():
     even = {"hidden": np.full(CHANNELS, 0.5, np.float32)}
     one = globalised(update("a", arrays(1), attention=even), MAP)
-    same = match_attention(one, W, MAP)
+    same = match_attention(one, Around(W, MAP))
     assert all(np.allclose(same.delta[n], one.delta[n], atol=1e-4) for n in W)
     assert permute(W, {"hidden": range(CHANNELS)}, MAP)["hidden.bias"] is W["hidden.bias"]

@@ -167,6 +167,8 @@ def test_the_recipe_of_random_intervals_decides_local_epochs_by_the_seed_of_the_
 def test_the_intervals_are_what_devices_are_told():
     strategy = strategy_of("fedrad-interval", "rounds=8")
     for closed in range(8):
-        assignments = plan(strategy, state(round=closed), CLIENTS, NETWORK, np.random.default_rng(0))
+        assignments = plan(
+            strategy, state(round=closed), CLIENTS, NETWORK, np.random.default_rng(0)
+        ).assignments
         expected = strategy.local_epochs(closed + 1)
         assert {one.local_epochs for one in assignments.values()} == {expected}

@@ -1,0 +1,51 @@
+"""Which layer of a network is its header: the linear layer whose outputs are the class scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from edge_client.evaluation import evaluating
+from edge_client.models.build import build_model
+from schemas.errors import ConfigError
+from schemas.values import ModelSpec
+
+
+def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
+    """The name of the header, found by one forward pass; the module's mode and weights stay as they are.
+
+    Raises `ConfigError` where the outputs [B, classes] are not those of a linear layer.
+    """
+    made: dict[str, Tensor] = {}
+    layers = [(name, layer) for name, layer in module.named_modules() if type(layer) is nn.Linear]
+    hooks = [layer.register_forward_hook(_note(made, name)) for name, layer in layers]
+    like = next(module.parameters(), torch.zeros(()))
+    try:
+        with evaluating(module), torch.no_grad():
+            outputs = module(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    names = [name for name, output in made.items() if output is outputs]
+    if not names or outputs.ndim != 2:
+        raise ConfigError(
+            f"network {type(module).__name__} has no header to train on prototypes: "
+            "its last layer must be a torch.nn.Linear that gives one score per class"
+        )
+    return names[-1]
+
+
+@lru_cache(maxsize=8)
+def header_of(model: ModelSpec) -> str:
+    """The header's name in the network that `model` names; raises `ConfigError` as `header_name` does."""
+    return header_name(build_model(model), model.input_shape)
+
+
+def _note(made: dict[str, Tensor], name: str) -> Callable[[nn.Module, object, Tensor], None]:
+    def note(layer: nn.Module, inputs: object, output: Tensor) -> None:
+        made[name] = output
+
+    return note

@@ -1,0 +1,1 @@
+"""Local objectives: what a client optimises beside its plain loss."""

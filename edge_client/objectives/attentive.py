@@ -1,0 +1,51 @@
+"""Attentive training (ATTENDING, section 3.1 and Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from edge_client.attention import Attached, attach
+from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
+from schemas.blobs import Groups
+
+
+class Attentive(LocalObjective):
+    """Attentive training (ATTENDING, Algorithm 1, lines 1-6 and 13).
+
+    Attention modules stand behind the target layers while training; the last epoch's scores are the group
+    `attention`, {layer: [C]} (eq. 6).
+    """
+
+    sends = frozenset({"attention"})
+
+    def __init__(self, *, layers: tuple[str, ...]) -> None:
+        self._layers = layers
+        self._attached: Attached | None = None
+        self._observed = False
+
+    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+        self._attached = attach(module, self._layers)
+        return tuple(self._attached.parameters())
+
+    def start_epoch(self) -> None:
+        if self._attached is not None:
+            self._attached.reset()
+
+    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+        if self._attached is not None:
+            self._attached.observe()
+            self._observed = True
+        return base
+
+    def finish(self) -> Groups:
+        # Without a forward pass there are no scores, and zeros would look like a ranking.
+        if self._attached is None or not self._observed:
+            return {}
+        return {"attention": self._attached.scores()}
+
+    def close(self) -> None:
+        if self._attached is not None:
+            self._attached.remove()
+            self._attached = None

@@ -1,0 +1,79 @@
+"""IGFL's client optimizer, IGFL-C (Huang et al. 2021, Behavior Mimics Distribution, Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from edge_client.objectives.momentum import gradient_mass
+from edge_client.objectives.objective import LocalObjective, Surroundings
+from edge_client.objectives.parameters import array_of, tensor_beside, trained_parameters
+from schemas.blobs import Groups
+from schemas.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class _Guided:
+    """One parameter with its start, the device's own last step, and what is added to each gradient."""
+
+    weight: nn.Parameter
+    start: Tensor
+    own_step: Tensor
+    constant: Tensor
+
+
+class Igfl(LocalObjective):
+    """Step each time as the individual and as the group would: w <- w + Delta_I + Delta_G (lines 5 and 6).
+
+    Delta_I = -lr g; Delta_G = (Delta_I - Delta w_i / T) / |S| + Delta w_ps / T. The group `last-step` brings
+    Delta w_ps, the global model's last change; Delta w_i, that of this device's last counted round, stays on
+    the device; both are 0 at first. |S| is how many devices were asked to train in the round. Delta_G is
+    multiplied by `strength`: 1 in the paper; 0 is plain SGD to the bit, the paper's eq. 4.
+
+    It is done by changing gradients: g (1 + 1 / |S|) + (Delta w_i / |S| - Delta w_ps) / (lr T). The paper has
+    plain SGD. With momentum, T stands there for how often the constant part counts in a round
+    (`gradient_mass`), so that it adds up to the same as without. Weight decay is no part of g.
+    """
+
+    receives = frozenset({"last-step"})
+    optimizers = frozenset({"sgd"})
+
+    def __init__(self, *, strength: float = 1.0) -> None:
+        if not (isinstance(strength, int | float) and 0 <= strength < math.inf):
+            raise ConfigError(f"objective 'igfl': strength must be a number of at least 0, got {strength!r}")
+        self._strength = strength
+        self._guided: dict[str, _Guided] = {}
+        self._steps = 0
+
+    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+        received, kept = around.received.get("last-step", {}), around.kept.get("own-step", {})
+        plan, share = around.plan, 1 / around.plan.participants
+        way = plan.learning_rate * gradient_mass(around.steps, plan.momentum)
+        self._factor = 1 + self._strength * share
+        for name, weight in trained_parameters(module).items():
+            group, own = tensor_beside(received, name, weight), tensor_beside(kept, name, weight)
+            # No steps, no way: the constant is then never used.
+            constant = self._strength * (share * own - group) / (way or 1.0)
+            self._guided[name] = _Guided(weight, weight.detach().clone(), own, constant)
+        return ()
+
+    def correct(self) -> None:
+        self._steps += 1
+        if self._strength == 0:
+            return
+        for one in self._guided.values():
+            if one.weight.grad is not None:
+                one.weight.grad.mul_(self._factor).add_(one.constant)
+
+    def keep(self) -> Groups:
+        return {"own-step": {name: array_of(self._step(one)) for name, one in self._guided.items()}}
+
+    def close(self) -> None:
+        self._guided = {}
+
+    def _step(self, one: _Guided) -> Tensor:
+        """w_i^{r,T} - w_ps^r; the one before where no step was taken."""
+        return one.weight.detach() - one.start if self._steps else one.own_step

@@ -1,0 +1,114 @@
+"""FedMix (Yoon et al. 2021, Approximation of Mixup under Mean Augmented Federated Learning)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.objectives.parameters import array_of
+from schemas.blobs import Array, Arrays, Groups
+from schemas.errors import ConfigError
+
+MOST_MEANS = 64
+_POOL, _PARTS = 1, 2
+"""Streams of the plan's seed, beside the one that shuffles examples."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """Averaged examples of all devices: images [M, C, H, W] as the network is fed, labels [M, classes]."""
+
+    images: Tensor
+    labels: Tensor
+
+
+class Mix(LocalObjective):
+    """Mix every batch with one averaged example (x', y') of the pool, by mixup's first-order expansion.
+
+    (1 - l) CE(f(z), y) + l CE(f(z), y') + l <dCE(f(z), y)/dz, x'> at z = (1 - l) x (eq. 4), where l is
+    `mixing`; l = 0 is plain SGD exactly, and so is a round without a pool. Other objectives' terms stay
+    whole. The derivative term is trained too: a step takes about twice the time.
+
+    The group `mean-data` brings the pool and takes this device's `means` averages up, until the server has
+    counted them once. Which examples are averaged together is drawn from the plan's seed. A single example is
+    never sent: every average is of two at least, so a device of few examples sends fewer, one of one none.
+    """
+
+    receives = frozenset({"mean-data"})
+    sends = frozenset({"mean-data"})
+
+    def __init__(self, *, mixing: float = 0.1, means: int = 1) -> None:
+        if not (isinstance(mixing, int | float) and 0 <= mixing < 1):
+            raise ConfigError(f"objective 'mix': mixing must be at least 0 and below 1, got {mixing!r}")
+        if not (isinstance(means, int) and 1 <= means <= MOST_MEANS):
+            raise ConfigError(f"objective 'mix': means must be a number of 1 to {MOST_MEANS}, got {means!r}")
+        self._mixing, self._means = mixing, means
+        self._around: Surroundings | None = None
+        self._pool: _Pool | None = None
+        self._classes, self._sent = 0, False
+
+    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+        self._around, self._sent = around, "mean-data" in around.kept
+        self._random = np.random.default_rng([around.plan.seed, _POOL])
+        received = around.received.get("mean-data")
+        if received and self._mixing > 0:
+            self._pool = _pool(received, like=around.inputs)
+        return ()
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        # Without gradients nothing is trained, and the network is looked at as it will be used.
+        if self._pool is None or not torch.is_grad_enabled():
+            return inputs
+        return ((1 - self._mixing) * inputs).requires_grad_()
+
+    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+        self._classes = batch.outputs.shape[1]
+        if self._pool is None or not torch.is_grad_enabled():
+            return base
+        chosen = int(self._random.integers(len(self._pool.images)))
+        image, label = self._pool.images[chosen], self._pool.labels[chosen]
+        own = functional.cross_entropy(batch.outputs, batch.labels)
+        other = functional.cross_entropy(batch.outputs, label.expand_as(batch.outputs))
+        (slope,) = torch.autograd.grad(own, batch.inputs, create_graph=True)
+        # `base` is the loss of the batch and whatever other objectives added to it.
+        return base + self._mixing * (other - own + (slope * image).sum())
+
+    def finish(self) -> Groups:
+        around = self._around
+        if around is None or self._sent or self._classes == 0:
+            return {}
+        parts = _parts(len(around.labels), self._means, seed=around.plan.seed)
+        if not parts:
+            return {}
+        self._sent = True
+        labels = functional.one_hot(around.labels, self._classes).to(around.inputs.dtype)
+        return {"mean-data": {"images": _means(around.inputs, parts), "labels": _means(labels, parts)}}
+
+    def keep(self) -> Groups:
+        """That the server has them, which it has once it has counted this round or an earlier one."""
+        return {"mean-data": {"sent": np.ones(1, np.float32)}} if self._sent else {}
+
+    def close(self) -> None:
+        self._around = self._pool = None
+
+
+def _pool(received: Arrays, *, like: Tensor) -> _Pool:
+    images, labels = (torch.from_numpy(np.array(received[name])) for name in ("images", "labels"))
+    return _Pool(images.to(like.device, like.dtype), labels.to(like.device, like.dtype))
+
+
+def _parts(count: int, means: int, *, seed: int) -> list[Tensor]:
+    """The numbers 0 to `count` - 1 at random in at most `means` parts of two or more; equal to within one."""
+    number = min(means, count // 2)
+    order = np.random.default_rng([seed, _PARTS]).permutation(count)
+    return [torch.from_numpy(part) for part in np.array_split(order, number)] if number else []
+
+
+def _means(values: Tensor, parts: list[Tensor]) -> Array:
+    return array_of(torch.stack([values[part.to(values.device)].mean(0) for part in parts]))

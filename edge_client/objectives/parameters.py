@@ -1,0 +1,32 @@
+"""A network's trained parameters, and the arrays of other groups that bear their names."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from schemas.blobs import Array, Arrays
+from schemas.errors import InvariantError
+
+
+def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that gradients reach, by name."""
+    return {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+
+
+def tensor_beside(arrays: Arrays, name: str, weight: Tensor) -> Tensor:
+    """What a group has for a parameter, of its shape and on its device; 0 where the group lacks it.
+
+    Raises `InvariantError` for another shape.
+    """
+    if name not in arrays:
+        return torch.zeros_like(weight, requires_grad=False)
+    if arrays[name].shape != tuple(weight.shape):
+        raise InvariantError(f"{name!r}: expected shape {tuple(weight.shape)}, got {arrays[name].shape}")
+    return torch.from_numpy(np.array(arrays[name])).to(weight.device, weight.dtype)
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A copy, float32."""
+    return np.array(tensor.detach().to("cpu", torch.float32).numpy())

@@ -1,0 +1,71 @@
+"""FedGH's client (Yi et al. 2023, Heterogeneous Federated Learning with Generalized Global Header)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from edge_client.evaluation import evaluating
+from edge_client.models.header import header_name
+from edge_client.objectives.objective import LocalObjective, Surroundings
+from edge_client.objectives.parameters import array_of
+from schemas.blobs import Groups
+
+BATCH = 256
+
+
+class Prototypes(LocalObjective):
+    """Plain SGD; then the mean representation of every class that the device has examples of.
+
+    A representation is what the trained network feeds its header, in evaluation mode. The group `prototypes`
+    has them under the name of the header's weight, whose axes they have, [classes, D], 0 for a class without
+    examples; and `counts` [classes], the examples of each. A device without examples sends none.
+    """
+
+    sends = frozenset({"prototypes"})
+
+    def __init__(self) -> None:
+        self._module: nn.Module | None = None
+        self._header = ""
+
+    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+        self._inputs, self._labels = around.inputs, around.labels
+        if len(around.labels):
+            self._module = module
+            self._header = header_name(module, tuple(around.inputs.shape[1:]))
+        return ()
+
+    def finish(self) -> Groups:
+        if self._module is None:
+            return {}
+        header = self._module.get_submodule(self._header)
+        assert isinstance(header, nn.Linear)
+        means, counts = class_means(
+            _fed(self._module, header, self._inputs), self._labels, len(header.weight)
+        )
+        return {"prototypes": {f"{self._header}.weight": array_of(means), "counts": array_of(counts)}}
+
+    def close(self) -> None:
+        self._module = None
+
+
+def class_means(values: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """The mean of `values` [N, D] per label [classes, D], and how many there are [classes]; 0 of none."""
+    counts = torch.bincount(labels, minlength=classes).to(values.dtype)
+    sums = values.new_zeros(classes, values.shape[1]).index_add_(0, labels, values)
+    return sums / counts.clamp(min=1).unsqueeze(1), counts
+
+
+def _fed(module: nn.Module, header: nn.Linear, inputs: Tensor) -> Tensor:
+    """What the header is fed for every input [N, ...]: [N, D], in double precision."""
+    seen: list[Tensor] = []
+    hook = header.register_forward_pre_hook(lambda layer, fed: seen.append(fed[0].double()))
+    try:
+        with evaluating(module), torch.no_grad():
+            for part in torch.split(inputs, BATCH):
+                module(part)
+    finally:
+        hook.remove()
+    return torch.cat(seen)

@@ -1,0 +1,39 @@
+"""FedProx (Li et al. 2020, Federated Optimization in Heterogeneous Networks)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
+from schemas.errors import ConfigError
+
+
+class Prox(LocalObjective):
+    """Stay near the received model (FedProx, Li et al. 2020, eq. 2): loss + mu / 2 * |w - w_received|^2.
+
+    Over the trained parameters of the sub-model, as large as it is; mu = 0 is plain SGD exactly.
+    """
+
+    def __init__(self, *, mu: float = 0.01) -> None:
+        if not (isinstance(mu, int | float) and 0 <= mu < math.inf):
+            raise ConfigError(f"objective 'prox': mu must be a number of at least 0, got {mu!r}")
+        self._mu = mu
+        self._pairs: list[tuple[nn.Parameter, Tensor]] = []
+
+    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+        # The module holds the received weights when training begins, on its own device.
+        self._pairs = [(w, w.detach().clone()) for w in module.parameters() if w.requires_grad]
+        return ()
+
+    def loss(self, batch: Batch, base: Tensor) -> Tensor:
+        if self._mu == 0:
+            return base
+        squares = torch.stack([(w - start).square().sum() for w, start in self._pairs])
+        return base + self._mu / 2 * squares.sum()
+
+    def close(self) -> None:
+        self._pairs = []

@@ -1,0 +1,62 @@
+"""Every local objective by name, and how a plan's pieces become objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from edge_client.objectives.attentive import Attentive
+from edge_client.objectives.igfl import Igfl
+from edge_client.objectives.mix import Mix
+from edge_client.objectives.objective import LocalObjective
+from edge_client.objectives.personal import Personal
+from edge_client.objectives.prototypes import Prototypes
+from edge_client.objectives.prox import Prox
+from edge_client.objectives.scaffold import Scaffold
+from schemas.blobs import Arrays, Groups
+from schemas.errors import ConfigError, nearest
+from schemas.strategy import Piece
+
+OBJECTIVES: Mapping[str, Callable[..., LocalObjective]] = {
+    "attentive": Attentive,
+    "igfl": Igfl,
+    "personal": Personal,
+    "mix": Mix,
+    "prototypes": Prototypes,
+    "prox": Prox,
+    "scaffold": Scaffold,
+}
+
+
+def build_objectives(pieces: Iterable[Piece]) -> tuple[LocalObjective, ...]:
+    """Make the objectives of a plan, in order; raises `ConfigError` for unknown names and options."""
+    return tuple(_build(piece) for piece in pieces)
+
+
+def _build(piece: Piece) -> LocalObjective:
+    make = OBJECTIVES.get(piece.name)
+    if make is None:
+        raise ConfigError(f"unknown objective {piece.name!r}{nearest(piece.name, OBJECTIVES)}")
+    parameters = inspect.signature(make).parameters
+    options: dict[str, Any] = dict(piece.options)
+    for option in options:
+        if option not in parameters:
+            raise ConfigError(
+                f"objective {piece.name!r} has no option {option!r}{nearest(option, parameters)}"
+            )
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in options:
+            raise ConfigError(f"objective {piece.name!r} needs the option {name!r}")
+    return make(**options)
+
+
+def merge_groups(parts: Iterable[Groups]) -> dict[str, Arrays]:
+    """Join the groups of several objectives; raises `ConfigError` when two send the same group."""
+    merged: dict[str, Arrays] = {}
+    for part in parts:
+        for group, arrays in part.items():
+            if group in merged:
+                raise ConfigError(f"two objectives send the group {group!r}")
+            merged[group] = arrays
+    return merged

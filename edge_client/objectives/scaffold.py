@@ -1,0 +1,86 @@
+"""SCAFFOLD's client (Karimireddy et al. 2020, Stochastic Controlled Averaging, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from edge_client.objectives.momentum import gradient_mass
+from edge_client.objectives.objective import LocalObjective, Surroundings
+from edge_client.objectives.parameters import array_of, tensor_beside, trained_parameters
+from edge_client.surgery import arrays_of
+from schemas.blobs import Arrays, Groups
+
+
+@dataclass(frozen=True, eq=False)
+class _Controlled:
+    """One parameter with its start x, the server's control c and the device's own c_i, all of its shape."""
+
+    weight: nn.Parameter
+    start: Tensor
+    server: Tensor
+    own: Tensor
+    correction: Tensor
+
+
+class Scaffold(LocalObjective):
+    """Correct every gradient by c - c_i, so that clients with unlike data do not drift apart.
+
+    The group `control` brings the server's c and takes c_i+ - c_i back; c_i stays on the device, 0 at first.
+    Option II: c_i+ = c_i - c + (x - y_i) / (K lr) after the K steps taken; without any, c_i stays.
+
+    The paper has plain SGD. With momentum, K stands here for how often gradients counted (`gradient_mass`):
+    c_i+ is then a mean of local gradients as before, where the paper's formula would exceed it by up to
+    1 / (1 - momentum) and, from momentum 0.5 on, controls could grow without bound. Only trained parameters have a control;
+    running statistics take part with 0.
+    """
+
+    receives = frozenset({"control"})
+    sends = frozenset({"control"})
+    optimizers = frozenset({"sgd"})
+
+    def __init__(self) -> None:
+        self._controlled: dict[str, _Controlled] = {}
+        self._zeros: Arrays = {}
+        self._steps = 0
+
+    def setup(self, module: nn.Module, around: Surroundings) -> Iterable[nn.Parameter]:
+        received, kept = around.received.get("control", {}), around.kept.get("own-control", {})
+        for name, weight in trained_parameters(module).items():
+            server, own = tensor_beside(received, name, weight), tensor_beside(kept, name, weight)
+            self._controlled[name] = _Controlled(weight, weight.detach().clone(), server, own, server - own)
+        self._zeros = {name: np.zeros_like(array) for name, array in arrays_of(module).items()}
+        self._rate, self._momentum = around.plan.learning_rate, around.plan.momentum
+        return ()
+
+    def correct(self) -> None:
+        self._steps += 1
+        for one in self._controlled.values():
+            if one.weight.grad is not None:
+                one.weight.grad.add_(one.correction)
+
+    def finish(self) -> Groups:
+        if self._steps == 0:
+            return {}
+        changes = {name: array_of(self._change(one)) for name, one in self._controlled.items()}
+        return {"control": {**self._zeros, **changes}}
+
+    def keep(self) -> Groups:
+        return {
+            "own-control": {
+                name: array_of(one.own + self._change(one)) for name, one in self._controlled.items()
+            }
+        }
+
+    def close(self) -> None:
+        self._controlled = {}
+
+    def _change(self, one: _Controlled) -> Tensor:
+        """c_i+ - c_i."""
+        if self._steps == 0:
+            return one.own * 0
+        way = self._rate * gradient_mass(self._steps, self._momentum)
+        return (one.start - one.weight.detach()) / way - one.server

@@ -1,0 +1,45 @@
+"""Sub-models ready to be used again: building a network costs more than filling it with weights."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+from edge_client.models.build import build_model
+from edge_client.surgery import compact, load_arrays
+from schemas.blobs import Arrays
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import ModelSpec
+
+
+class SubModels:
+    """The last `limit` sub-models, on a torch device; one at a time is lent out, and it is as good as new."""
+
+    def __init__(self, limit: int = 1, *, device: str = "cpu") -> None:
+        self._limit, self._device = limit, device
+        self._ready: OrderedDict[str, tuple[nn.Module, dict[str, Tensor]]] = OrderedDict()
+
+    def get(self, model: ModelSpec, spec: SubModelSpec, channel_map: ChannelMap, params: Arrays) -> nn.Module:
+        """The dense network of `spec` with `params`, which have its shapes."""
+        key = f"{model.model_dump_json()} {spec.model_dump_json()}"
+        if key not in self._ready:
+            module = compact(build_model(model), spec, channel_map).to(self._device)
+            self._ready[key] = (module, _counters(module))
+        self._ready.move_to_end(key)
+        while len(self._ready) > self._limit:
+            self._ready.popitem(last=False)
+        module, counters = self._ready[key]
+        module.zero_grad(set_to_none=True)
+        load_arrays(module, params)
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                if name in counters:
+                    buffer.copy_(counters[name])
+        return module
+
+
+def _counters(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers that no blob carries, such as how many batches a normalisation has seen."""
+    return {n: buffer.clone() for n, buffer in module.named_buffers() if not buffer.is_floating_point()}

@@ -1,0 +1,56 @@
+"""When a virtual device is there: spells of being there and being away, by turns, in virtual time.
+
+Each spell's length is exponential with the board's mean (an on-off Markov process). At time 0 the device is
+there with the process's stationary probability, online_s / (online_s + offline_s), and since an exponential
+spell has no memory, what is left of the spell under way is drawn like a whole one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_right
+
+import numpy as np
+
+from edge_server.simulation.profiles import BoardProfile
+from schemas.errors import InvariantError
+
+
+class Availability:
+    """One device's spells: a pure function of board, seed and device name, whatever order it is asked in."""
+
+    def __init__(self, board: BoardProfile, *, seed: int, device: str) -> None:
+        self._board = board
+        digest = hashlib.sha256(f"{seed}/{device}".encode()).digest()
+        self._rng = np.random.default_rng(int.from_bytes(digest))
+        self._changes: list[float] = []
+        self._first = board.offline_s == 0 or self._draw_first()
+
+    def online(self, t: float) -> bool:
+        """Whether the device is there at `t` seconds; at a change, what it changes to."""
+        return self._state(self._spell(t))
+
+    def next_change(self, t: float) -> float:
+        """When that changes next, later than `t`; infinity if never."""
+        spell = self._spell(t)
+        return math.inf if self._board.offline_s == 0 else self._changes[spell]
+
+    def _draw_first(self) -> bool:
+        share = self._board.online_s / (self._board.online_s + self._board.offline_s)
+        return bool(self._rng.random() < share)
+
+    def _state(self, spell: int) -> bool:
+        return self._first if spell % 2 == 0 else not self._first
+
+    def _spell(self, t: float) -> int:
+        """The number of the spell at `t`, from 0; draws spells in order until one ends after `t`."""
+        if self._board.offline_s == 0:
+            return 0
+        if not math.isfinite(t):
+            raise InvariantError(f"a device comes and goes for ever: ask for a finite time, not {t}")
+        while not self._changes or self._changes[-1] <= t:
+            mean = self._board.online_s if self._state(len(self._changes)) else self._board.offline_s
+            began = self._changes[-1] if self._changes else 0.0
+            self._changes.append(began + float(self._rng.exponential(mean)))
+        return bisect_right(self._changes, t)

@@ -1,0 +1,112 @@
+"""FedGH's server: a header trained on prototypes (Yi et al. 2023, Generalized Global Header, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
+from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.updates import GlobalUpdate, group_of
+from schemas.blobs import Arrays
+from schemas.submodel import ChannelMap
+from schemas.values import ModelSpec
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """One client's prototypes [n, D] and their classes [n].
+
+    In global coordinates, 0 where it lacks a channel: that adds nothing to a score, nor to a gradient.
+    """
+
+    values: Floats
+    classes: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Header(GroupRule):
+    """The global header is trained on all clients' prototypes by cross-entropy, not averaged.
+
+    It starts from the header before the round and takes one SGD step per client and epoch, on the mean over
+    that client's classes, clients by name (the paper steps through clients and classes too, and names no
+    batch); a class counts once per client, however many examples it is of. Without prototypes the averaged
+    header stands.
+
+    As published, extractors are whatever each client has and are never aggregated. Here there is one elastic
+    model, so extractors are averaged over their holders as in any other strategy; sub-models of reduced width
+    are how ATTENDING compares with FedGH (appendix F). Where attention matching moved channels in this
+    round, the header before it is of other coordinates, and the averaged one is the start.
+    """
+
+    learning_rate: float = 0.01
+    epochs: int = 1
+    name: ClassVar[str] = "prototypes"
+    downlink: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not (0 < self.learning_rate < np.inf):
+            raise ValueError("learning-rate must be above 0")
+        if self.epochs < 1:
+            raise ValueError("epochs must be at least 1")
+
+    def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
+        """The sub-model's prototypes; raises `ConfigError` for a network without a header."""
+        from edge_client.models.header import header_of
+
+        weight = f"{header_of(network)}.weight"
+        return {weight: model[weight], "counts": (network.num_classes,)}
+
+    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+        """Put the trained header in the averaged one's place."""
+        weight, clients, moved = "", [], False
+        for update in result.updates:
+            found = _prototypes(update, result.channel_map)
+            if found is not None:
+                weight, prototypes = found
+                clients.append(prototypes)
+            moved = moved or bool(update.order)
+        if not clients:
+            return Folded(held, result.after)
+        bias = f"{weight.removesuffix('.weight')}.bias"
+        start = result.after if moved else result.before
+        header = {name: start[name] for name in (weight, bias) if name in start}
+        return Folded(held, {**result.after, **self.train(header, weight, clients)})
+
+    def train(self, header: Arrays, weight: str, clients: Sequence[Labelled]) -> Arrays:
+        """The header after all epochs: its array `weight` [classes, D], any other being a bias [classes]."""
+        trained = {name: array.astype(np.float64) for name, array in header.items()}
+        for _ in range(self.epochs):
+            for client in clients:
+                bias = sum(array for name, array in trained.items() if name != weight)
+                error = _error(client.values @ trained[weight].T + bias, client.classes)
+                for name in trained:
+                    slope = error.T @ client.values if name == weight else error.sum(0)
+                    trained[name] = trained[name] - self.learning_rate * slope
+        return {name: array.astype(np.float32) for name, array in trained.items()}
+
+
+def _prototypes(update: GlobalUpdate, channel_map: ChannelMap) -> tuple[str, Labelled] | None:
+    """The name of the header's weight, and the client's prototypes; none where it sent none."""
+    arrays, _ = group_of(update, Header.name, channel_map)
+    counts = update.source.groups.get(Header.name, {}).get("counts")
+    if counts is None or not (counts > 0).any():
+        return None
+    ((weight, means),) = arrays.items()
+    classes = np.flatnonzero(counts > 0)
+    return weight, Labelled(means[classes].astype(np.float64), classes)
+
+
+def _error(scores: Floats, classes: NDArray[np.intp]) -> Floats:
+    """The gradient of the mean cross-entropy by the scores [n, classes]: (softmax - one-hot) / n."""
+    likely = np.exp(scores - scores.max(1, keepdims=True))
+    likely /= likely.sum(1, keepdims=True)
+    likely[np.arange(len(likely)), classes] -= 1
+    error: Floats = likely / len(likely)
+    return error

@@ -1,0 +1,54 @@
+"""IGFL's group behaviour: the global model's last step (Huang et al. 2021, Algorithm 2, line 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from edge_server.strategy.combiners import mean_over_holders
+from edge_server.strategy.groups.rule import Folded, GroupRule
+from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.updates import GlobalUpdate, group_of, sources_of
+from schemas.blobs import Arrays
+
+
+class LastStep(GroupRule):
+    """Delta w_ps = w^r - w^(r-1), sent down only; 0 before round one.
+
+    In a round that reorders channels (ATTENDING's first) that difference is mostly the reordering. There it
+    is the weighted mean of the steps that clients took themselves, in the new order, over their holders.
+    """
+
+    name = "last-step"
+    uplink = False
+
+    def start(self, params: Arrays) -> Arrays:
+        """Zero everywhere."""
+        return {name: np.zeros_like(array) for name, array in params.items()}
+
+    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+        """The round's step replaces the one before."""
+        step = {name: after - result.before[name] for name, after in result.after.items()}
+        return Folded(_own_steps(result, step) if _reordered(result) else step, result.after)
+
+
+def _reordered(result: RoundResult) -> bool:
+    """Asked of those with attention scores only: nobody else is moved, and others are dear to look at."""
+    scored = any(source.groups.get("attention") for source in sources_of(result.updates))
+    return scored and any(update.order for update in result.updates)
+
+
+def _own_steps(result: RoundResult, otherwise: Arrays) -> Arrays:
+    """Means over the holders, 0 where there is none, of the shapes of `otherwise`."""
+    weights = np.array([result.weights[source.client] for source in sources_of(result.updates)])
+    means = mean_over_holders(_as_sent(result), weights)
+    return {name: means.get(name, np.zeros_like(array)) for name, array in otherwise.items()}
+
+
+def _as_sent(result: RoundResult) -> Iterator[GlobalUpdate]:
+    """The updates without what transforms made of their values."""
+    for update in result.updates:
+        delta, coverage = group_of(update, "model", result.channel_map)
+        yield replace(update, delta=delta, coverage=coverage)

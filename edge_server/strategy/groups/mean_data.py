@@ -1,0 +1,67 @@
+"""FedMix's pool of averaged examples (Yoon et al. 2021, Mean Augmented Federated Learning, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
+from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.updates import sources_of
+from schemas.blobs import Array, Arrays
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import ModelSpec
+
+
+@dataclass(frozen=True)
+class MeanData(GroupRule):
+    """Every device's averaged examples, sent to all: `images` [M, C, H, W] and `labels` [M, classes].
+
+    Held by client: `images/<client>`, `labels/<client>`, and the `round` that was folded in last. The paper
+    sends down what all of its 60 to 100 clients averaged. A thousand clients' would outweigh the model, so at
+    most `pool` averages go down, drawn anew in every round and alike for all its devices.
+    """
+
+    pool: int = 256
+    name: ClassVar[str] = "mean-data"
+
+    def __post_init__(self) -> None:
+        if self.pool < 1:
+            raise ValueError("pool must be at least 1")
+
+    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+        """The pool, client by client in the order of their names; the same for every sub-model."""
+        clients = sorted(name.removeprefix("images/") for name in held if name.startswith("images/"))
+        if not clients:
+            return {}
+        images = np.concatenate([held[f"images/{client}"] for client in clients])
+        labels = np.concatenate([held[f"labels/{client}"] for client in clients])
+        chosen = _chosen(len(images), self.pool, int(held["round"][0]))
+        return {"images": images[chosen], "labels": labels[chosen]}
+
+    def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
+        """As many averages as the device makes, of the network's inputs and classes."""
+        return {"images": (None, *network.input_shape), "labels": (None, network.num_classes)}
+
+    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+        """A client's averages replace those that it sent before; what cannot be averages is left out."""
+        after = {**held, "round": np.array([result.round], np.float32)}
+        for source in sources_of(result.updates):
+            sent = source.groups.get(self.name)
+            if sent and _are_means(sent["images"], sent["labels"]):
+                after |= {f"{kind}/{source.client}": sent[kind] for kind in ("images", "labels")}
+        return Folded(after, result.after)
+
+
+def _are_means(images: Array, labels: Array) -> bool:
+    """Whether there is a label to every image, and every label is a distribution over the classes."""
+    return len(images) == len(labels) and bool(
+        (labels >= 0).all() and np.allclose(labels.sum(1), 1, atol=1e-3)
+    )
+
+
+def _chosen(count: int, most: int, seed: int) -> slice | np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return slice(None) if count <= most else np.sort(np.random.default_rng(seed).permutation(count)[:most])

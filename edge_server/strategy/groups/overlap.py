@@ -1,0 +1,26 @@
+"""The intersection of a round's sub-models (Hermes; Li et al. 2021, MobiCom): what is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from edge_server.strategy.combiners import overlap
+from edge_server.strategy.groups.rule import Folded, GroupRule
+from edge_server.strategy.policy import RoundResult
+from schemas.blobs import Arrays
+
+
+class Overlap(GroupRule):
+    """Downlink only: masks named after the parameters, true where all clients of the last round count.
+
+    The same intersection that the combiner `overlap-mean` averages, transforms included: with
+    `fill-with-global` everything is shared. Nothing is sent before round one is closed.
+    """
+
+    name: ClassVar[str] = "overlap"
+    uplink: ClassVar[bool] = False
+
+    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+        masks: Mapping[str, Any] = overlap(result.updates)
+        return Folded(masks, result.after)

@@ -1,0 +1,20 @@
+"""Every group rule by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edge_server.strategy.groups.control import Control
+from edge_server.strategy.groups.header import Header
+from edge_server.strategy.groups.last_step import LastStep
+from edge_server.strategy.groups.mean_data import MeanData
+from edge_server.strategy.groups.overlap import Overlap
+from edge_server.strategy.groups.rule import GroupRule
+
+GROUPS: dict[str, Callable[..., GroupRule]] = {
+    "control": Control,
+    "header": Header,
+    "last-step": LastStep,
+    "overlap": Overlap,
+    "mean-data": MeanData,
+}

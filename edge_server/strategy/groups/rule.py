@@ -1,0 +1,57 @@
+"""The rule of one parameter group beside the model (DESIGN.md section 3).
+
+SCAFFOLD's control, IGFL's last step, FedMix's averaged data, FedGH's prototypes: each is a group with a rule
+of its own for what every device receives, what it may send back, and what the server makes of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from edge_client.slicing import extract
+from edge_server.strategy.policies import RoundResult
+from schemas.blobs import Arrays
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import ModelSpec
+
+Shape = tuple[int | None, ...]
+"""Of an array that a device may send; None is any number from 1 to `MAX_ROWS`."""
+MAX_ROWS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """What the server holds of the group after a round, and the global model (unchanged by most rules)."""
+
+    held: Arrays
+    params: Arrays
+
+
+class GroupRule(Protocol):
+    """One group: `held` is what the server has of it, in global coordinates; {} before there is anything.
+
+    `name` is the group's; `downlink` and `uplink` say whether devices receive and send it.
+    """
+
+    name: ClassVar[str]
+    downlink: ClassVar[bool] = True
+    uplink: ClassVar[bool] = True
+
+    def start(self, params: Arrays) -> Arrays:
+        """What the server holds before round one."""
+        return {}
+
+    def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+        """What a device with this sub-model receives: arrays that bear a parameter's name are cut like it."""
+        parameters = {name: array for name, array in held.items() if name in channel_map.parameters}
+        return {**held, **extract(parameters, spec, channel_map)}
+
+    def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
+        """The arrays that a device sends, by its sub-model's parameter shapes; by default just those."""
+        return model
+
+    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+        """Take the round's updates in; the result's `after` is the new model as it stands."""
+        return Folded(held, result.after)

@@ -1,0 +1,83 @@
+"""The shape of a pruner: which channels a device's sub-model keeps, given how many of each group it may keep.
+
+A pruner is asked once per device and round. It answers with the sub-model to send, and, where the device
+itself shall choose (ATTENDING's first round), with what it needs for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from edge_client.pruning import Scores, kept_count, prefix_spec, ranking
+from schemas.blobs import Arrays
+from schemas.strategy import Piece
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import PersonalPruning
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A device's sub-model for one round.
+
+    `personal`: the device cuts it further when it is done; without `train` it only looks at its data.
+    `returned`: the layers whose parameters the device sends back (None: all).
+    """
+
+    spec: SubModelSpec
+    personal: PersonalPruning | None = None
+    objectives: tuple[Piece, ...] = ()
+    train: bool = True
+    returned: tuple[str, ...] | None = None
+
+
+Ratios = Mapping[str, float]
+NONE: Arrays = MappingProxyType({})
+
+
+class Pruner(Protocol):
+    """Decides the sub-model of one device."""
+
+    def cut(
+        self,
+        ratios: Ratios,
+        channel_map: ChannelMap,
+        *,
+        ordered: bool,
+        params: Arrays = NONE,
+        seed: int = 0,
+        client: str = "",
+    ) -> Cut:
+        """Cut by `ratios` per channel group.
+
+        `ordered` says whether channels are ranked yet, `params` is the global model, `seed` is the round's;
+        `client` is whom it is for.
+        """
+        ...
+
+    def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
+        """The sub-model that a tier is tested with and gets at the end; the leading channels by default."""
+        return prefix_spec(ratios, channel_map)
+
+
+def best_spec(scores: Scores, ratios: Ratios, channel_map: ChannelMap) -> SubModelSpec:
+    """The best channels of every group, by number; a group that stays whole is not named."""
+    kept = {}
+    for name, ratio in ratios.items():
+        group = channel_map.groups[name]
+        order = ranking(scores.get(name, np.zeros(group.channels)), group.multiple)
+        count = kept_count(group.channels, ratio, group.multiple)
+        if count < group.channels:
+            kept[name] = tuple(sorted(order[:count]))
+    return SubModelSpec(kept=kept)
+
+
+def random_spec(ratios: Ratios, channel_map: ChannelMap, seed: int) -> SubModelSpec:
+    """The beginning of a random order of channels per group: smaller specs of a seed lie within larger."""
+    random = np.random.default_rng(seed)
+    drawn = {name: random.random(channel_map.groups[name].channels) for name in sorted(ratios)}
+    return best_spec(drawn, ratios, channel_map)

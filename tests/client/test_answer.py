@@ -1,0 +1,77 @@
+"""What a device sends and keeps, in whose coordinates: five channels, cut and ranked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edge_client.answer import Answer, in_global, in_sub_model
+from schemas.messages import Task
+from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec, PersonalPruning
+from tests.strategy.network import MAP
+
+
+def task(**fields) -> Task:
+    model = ModelSpec(name="mlp", input_shape=(2,), num_classes=2)
+    return Task(
+        federation="home", run="r", round=1, attempt=1, tier=1, ratio=0, model=model, blobs={}, **fields
+    )
+
+
+def full(start: float = 0.0) -> dict[str, np.ndarray]:
+    """hidden.bias is start + 0, 1, 2, 3, 4; the others likewise."""
+    return {
+        name: (start + np.arange(np.prod(layout.shape), dtype=np.float32)).reshape(layout.shape)
+        for name, layout in MAP.parameters.items()
+    }
+
+
+SCORES = {"hidden": np.array([0.1, 0.9, 0.3, 0.8, 0.2], np.float32)}
+
+
+def test_a_plain_answer_is_the_change_and_the_groups_as_they_are():
+    answer = Answer(task(), MAP, {"control": full()})
+    assert answer.spec == SubModelSpec()
+    assert not answer.order
+    assert answer.groups(full(1)).keys() == {"control", "model"}
+
+
+def test_a_personal_answer_holds_the_best_channels_of_every_group_of_arrays():
+    # Ranked by score: 1, 3, 2, 4, 0. At ratio 0.6 ceil(3) of 5 go, so 1 and 3 stay, in that order.
+    asked = task(personal=PersonalPruning(ratios={"hidden": 0.6}))
+    answer = Answer(asked, MAP, {"attention": SCORES, "control": full(), "counts": {"counts": np.ones(7)}})
+    sent = answer.groups(full(10))
+    assert answer.spec.kept == {"hidden": (1, 3)}
+    assert sent["model"]["hidden.bias"].tolist() == [11, 13]
+    assert sent["control"]["hidden.bias"].tolist() == [1, 3]
+    assert sent["attention"]["hidden"].shape == (5,)
+    assert sent["counts"]["counts"].shape == (7,)
+    assert answer.order == {"hidden": (1, 3, 2, 4, 0)}
+
+
+def test_only_the_layers_that_are_asked_for_are_sent():
+    sent = Answer(task(returned=("out",)), MAP, {}).groups(full())
+    assert sent["model"].keys() == {"out.weight", "out.bias"}
+
+
+def test_what_is_kept_is_laid_over_what_was_kept_before():
+    # The sub-model holds channels 0 and 2; of 1, 3 and 4 the device knows what it knew before.
+    spec = SubModelSpec(kept={"hidden": (0, 2)})
+    kept = {"control": {"hidden.bias": np.array([7.0, 8.0], np.float32)}}
+    after = in_global(kept, {"control": full()}, spec, MAP, {})
+    assert after["control"]["hidden.bias"].tolist() == [7, 1, 8, 3, 4]
+    # Without anything before, what is not held is 0.
+    assert in_global(kept, {}, spec, MAP, {})["control"]["hidden.bias"].tolist() == [7, 0, 8, 0, 0]
+    # And it is cut again to whatever sub-model the next round brings.
+    cut = in_sub_model(after, SubModelSpec(kept={"hidden": 2}), MAP)
+    assert cut["control"]["hidden.bias"].tolist() == [7, 1]
+
+
+def test_what_is_kept_follows_the_channels_to_their_ranks():
+    order = Answer(task(personal=PersonalPruning(ratios={"hidden": 0.6})), MAP, {"attention": SCORES}).order
+    kept = {"control": full(), "flag": {"sent": np.ones(1, np.float32)}}
+    after = in_global(kept, {}, SubModelSpec(), MAP, order)
+    # Place 0 gets channel 1, place 1 channel 3, then 2, 4 and 0.
+    assert after["control"]["hidden.bias"].tolist() == [1, 3, 2, 4, 0]
+    assert after["control"]["out.weight"].tolist() == [[1, 3, 2, 4, 0], [6, 8, 7, 9, 5]]
+    assert after["flag"]["sent"].tolist() == [1]

@@ -1,0 +1,124 @@
+"""IGFL's client optimizer; numbers worked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_client.data.sources import load_source
+from edge_client.objectives.igfl import Igfl
+from edge_client.objectives.objective import Surroundings
+from edge_client.objectives.registry import build_objectives
+from edge_client.surgery import arrays_of
+from edge_client.training import train
+from schemas.blobs import Groups
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, TrainingPlan
+
+DIGITS = load_source("digits").subset(range(40))
+
+
+class OneWeight(nn.Module):
+    """One number to learn."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([start]))
+
+
+def one(number: float) -> dict[str, np.ndarray]:
+    return {"w": np.array([number], np.float32)}
+
+
+def local_round(
+    *,
+    start: float,
+    group: float,
+    own: float,
+    steps: int = 2,
+    momentum: float = 0.0,
+    slope: float | None = None,
+) -> tuple[list[float], Groups]:
+    """The weight after each step at rate 0.1, |S| = 4, and what is kept; the loss is w^2 / 2, or a slope."""
+    module, objective = OneWeight(start), Igfl()
+    plan = TrainingPlan(learning_rate=0.1, momentum=momentum, participants=4)
+    around = Surroundings(plan, received={"last-step": one(group)}, kept={"own-step": one(own)}, steps=steps)
+    objective.setup(module, around)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
+    way = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = module.w**2 / 2 if slope is None else slope * module.w
+        loss.sum().backward()
+        objective.correct()
+        optimizer.step()
+        way.append(module.w.item())
+    return way, objective.keep()
+
+
+def test_two_steps_of_algorithm_2_by_hand() -> None:
+    # T = 2, |S| = 4, Delta w_i = 0.8, Delta w_ps = 0.4; the gradient of w^2 / 2 is w.
+    # From 1: Delta_I = -0.1, Delta_G = (-0.1 - 0.8 / 2) / 4 + 0.4 / 2 = 0.075, w = 0.975.
+    # Then Delta_I = -0.0975, Delta_G = (-0.0975 - 0.4) / 4 + 0.2 = 0.075625, w = 0.953125.
+    way, kept = local_round(start=1.0, group=0.4, own=0.8)
+    assert way == pytest.approx([0.975, 0.953125])
+    assert kept["own-step"]["w"] == pytest.approx(-0.046875)
+
+
+def test_the_constant_parts_add_up_over_a_round_whatever_the_momentum() -> None:
+    # A loss without slope: Delta_I = 0, so a round moves by Delta w_ps - Delta w_i / |S| = 0.4 - 0.2 = 0.2.
+    for momentum in (0.0, 0.5, 0.9):
+        for steps in (1, 2, 7):
+            way, _ = local_round(start=1.0, group=0.4, own=0.8, steps=steps, momentum=momentum, slope=0.0)
+            assert way[-1] == pytest.approx(1.2, abs=1e-6)
+
+
+def test_before_there_is_any_step_each_client_adds_its_share_of_the_group() -> None:
+    # Delta w_i = Delta w_ps = 0: Delta_I + Delta_G = (1 + 1 / 4) * -0.1 * w; from 1: 0.875.
+    way, _ = local_round(start=1.0, group=0.0, own=0.0, steps=1)
+    assert way == pytest.approx([0.875])
+
+
+def test_a_round_without_steps_keeps_the_step_before() -> None:
+    way, kept = local_round(start=1.0, group=0.4, own=0.8, steps=0)
+    assert way == []
+    assert kept["own-step"]["w"] == pytest.approx(0.8)
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def trained(*pieces: Piece, **received: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    module = net()
+    plan = TrainingPlan(momentum=0.5, weight_decay=0.01, local_epochs=2, participants=3, objectives=pieces)
+    train(module, DIGITS, plan, received=received)
+    return arrays_of(module)
+
+
+def test_without_the_group_s_part_it_is_fedavg_s_client_to_the_bit() -> None:
+    # Section 3: with eq. 4 in the place of line 4 IGFL is FedAvg; eq. 4 is the round without any Delta_G.
+    step = {name: np.ones_like(array) for name, array in arrays_of(net()).items()}
+    plain, without = trained(), trained(Piece(name="igfl", options={"strength": 0.0}), **{"last-step": step})
+    assert all((plain[name] == without[name]).all() for name in plain)
+    full = trained(Piece(name="igfl"), **{"last-step": step})
+    assert any((plain[name] != full[name]).any() for name in plain)
+
+
+def test_nothing_is_sent_beside_the_model() -> None:
+    plan = TrainingPlan(objectives=(Piece(name="igfl"),))
+    module = net()
+    before = arrays_of(module)
+    result = train(module, DIGITS, plan)
+    assert result.groups == {}
+    step = result.kept["own-step"]
+    assert all((step[name] == after - before[name]).all() for name, after in arrays_of(module).items())
+
+
+@pytest.mark.parametrize("strength", [-1.0, "much", None])
+def test_an_impossible_strength_is_refused(strength: float) -> None:
+    with pytest.raises(ConfigError, match="'igfl': strength must be a number of at least 0"):
+        build_objectives((Piece(name="igfl", options={"strength": strength}),))

@@ -1,0 +1,77 @@
+"""Hermes's device: where it begins from its own values, and what it keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from edge_client.answer import in_global, in_sub_model
+from edge_client.objectives.objective import LocalObjective, Surroundings
+from edge_client.objectives.registry import build_objectives
+from edge_client.surgery import arrays_of, load_arrays
+from schemas.blobs import Groups
+from schemas.strategy import Piece, TrainingPlan
+from schemas.submodel import SubModelSpec
+from tests.strategy.network import MAP
+
+RECEIVED = {"weight": np.array([[1, 2], [3, 4]], np.float32), "bias": np.array([5, 6], np.float32)}
+OWN = {name: 10 * array for name, array in RECEIVED.items()}
+HELD = {"weight": np.array([[True, True], [False, False]]), "bias": np.array([True, False])}
+KEPT = {"personal": OWN, "personal-held": HELD}
+SHARED = {"weight": np.array([[True, False], [True, False]]), "bias": np.array([False, False])}
+
+
+def begun(received: Groups, kept: Groups) -> tuple[nn.Linear, LocalObjective]:
+    module = nn.Linear(2, 2)
+    load_arrays(module, RECEIVED)
+    (objective,) = build_objectives((Piece(name="personal"),))
+    objective.setup(module, Surroundings(TrainingPlan(), received=received, kept=kept))
+    return module, objective
+
+
+def test_a_device_begins_from_its_own_values_outside_the_intersection_and_the_received_ones_in_it() -> None:
+    module, _ = begun({"overlap": SHARED}, KEPT)
+    # Weights: 1 is shared, 2 is not and was held: 20. The second row was never held. Bias: 5 was held: 50.
+    assert module.weight.tolist() == [[1, 20], [3, 4]]
+    assert module.bias.tolist() == [50, 6]
+
+
+def test_a_newcomer_begins_from_the_received_model() -> None:
+    module, _ = begun({"overlap": SHARED}, {})
+    assert module.weight.tolist() == [[1, 2], [3, 4]]
+
+
+def test_before_the_first_intersection_everybody_begins_from_the_received_model() -> None:
+    module, _ = begun({}, KEPT)
+    assert module.bias.tolist() == [5, 6]
+
+
+def test_a_device_keeps_what_it_trained_and_sends_nothing() -> None:
+    module, objective = begun({"overlap": SHARED}, KEPT)
+    with torch.no_grad():
+        module.bias.add_(1)
+    kept = objective.keep()
+    assert kept["personal"]["bias"].tolist() == [51, 7]
+    assert kept["personal"]["weight"].tolist() == [[1, 20], [3, 4]]
+    assert kept["personal-held"]["weight"].tolist() == [[True, True], [True, True]]
+    assert objective.finish() == {}
+    objective.close()
+    assert objective.keep() == {}
+
+
+def test_a_channel_that_was_never_in_the_sub_model_is_not_the_devices_own() -> None:
+    # Channels 0 and 2 in the first round, 1 and 2 in the second; only the classes' bias is shared.
+    network = nn.ModuleDict({"hidden": nn.Linear(2, 2), "out": nn.Linear(2, 2)})
+    (objective,) = build_objectives((Piece(name="personal"),))
+    first, second = SubModelSpec(kept={"hidden": (0, 2)}), SubModelSpec(kept={"hidden": (1, 2)})
+    objective.setup(network, Surroundings(TrainingPlan()))
+    load_arrays(network, {name: np.full_like(a, 7) for name, a in arrays_of(network).items()})
+    kept = in_sub_model(in_global(objective.keep(), {}, first, MAP, {}), second, MAP)
+    load_arrays(network, {name: np.full_like(a, 1) for name, a in arrays_of(network).items()})
+    shared = {n: np.full(a.shape, n == "out.bias") for n, a in arrays_of(network).items()}
+    objective.setup(network, Surroundings(TrainingPlan(), received={"overlap": shared}, kept=kept))
+    after = arrays_of(network)
+    assert after["hidden.bias"].tolist() == [1, 7]
+    assert after["out.weight"].tolist() == [[1, 7], [1, 7]]
+    assert after["out.bias"].tolist() == [1, 1]

@@ -1,0 +1,60 @@
+"""A sub-model that is used again is as good as new."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from edge_client.channels import trace_channels
+from edge_client.models.build import build_model
+from edge_client.slicing import extract
+from edge_client.submodels import SubModels
+from edge_client.surgery import arrays_of
+from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
+
+MODEL = ModelSpec(name="mlp", input_shape=(1, 4, 4), num_classes=3)
+WHOLE, HALF = SubModelSpec(), SubModelSpec(kept={"linear1": 100})
+
+
+def borrow(models: SubModels, spec: SubModelSpec, seed: int = 0) -> nn.Module:
+    module = build_model(MODEL, seed=seed)
+    channel_map = trace_channels(module, MODEL.input_shape)
+    return models.get(MODEL, spec, channel_map, extract(arrays_of(module), spec, channel_map))
+
+
+def test_the_same_sub_model_is_the_same_network_with_the_rounds_weights():
+    models = SubModels(limit=2)
+    first = borrow(models, WHOLE)
+    first(torch.ones(1, 1, 4, 4)).sum().backward()
+    with torch.no_grad():
+        next(first.parameters()).zero_()
+    again = borrow(models, WHOLE, seed=1)
+    assert again is first
+    assert all(parameter.grad is None for parameter in again.parameters())
+    fresh = arrays_of(build_model(MODEL, seed=1))
+    assert all((array == fresh[name]).all() for name, array in arrays_of(again).items())
+
+
+def test_only_so_many_are_kept():
+    models = SubModels(limit=1)
+    first = borrow(models, WHOLE)
+    other = borrow(models, HALF)
+    assert arrays_of(other)["linear1.bias"].shape == (100,)
+    assert borrow(models, HALF) is other
+    assert borrow(models, WHOLE) is not first
+
+
+def test_counters_of_a_normalisation_begin_anew():
+    spec = ModelSpec(name="tests.client.test_submodels:counting", input_shape=(1, 4, 4), num_classes=3)
+    module = build_model(spec)
+    channel_map = trace_channels(module, spec.input_shape)
+    models = SubModels()
+    lent = models.get(spec, WHOLE, channel_map, arrays_of(module))
+    lent(torch.ones(2, 1, 4, 4))
+    assert lent[0].num_batches_tracked == 1
+    assert models.get(spec, WHOLE, channel_map, arrays_of(module))[0].num_batches_tracked == 0
+
+
+def counting(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, num_classes))

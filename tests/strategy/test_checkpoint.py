@@ -1,0 +1,47 @@
+"""A run's state survives the way to disk and back, whatever its pieces keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.strategy import State
+from schemas.errors import ConfigError, InvariantError
+from tests.strategy.network import arrays
+
+
+def test_everything_comes_back_as_it_was(tmp_path):
+    state = State(
+        params=arrays(1),
+        round=7,
+        ordered=True,
+        groups={"control": arrays(2), "empty": {}},
+        selection={"a": 0.1 + 0.2, "b": 1e-300},
+        ratio={"a": ((0.0, 0.5), (0.5, 1.0))},
+        weighting=[1, None, True, "text", np.float64(0.5), np.zeros(())],
+        server_optimizer={"velocity": arrays(3)},
+        observed={"weights": {"a": 0.25}, "tiers": {1: 0.5}},
+    )
+    save_checkpoint(tmp_path / "state", state)
+    back = load_checkpoint(tmp_path / "state")
+    assert (back.round, back.ordered, back.selection, back.ratio) == (7, True, state.selection, state.ratio)
+    assert back.observed == {"weights": {"a": 0.25}, "tiers": {1: 0.5}}
+    assert back.weighting[:5] == [1, None, True, "text", 0.5]
+    assert back.weighting[5].shape == ()
+    assert back.groups.keys() == {"control", "empty"}
+    for one, two in ((state.params, back.params), (state.groups["control"], back.groups["control"])):
+        assert all((one[name] == two[name]).all() and one[name].dtype == two[name].dtype for name in one)
+    assert (back.server_optimizer["velocity"]["out.bias"] == arrays(3)["out.bias"]).all()
+
+
+def test_a_state_that_is_not_plain_is_our_own_bug(tmp_path):
+    with pytest.raises(InvariantError, match="holds a set at 'selection/seen'"):
+        save_checkpoint(tmp_path / "state", State(params={}, selection={"seen": {1}}))
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors", b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
+    (tmp_path / "state").write_bytes(content)
+    with pytest.raises(ConfigError, match="state is no checkpoint of this program"):
+        load_checkpoint(tmp_path / "state")

@@ -1,0 +1,109 @@
+"""FedMix's pool on the server (Yoon et al. 2021): what is held, what goes down, what may come up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.strategy.groups.mean_data import MeanData
+from edge_server.strategy.groups.rule import MAX_ROWS
+from edge_server.strategy.strategy import close, make_strategy, sent_down, start
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
+from tests.strategy.network import MAP, RATIOS, arrays, update
+
+SMALL = SubModelSpec(kept={"hidden": 2})
+
+
+def means(value: float, rows: int = 1) -> dict[str, np.ndarray]:
+    return {
+        "images": np.full((rows, 1, 2, 2), value, np.float32),
+        "labels": np.tile(np.float32([0.25, 0.75]), (rows, 1)),
+    }
+
+
+def strategy(**options: int):
+    return make_strategy(StrategySpec(groups=(Piece(name="mean-data", options=options),)), RATIOS)
+
+
+def after(one, *rounds):
+    """The state after rounds of {client: means}."""
+    state = start(one, arrays(0))
+    for sent in rounds:
+        updates = [
+            update(client, arrays(1), spec=SMALL, **({"mean-data": group} if group else {}))
+            for client, group in sent.items()
+        ]
+        state = close(one, state, updates, MAP)
+    return state
+
+
+def values(one, state, spec: SubModelSpec = SMALL) -> list[float]:
+    pool = sent_down(one, state, spec, MAP).get("mean-data")
+    return [] if pool is None else [float(image.mean()) for image in pool["images"]]
+
+
+def test_nothing_goes_down_before_anyone_sent_anything() -> None:
+    one = strategy()
+    assert "mean-data" not in sent_down(one, start(one, arrays(0)), SMALL, MAP)
+    assert values(one, after(one, {"a": None})) == []
+
+
+def test_everyones_means_go_down_client_by_client_to_every_sub_model() -> None:
+    one = strategy()
+    state = after(one, {"b": means(2), "a": means(1, rows=2)}, {"c": means(3), "a": None})
+    assert values(one, state) == values(one, state, SubModelSpec()) == [1, 1, 2, 3]
+    assert sent_down(one, state, SMALL, MAP)["mean-data"]["labels"].shape == (4, 2)
+
+
+def test_what_a_client_sends_again_replaces_what_it_sent_before() -> None:
+    one = strategy()
+    assert values(one, after(one, {"a": means(1, rows=3), "b": means(2)}, {"a": means(5)})) == [5, 2]
+
+
+def test_the_model_is_averaged_as_without_a_pool() -> None:
+    plain = make_strategy(StrategySpec(), RATIOS)
+    with_pool, without = after(strategy(), {"a": means(1)}), after(plain, {"a": None})
+    assert all((with_pool.params[name] == array).all() for name, array in without.params.items())
+
+
+def test_at_most_the_pools_size_goes_down_and_another_draw_in_every_round() -> None:
+    one = strategy(pool=4)
+    everyone = {f"c{k:02}": means(k) for k in range(30)}
+    first = after(one, everyone)
+    drawn = values(one, first)
+    assert len(set(drawn)) == 4
+    assert drawn == sorted(drawn) == values(one, first, SubModelSpec())
+    rounds = [values(one, after(one, everyone, *[{"c00": None}] * more)) for more in range(4)]
+    assert rounds[0] == drawn
+    assert len({tuple(one) for one in rounds}) > 1
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[0.25, 0.75]],
+        [[0.5, 0.5], [0.9, 0.9]],
+        [[0.5, 0.5], [-1, 2]],
+    ],
+    ids=["fewer than images", "more than one in sum", "negative"],
+)
+def test_what_cannot_be_averages_is_left_out(labels: list[list[float]]) -> None:
+    one = strategy()
+    odd = {**means(1, rows=2), "labels": np.float32(labels)}
+    assert values(one, after(one, {"a": odd, "b": means(2)})) == [2]
+
+
+def test_a_device_may_send_averages_of_the_networks_shape() -> None:
+    network = ModelSpec(name="mlp", input_shape=(3, 8, 8), num_classes=7)
+    assert MeanData().shapes({}, network) == {"images": (None, 3, 8, 8), "labels": (None, 7)}
+    from edge_client.objectives.mix import MOST_MEANS
+
+    assert MOST_MEANS <= MAX_ROWS
+
+
+def test_a_pool_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="pool must be at least 1"):
+        strategy(pool=0)

@@ -1,0 +1,130 @@
+"""Hermes: the intersection of a round's sub-models, what the model becomes elsewhere, a device's own start.
+
+Three clients keep channels {0, 1, 3}, {0, 3} and {0, 3, 4} of five: all three hold 0 and 3, nobody holds 2.
+They weigh 0.25, 0.25 and 0.5, and move all that they hold by 1, 2 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.answer import in_sub_model
+from edge_client.private import PrivateState
+from edge_client.work import do_training
+from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
+from schemas.blobs import read_groups
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import SubModelSpec
+from tests.integration.bench import Bench
+from tests.strategy.network import MAP, RATIOS, arrays, update
+
+ZEROS = {name: np.zeros_like(array) for name, array in arrays(0).items()}
+KEPT = {"a": (0, 1, 3), "b": (3, 0), "c": (3, 0, 4)}
+MOVED = {"a": 1.0, "b": 2.0, "c": 4.0}
+EXAMPLES = {"a": 10, "b": 10, "c": 20}
+
+
+def hermes(**options):
+    combiner = Piece(name="overlap-mean", options=options)
+    return make_strategy(StrategySpec(combiner=combiner, groups=(Piece(name="overlap"),)), RATIOS)
+
+
+def sent(client: str):
+    moved = {name: np.full_like(array, MOVED[client]) for name, array in ZEROS.items()}
+    spec = SubModelSpec(kept={"hidden": KEPT[client]})
+    return update(client, moved, spec=spec, examples=EXAMPLES[client])
+
+
+def after_a_round(**options) -> State:
+    strategy = hermes(**options)
+    return close(strategy, start(strategy, ZEROS), [sent(client) for client in "abc"], MAP)
+
+
+# --- the intersection ---
+def test_the_overlap_is_what_all_clients_of_the_round_hold():
+    masks = after_a_round().groups["overlap"]
+    assert masks["hidden.bias"].astype(int).tolist() == [1, 0, 0, 1, 0]
+    assert masks["hidden.weight"].astype(int).tolist() == [[1, 1], [0, 0], [0, 0], [1, 1], [0, 0]]
+    assert masks["out.weight"].astype(int).tolist() == [[1, 0, 0, 1, 0]] * 2
+    assert masks["out.bias"].astype(int).tolist() == [1, 1]
+
+
+def test_the_overlap_is_that_of_the_last_round_alone():
+    strategy, first = hermes(), after_a_round()
+    second = close(strategy, first, [sent("a")], MAP)
+    assert second.groups["overlap"]["hidden.bias"].astype(int).tolist() == [1, 1, 0, 1, 0]
+
+
+def test_a_device_receives_the_overlap_in_the_channels_of_its_sub_model():
+    groups = sent_down(hermes(), after_a_round(), SubModelSpec(kept={"hidden": (3, 4)}), MAP)
+    assert groups["overlap"]["hidden.bias"].astype(int).tolist() == [1, 0]
+    assert groups["overlap"]["out.weight"].astype(int).tolist() == [[1, 0], [1, 0]]
+
+
+def test_nothing_is_sent_beside_the_model_before_there_was_a_round():
+    strategy = hermes()
+    assert sent_down(strategy, start(strategy, ZEROS), SubModelSpec(), MAP).keys() == {"model"}
+
+
+def test_the_overlap_survives_a_checkpoint(tmp_path):
+    state = after_a_round()
+    save_checkpoint(tmp_path / "state", state)
+    back = load_checkpoint(tmp_path / "state").groups["overlap"]
+    assert all((back[name] == mask).all() for name, mask in state.groups["overlap"].items())
+
+
+# --- the global model ---
+@pytest.mark.parametrize(
+    ("options", "bias"),
+    [
+        # Channels 0 and 3: 0.25 * 1 + 0.25 * 2 + 0.5 * 4 = 2.75. Channel 1 is a's alone, 4 is c's.
+        ({}, [2.75, 0, 0, 2.75, 0]),
+        ({"elsewhere": "keep"}, [2.75, 0, 0, 2.75, 0]),
+        ({"elsewhere": "holders"}, [2.75, 1, 0, 2.75, 4]),
+    ],
+)
+def test_outside_the_overlap_the_model_stays_or_is_the_mean_over_the_holders(options, bias):
+    params = after_a_round(**options).params
+    assert params["hidden.bias"].tolist() == bias
+    assert params["out.weight"][0].tolist() == bias
+    assert params["out.bias"].tolist() == [2.75, 2.75]
+
+
+def test_another_elsewhere_is_refused():
+    with pytest.raises(ConfigError, match="elsewhere is 'keep' or 'holders', not 'zero'"):
+        hermes(elsewhere="zero")
+
+
+# --- a device over two rounds ---
+def test_a_device_goes_on_from_its_own_values_where_the_other_trained_nothing(tmp_path: Path):
+    # With `keep` the global model learns nothing there, so that the device's own values are unlike it.
+    words = ("clients.fraction=1.0", "model.name=mlp", "strategy.combiner=overlap-mean")
+    bench = Bench(tmp_path, "hermes", *words)
+    bench.places = {
+        name: replace(place, private=PrivateState(tmp_path / f"{name}-private"))
+        for name, place in bench.places.items()
+    }
+    bench.round(1)
+    private = bench.places["strong"].private
+    private.commit("run-1", 1, 1)
+    task = bench.tasks(2, 2)["strong"]
+    # Without an epoch nothing is trained: the update is where the device began, minus what it received.
+    look = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
+    place = bench.places["strong"]
+    done = do_training(look, place, on_epoch=lambda report: None, should_stop=lambda: False)
+    delta = read_groups(place.store.path(done.blob.digest))["model"]
+    received = read_groups(place.store.path(task.blobs["state"].digest))
+    kept = in_sub_model(private.load("run-1", 2), task.spec, bench.workshop._network.channel_map)
+    own, personal = kept["personal"], 0
+    for name, shared in received["overlap"].items():
+        mine = kept["personal-held"][name] & ~shared
+        began = received["model"][name] + delta[name]
+        np.testing.assert_allclose(began, np.where(mine, own[name], received["model"][name]), atol=1e-6)
+        personal += int((mine & (np.abs(own[name] - received["model"][name]) > 1e-4)).sum())
+    assert personal > 0

@@ -1,0 +1,202 @@
+"""SCAFFOLD's server, and both sides together; numbers worked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_client.objectives.objective import Surroundings
+from edge_client.objectives.registry import build_objectives
+from edge_server.strategy.groups.control import Control
+from edge_server.strategy.policies import Client
+from edge_server.strategy.strategy import close, make_strategy, sent_down, start
+from edge_server.strategy.updates import ClientUpdate
+from schemas.strategy import Piece, StrategySpec, TrainingPlan
+from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
+from tests.strategy.network import CLIENTS, MAP, RATIOS, arrays, update
+
+SCAFFOLD = StrategySpec(
+    objectives=(Piece(name="scaffold"),),
+    groups=(Piece(name="control"),),
+    weighting=Piece(name="equal"),
+)
+WHOLE = SubModelSpec()
+PREFIX = SubModelSpec(kept={"hidden": 2})
+
+
+def control(bias: list[float], spec: SubModelSpec = WHOLE) -> dict[str, np.ndarray]:
+    """A control's change that is 0 but for hidden.bias, in the sub-model's shapes."""
+    kept = spec.count("hidden", 5)
+    return {
+        "hidden.weight": np.zeros((kept, 2), np.float32),
+        "hidden.bias": np.array(bias, np.float32),
+        "out.weight": np.zeros((2, kept), np.float32),
+        "out.bias": np.zeros(2, np.float32),
+    }
+
+
+def nothing() -> dict[str, np.ndarray]:
+    return {name: np.zeros_like(array) for name, array in arrays(0).items()}
+
+
+def closed(*updates: ClientUpdate, clients=CLIENTS, **more) -> np.ndarray:
+    """hidden.bias of c after one round from c = 0."""
+    strategy = make_strategy(SCAFFOLD.model_copy(update=more), RATIOS)
+    after = close(strategy, start(strategy, arrays(0)), updates, MAP, clients=clients)
+    return after.groups["control"]["hidden.bias"]
+
+
+def test_the_control_moves_by_the_changes_over_the_number_of_all_clients():
+    # Two of six clients sent 6 and 3: c = (6 + 3) / 6 where both hold the channel, 6 / 6 where only a does.
+    sent = [
+        update("c0", nothing(), control=control([6, 6, 6, 6, 6])),
+        update("c1", nothing(), spec=PREFIX, control=control([3, 3], PREFIX)),
+    ]
+    assert closed(*sent).tolist() == [1.5, 1.5, 1, 1, 1]
+
+
+def test_controls_follow_their_channels_when_attention_reorders_them():
+    # c0 ranks 3, 1, 0, 2, 4 and sends the best two, with 6 and 12: they come to lie in places 0 and 1.
+    # c1 ranks 4, 3, 2, 1, 0 and sends all, in that order, with 1 to 5. N = 6.
+    scores = {
+        "c0": np.array([0.3, 0.4, 0.2, 0.5, 0.1], np.float32),
+        "c1": np.array([0.1, 0.2, 0.3, 0.4, 0.5], np.float32),
+    }
+    best = SubModelSpec(kept={"hidden": (3, 1)})
+    whole = SubModelSpec(kept={"hidden": (4, 3, 2, 1, 0)})
+    sent = [
+        update(
+            "c0", nothing(), spec=best, attention={"hidden": scores["c0"]}, control=control([6, 12], best)
+        ),
+        update(
+            "c1",
+            nothing(),
+            spec=whole,
+            attention={"hidden": scores["c1"]},
+            control=control([1, 2, 3, 4, 5], whole),
+        ),
+    ]
+    after = closed(*sent, transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")))
+    np.testing.assert_allclose(after, [7 / 6, 14 / 6, 3 / 6, 4 / 6, 5 / 6], rtol=1e-6)
+
+
+def test_a_client_that_sent_no_control_counts_among_all():
+    sent = [update("c0", nothing(), control=control([6] * 5)), update("c1", nothing())]
+    assert closed(*sent).tolist() == [1] * 5
+    # Of clients that nobody knows of, those who sent are counted: 6 / 2.
+    assert closed(*sent, clients=()).tolist() == [3] * 5
+
+
+def test_every_device_receives_its_part_of_the_control():
+    strategy = make_strategy(SCAFFOLD, RATIOS)
+    held = control([1, 2, 3, 4, 5])
+    state = start(strategy, arrays(0))
+    assert not any(array.any() for array in sent_down(strategy, state, PREFIX, MAP)["control"].values())
+    down = Control().down(held, PREFIX, MAP)
+    assert down["hidden.bias"].tolist() == [1, 2]
+    assert down["out.weight"].shape == (2, 2)
+
+
+def test_equal_weights_do_not_look_at_examples():
+    strategy = make_strategy(SCAFFOLD, RATIOS)
+    one = {name: np.ones_like(array) for name, array in arrays(0).items()}
+    sent = [update("a", one, examples=1), update("b", nothing(), examples=99)]
+    after = close(strategy, start(strategy, nothing()), sent, MAP)
+    # The plain mean of 1 and 0.
+    assert all((array == 0.5).all() for array in after.params.values())
+    assert after.observed["weights"] == {"a": 0.5, "b": 0.5}
+
+
+# --- both sides, with one number to learn ---
+ONE = ChannelMap(groups={}, parameters={"w": ParameterLayout(shape=(1,))})
+PAIR = (Client("flat", 1), Client("steep", 1))
+
+
+class OneWeight(nn.Module):
+    def __init__(self, start: np.ndarray) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.from_numpy(start.copy()))
+
+
+def loss(name: str, w: torch.Tensor) -> torch.Tensor:
+    """w^2 and (w - 3)^2 / 2: their mean is least at 1."""
+    return w**2 if name == "steep" else (w - 3) ** 2 / 2
+
+
+class Pair:
+    """Two clients, who take five steps at rate 0.1 in each round unless told otherwise, and their server."""
+
+    def __init__(
+        self, spec: StrategySpec, first: float, *, momentum: float = 0.0, rate: float = 0.1, steps: int = 5
+    ) -> None:
+        self.strategy = make_strategy(spec, (0.0,))
+        self.state = start(self.strategy, {"w": np.array([first], np.float32)})
+        self.plan = TrainingPlan(learning_rate=rate, momentum=momentum, participants=2)
+        self.steps = steps
+        self.kept: dict[str, dict] = {"steep": {}, "flat": {}}
+
+    @property
+    def w(self) -> float:
+        return float(self.state.params["w"][0])
+
+    def local(self, name: str) -> ClientUpdate:
+        received = sent_down(self.strategy, self.state, SubModelSpec(), ONE)
+        module = OneWeight(received["model"]["w"])
+        objectives = build_objectives(self.strategy.objectives)
+        around = Surroundings(self.plan, received=received, kept=self.kept[name], steps=self.steps)
+        for objective in objectives:
+            objective.setup(module, around)
+        optimizer = torch.optim.SGD(
+            module.parameters(), lr=self.plan.learning_rate, momentum=self.plan.momentum
+        )
+        for _ in range(self.steps):
+            optimizer.zero_grad()
+            loss(name, module.w).sum().backward()
+            for objective in objectives:
+                objective.correct()
+            optimizer.step()
+        sent, self.kept[name] = {}, {}
+        for objective in objectives:
+            sent.update(objective.finish())
+            self.kept[name].update(objective.keep())
+        delta = {"w": module.w.detach().numpy() - received["model"]["w"]}
+        return ClientUpdate(name, SubModelSpec(), {"model": delta, **sent}, 10)
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            sent = [self.local(name) for name in self.kept]
+            self.state = close(self.strategy, self.state, sent, ONE, clients=PAIR)
+
+
+def test_one_round_of_both_sides_by_hand():
+    # From 1, without controls: steep ends at 0.8^5 = 0.32768, flat at 3 - 2 * 0.9^5 = 1.81902; mean 1.07335.
+    # c_steep = (1 - 0.32768) / 0.5 = 1.34464, c_flat = (1 - 1.81902) / 0.5 = -1.63804; c is their mean.
+    pair = Pair(SCAFFOLD, 1.0)
+    pair.rounds(1)
+    assert pair.w == pytest.approx(1.07335)
+    assert pair.kept["steep"]["own-control"]["w"] == pytest.approx(1.34464)
+    assert pair.kept["flat"]["own-control"]["w"] == pytest.approx(-1.63804)
+    assert pair.state.groups["control"]["w"] == pytest.approx(-0.1467)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "rate", "steps"), [(0.0, 0.1, 5), (0.5, 0.1, 5), (0.9, 0.1, 5), (0.9, 0.001, 20)]
+)
+def test_it_comes_to_rest_at_the_optimum_of_the_mean(momentum, rate, steps):
+    """The last is where the paper's formula, taken to the letter with momentum, ends in infinity."""
+    pair = Pair(SCAFFOLD, 0.0, momentum=momentum, rate=rate, steps=steps)
+    pair.rounds(200)
+    assert pair.w == pytest.approx(1.0, abs=1e-3)
+    # The gradients there: 2 w and w - 3.
+    assert pair.kept["steep"]["own-control"]["w"] == pytest.approx(2.0, abs=1e-2)
+    assert pair.kept["flat"]["own-control"]["w"] == pytest.approx(-2.0, abs=1e-2)
+    assert pair.state.groups["control"]["w"] == pytest.approx(0.0, abs=1e-2)
+
+
+def test_fedavg_comes_to_rest_elsewhere():
+    # w = (0.32768 w + 3 + 0.59049 (w - 3)) / 2, so w = 1.22853 / 1.08183 = 1.13560.
+    pair = Pair(StrategySpec(weighting=Piece(name="equal")), 0.0)
+    pair.rounds(200)
+    assert pair.w == pytest.approx(1.1356, abs=1e-3)
