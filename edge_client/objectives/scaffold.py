@@ -34,8 +34,8 @@ class Scaffold(LocalObjective):
 
     The paper has plain SGD. With momentum, K stands here for how often gradients counted (`gradient_mass`):
     c_i+ is then a mean of local gradients as before, where the paper's formula would exceed it by up to
-    1 / (1 - momentum) and, from momentum 0.5 on, controls could grow without bound. Only trained parameters have a control;
-    running statistics take part with 0.
+    1 / (1 - momentum) and, from momentum 0.5 on, controls could grow without bound. Only trained parameters
+    have a control; running statistics take part with 0.
     """
 
     receives = frozenset({"control"})

@@ -171,3 +171,5 @@ COMBINERS: dict[str, Callable[..., Combiner]] = {
     "trimmed-mean": trimmed_mean,
     "krum": krum,
 }
+IGNORES_WEIGHTS = frozenset({"median", "trimmed-mean", "krum"})
+"""Those that do not let weights decide which values count."""

@@ -136,3 +136,5 @@ PRUNERS: dict[str, Callable[..., Pruner]] = {
     "magnitude": Magnitude,
     "random": Random,
 }
+RANKS_CHANNELS = frozenset({"attention"})
+"""Those that let devices rank channels once, and from then on cut the last ones of the global model."""

@@ -10,6 +10,8 @@ import numpy as np
 from edge_client.answer import attention_order
 from edge_client.pruning import group_scores
 from edge_client.slicing import permute
+from edge_server.strategy.nova import NormaliseSteps
+from edge_server.strategy.staleness import DiscountStaleness
 from edge_server.strategy.updates import Around, GlobalUpdate
 
 Transform = Callable[[GlobalUpdate, Around], GlobalUpdate]
@@ -69,5 +71,13 @@ def recover(update: GlobalUpdate, around: Around) -> GlobalUpdate:
 
 TRANSFORMS: dict[str, Callable[..., Transform]] = {
     "attention-matching": attention_matching,
+    "discount-staleness": DiscountStaleness,
     "fill-with-global": fill_with_global,
+    "normalise-steps": NormaliseSteps,
 }
+SCALES = frozenset({"discount-staleness", "normalise-steps"})
+"""Those that lengthen or shorten a client's step."""
+COUNTS_STEPS = frozenset({"normalise-steps"})
+"""Those that go by how often a gradient counts in local SGD; their option `momentum` is the local one."""
+MOVES_CHANNELS = frozenset({"attention-matching"})
+"""Those that move channels to other places, which is no part of a client's step."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_server.strategy.fedrad_weighting import FedRad
 from edge_server.strategy.igfl_weighting import IgflGlobal, IgflSelf, IgflTime
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import GlobalUpdate, sources_of
@@ -54,7 +55,12 @@ class Equal(Weighting):
 WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
     "equal": Equal,
     "examples": Examples,
+    "fedrad": FedRad,
     "igfl-self": IgflSelf,
     "igfl-global": IgflGlobal,
     "igfl-time": IgflTime,
 }
+PLAIN = frozenset({"equal", "examples"})
+"""Those that go by who sent an update and not by what: nothing is lost where a combiner leaves them aside."""
+NEEDS_HELD_OUT = frozenset({"fedrad"})
+"""Those that go by what devices measure on data that they hold out."""

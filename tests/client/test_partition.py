@@ -18,7 +18,7 @@ from edge_client.data.partition import (
 )
 from schemas.errors import ConfigError
 
-SPECS = ("iid", "dirichlet(0.1)", "dirichlet(100)", "shards(2)")
+SPECS = ("iid", "dirichlet(0.1)", "dirichlet(100)", "shards(2)", "paired")
 
 
 @given(
@@ -30,6 +30,10 @@ SPECS = ("iid", "dirichlet(0.1)", "dirichlet(100)", "shards(2)")
 def test_every_index_once_and_repeatable(labels: list[int], spec: str, count: int, seed: int) -> None:
     array, partition = np.asarray(labels, np.int64), parse_partition(spec)
     if partition.name == "shards" and 2 * count > len(labels):
+        with pytest.raises(ConfigError, match="more than"):
+            partition_indices(array, partition, count=count, seed=seed)
+        return
+    if partition.name == "paired" and (count + 1) // 2 > len(set(labels)):
         with pytest.raises(ConfigError, match="more than"):
             partition_indices(array, partition, count=count, seed=seed)
         return
@@ -73,6 +77,17 @@ def test_two_shards_are_two_classes_at_most() -> None:
     for part in partition_indices(labels, Partition("shards", 2), count=10, seed=3):
         assert len(part) == 20
         assert len(np.unique(labels[part])) <= 2
+
+
+def test_paired_clients_hold_the_same_labels_and_no_other_pair_does() -> None:
+    # 5 clients are 3 pairs, 6 labels of 4 examples: labels 0 1, 2 3 and 4 5; the fifth client has no partner.
+    labels = np.repeat(np.arange(6), 4)
+    shares = partition_indices(labels, Partition("paired"), count=5, seed=2)
+    assert [len(part) for part in shares] == [4, 4, 4, 4, 8]
+    assert [
+        set(labels[part]) <= set(own)
+        for part, own in zip(shares, ([0, 1], [0, 1], [2, 3], [2, 3], [4, 5]), strict=True)
+    ] == [True] * 5
 
 
 def test_small_alpha_is_uneven_and_large_alpha_is_even() -> None:

@@ -92,7 +92,7 @@ def test_at_the_optimum_of_the_mean_with_the_gradients_there_as_controls_nobody_
 
 def test_with_momentum_the_control_is_still_a_mean_of_gradients() -> None:
     # Momentum 0.5 from 2: gradient 4, w = 1.6; gradient 3.2, velocity 0.5 * 4 + 3.2 = 5.2, w = 1.08. The
-    # first gradient counted 1.5 times, the second once: (2 - 1.08) / (0.1 * 2.5) = 3.68 = (1.5 * 4 + 3.2) / 2.5.
+    # first gradient counted 1.5 times, the second once: (2 - 1.08) / 0.25 = (1.5 * 4 + 3.2) / 2.5 = 3.68.
     end, _, kept = local_round(2.0, steep, 2, momentum=0.5)
     assert end == pytest.approx(1.08)
     assert kept["own-control"]["w"] == pytest.approx(3.68)

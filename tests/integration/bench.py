@@ -8,6 +8,7 @@ from pathlib import Path
 from edge_client.blobstore import BlobStore
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
+from edge_client.private import PrivateState
 from edge_client.work import do_training
 from edge_client.workplace import LocalData, Workplace
 from edge_server.config import load_config
@@ -32,7 +33,11 @@ class Bench:
         train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
         self.places = {
             name: Workplace(
-                name, BlobStore(folder / name), LocalData(train, held_out), folder / f"{name}-models"
+                name,
+                BlobStore(folder / name),
+                LocalData(train, held_out),
+                folder / f"{name}-models",
+                private=PrivateState(folder / f"{name}-private"),
             )
             for name in NAMES
         }
@@ -64,4 +69,9 @@ class Bench:
             assert checked.reason is None, checked.detail
             updates[name] = update
         close = CloseRound(number, updates, tuple(sorted(updates)), (), {})
-        return self.workshop.close(close, uplink=0, downlink=0, duration_s=0), updates
+        record = self.workshop.close(close, uplink=0, downlink=0, duration_s=0)
+        for name, update in updates.items():
+            private = self.places[name].private
+            assert private is not None
+            private.commit(update.run, update.round, update.attempt)
+        return record, updates

@@ -56,7 +56,8 @@ def test_one_step_on_two_prototypes_is_the_one_worked_by_hand() -> None:
 
 def test_a_class_without_examples_has_no_prototype() -> None:
     # One prototype of class 1, (2, 0, 0, 0, 0), n = 1: error (1/2, -1/2). At rate 1:
-    # W = ((-1, 0, ...), (1, 0, ...)), b = (-1/2, 1/2). Were the empty class 0 counted as a prototype of zeros, b would be 0.
+    # W = ((-1, 0, ...), (1, 0, ...)), b = (-1/2, 1/2). Were the empty class 0 counted as a
+    # prototype of zeros, b would be 0.
     only = prototypes([[0] * 5, [2, 0, 0, 0, 0]], [0, 7])
     after = close(strategy(), zero_header(), [sent("a", only)], MAP)
     assert after.params["out.weight"].tolist() == [[-1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]

@@ -1,0 +1,161 @@
+"""Which pieces make no sense together: found before a run begins, from what each piece declares of itself.
+
+What is merely without effect is no problem: attention matching where no device ranks channels, a discount
+for staleness where rounds are synchronous, filling where all train the full model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from edge_server.config import Config
+from edge_server.feasibility import layer_problems
+from edge_server.group_compatibility import group_problems, objectives_of
+from edge_server.strategy.combiners import IGNORES_WEIGHTS
+from edge_server.strategy.pruners import RANKS_CHANNELS
+from edge_server.strategy.strategy import Strategy
+from edge_server.strategy.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES
+from edge_server.strategy.weighting import NEEDS_HELD_OUT, PLAIN
+from schemas.strategy import Piece
+
+LOOKED_AT = 10_000
+"""So many rounds of a schedule are looked at."""
+
+
+def problems(config: Config, strategy: Strategy) -> list[str]:
+    """One line per combination that makes no sense: section, key, reason and remedy.
+
+    `strategy` is made of `config`, so every name and option is known to be right.
+    """
+    checks = (
+        _twice,
+        group_problems,
+        _local_optimizers,
+        _step_counts,
+        _transform_order,
+        _weights_left_aside,
+        _held_out_data,
+        _unmatched_channels,
+        _schedules,
+        _buffers,
+    )
+    return [line for check in checks for line in check(config, strategy)] + layer_problems(config)
+
+
+def _twice(config: Config, strategy: Strategy) -> Iterator[str]:
+    """A list of pieces holds each at most once."""
+    spec = config.strategy
+    for key, pieces in (
+        ("objectives", spec.objectives),
+        ("groups", spec.groups),
+        ("transforms", spec.transforms),
+    ):
+        for name, count in Counter(piece.name for piece in pieces).items():
+            if count > 1:
+                yield f"[strategy] {key}: '{name}' is named {count} times: name it once"
+
+
+def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[str]:
+    """An objective that changes gradients counts on what the optimizer makes of them."""
+    chosen = config.training.optimizer
+    for piece, objective in objectives_of(config):
+        if objective.optimizers and chosen not in objective.optimizers:
+            fitting = sorted(objective.optimizers)
+            yield (
+                f"[training] optimizer: objective '{piece.name}' is made for {' and '.join(fitting)}, "
+                f"not '{chosen}': set optimizer = \"{fitting[0]}\" or leave the objective out"
+            )
+
+
+def _step_counts(config: Config, strategy: Strategy) -> Iterator[str]:
+    """How often a gradient counts in a round is known for SGD with a stated momentum."""
+    training = config.training
+    for piece in config.strategy.transforms:
+        if piece.name not in COUNTS_STEPS:
+            continue
+        if training.optimizer != "sgd":
+            yield (
+                f"[training] optimizer: transform '{piece.name}' counts steps of sgd, not of "
+                f"'{training.optimizer}': set optimizer = \"sgd\" or leave the transform out"
+            )
+        elif piece.options.get("momentum", 0.0) != training.momentum:
+            yield (
+                f"[strategy] transforms: '{piece.name}' counts steps with momentum "
+                f"{piece.options.get('momentum', 0.0)}, but [training] momentum is {training.momentum}: "
+                f'write {{ name = "{piece.name}", momentum = {training.momentum} }}'
+            )
+
+
+def _transform_order(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Once channels are moved, an update is no longer only a step."""
+    names = [piece.name for piece in config.strategy.transforms]
+    for index, name in enumerate(names):
+        moved = [earlier for earlier in names[:index] if earlier in MOVES_CHANNELS]
+        if name in SCALES and moved:
+            yield (
+                f"[strategy] transforms: '{name}' after '{moved[0]}' would scale the moving of channels too: "
+                f"name it before '{moved[0]}'"
+            )
+
+
+def _weights_left_aside(config: Config, strategy: Strategy) -> Iterator[str]:
+    weighting, combiner = config.strategy.weighting.name, config.strategy.combiner.name
+    if combiner in IGNORES_WEIGHTS and weighting not in PLAIN:
+        yield (
+            f"[strategy] weighting: combiner '{combiner}' does not go by weights, so those of '{weighting}' "
+            'would be lost: set combiner = "mean", or weighting = "examples"'
+        )
+
+
+def _held_out_data(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Of a run over a broker the server knows no hold-out, so simulation's key is asked for there too."""
+    weighting = config.strategy.weighting.name
+    if weighting in NEEDS_HELD_OUT and config.simulation.hold_out == 0:
+        yield (
+            f"[simulation] hold-out: weighting '{weighting}' goes by what devices measure on data that they "
+            "hold out, and here they hold out none: set hold-out = 0.2"
+        )
+
+
+def _unmatched_channels(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Ranked on devices, not moved on the server: later rounds would cut the last channels, not the worst."""
+    pruner, transforms = config.strategy.pruner.name, {piece.name for piece in config.strategy.transforms}
+    if pruner in RANKS_CHANNELS and not transforms & MOVES_CHANNELS:
+        yield (
+            f"[strategy] pruner: '{pruner}' lets devices rank channels and then cuts the last ones, but no "
+            f'transform puts channels in that order: add "{min(MOVES_CHANNELS)}" to transforms, or set '
+            'pruner = "index"'
+        )
+
+
+def _schedules(config: Config, strategy: Strategy) -> Iterator[str]:
+    """A schedule of another kind of number: epochs for a share of devices, or the other way round."""
+    rounds = range(1, min(config.federation.rounds, LOOKED_AT) + 1)
+    share, epochs = config.strategy.fraction, config.strategy.local_epochs
+    wrong = next((number for number in rounds if not 0 < strategy.fraction(number) <= 1), None)
+    if share is not None and wrong is not None:
+        yield (
+            f"[strategy] fraction: '{share.name}' gives {strategy.fraction(wrong)} in round {wrong}: "
+            "a share of the devices is above 0 and at most 1"
+        )
+    wanted = strategy.local_epochs
+    none = next((number for number in rounds if wanted and round(wanted(number)) < 1), None)
+    if epochs is not None and none is not None:
+        yield (
+            f"[strategy] local-epochs: '{epochs.name}' gives less than one epoch in round {none}: "
+            "give it numbers of 1 or more"
+        )
+
+
+def _buffers(config: Config, strategy: Strategy) -> Iterator[str]:
+    """In buffered mode whoever is free trains, up to `concurrency`: a round asks for no share of devices."""
+    if config.clients.mode != "buffered":
+        return
+    schedule, share = config.strategy.fraction, config.clients.fraction
+    reason = "says nothing in [clients] mode 'buffered', where no round chooses its devices"
+    remedy = 'leave it out and set [clients] concurrency, or set mode = "rounds"'
+    if schedule is not None and schedule != Piece(name="constant", options={"value": 1.0}):
+        yield f"[strategy] fraction: '{schedule.name}' {reason}: {remedy}"
+    elif schedule is None and share < 1:
+        yield f"[clients] fraction: {share} {reason}: {remedy}"

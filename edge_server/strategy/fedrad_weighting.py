@@ -1,0 +1,134 @@
+"""FedRAD's dynamic aggregation: accuracy decides, and a small network learns (section 3.2, Algorithm 2).
+
+Equation 1: the model is the sum over k of W[k] (N_k / N) M_k. Equation 2: W[k] begins proportional to the
+squared accuracy acc_k^2. Equation 3: back-propagation of SysLoss, the mean loss of the model that clients
+received, through a two-layer network NeuNet makes W into W'.
+
+Our reading (DESIGN.md section 6, decision 6), for the paper leaves much open. W is scaled so that
+sum_k W[k] N_k / N = 1, and so is W'. NeuNet is trained on sum_k W'[k] (N_k / N) loss_k, each client's share
+of SysLoss, so what it can learn is whom to trust. Clients come and go, so that K varies: NeuNet is applied to
+one client at a time, from its W[k] to a number z_k, and W'[k] is W[k] exp(z_k), scaled. It starts with
+z = 0, where W' = W; where all W are alike they stay alike, and this is FedAvg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.updates import ClientUpdate, GlobalUpdate, sources_of
+
+Floats = NDArray[np.float64]
+Net = Mapping[str, Floats]
+"""NeuNet: `slope` and `bias` of the hidden layer [H], and `out` of the output layer [H]."""
+LONGEST = 1.0
+"""A longer gradient is shortened to this: one client's loss shall not throw the network."""
+
+
+@dataclass(frozen=True)
+class FedRad:
+    """Weights W'[k] N_k / N; with `dynamic = false` W[k] N_k / N (the paper's Wei-Agg, eq. 1 and 2).
+
+    Both accuracy and loss are the client's, on data that it holds out; one that tells none counts as the mean
+    of those that do. NeuNet has `hidden` tanh units and takes `steps` steps of `learning_rate` a round,
+    before its W' is used; `seed` draws its first weights. The defaults are ours. The state is NeuNet.
+    """
+
+    dynamic: bool = True
+    learning_rate: float = 0.1
+    hidden: int = 8
+    steps: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.learning_rate < np.inf and self.hidden >= 1 and self.steps >= 1 and self.seed >= 0):
+            raise ValueError("learning-rate and seed must be at least 0, hidden and steps at least 1")
+
+    def weigh(self, state: Net | None, updates: Sequence[GlobalUpdate]) -> Floats:
+        """Weights [K]."""
+        sources = sources_of(updates)
+        share, first = shares(sources), first_weights(sources)
+        if not self.dynamic:
+            return share * first
+        return applied(self._trained(state, sources), share, first)
+
+    def observe(self, state: Net | None, result: RoundResult) -> Net | None:
+        """Keep NeuNet as this round trained it."""
+        return self._trained(state, sources_of(result.updates)) if self.dynamic else state
+
+    def _trained(self, state: Net | None, sources: Sequence[ClientUpdate]) -> Net:
+        net = state or new_net(self.hidden, self.seed)
+        share, first, losses = shares(sources), first_weights(sources), measured(sources, "received_loss")
+        for _ in range(self.steps):
+            step = shortened(gradient(net, share, first, losses))
+            net = {name: array - self.learning_rate * step[name] for name, array in net.items()}
+        return net
+
+
+def shares(sources: Sequence[ClientUpdate]) -> Floats:
+    """N_k / N [K]; equal ones when no client has any example."""
+    counts = np.array([source.examples for source in sources], dtype=np.float64)
+    if counts.sum() == 0:
+        counts = np.ones_like(counts)
+    share: Floats = counts / counts.sum()
+    return share
+
+
+def first_weights(sources: Sequence[ClientUpdate]) -> Floats:
+    """Equation 2: W[k] = acc_k^2 / sum_j (N_j / N) acc_j^2, [K]; all 1 where that is 0 or nobody knows."""
+    squares = measured(sources, "accuracy") ** 2
+    mean = float(shares(sources) @ squares)
+    weights: Floats = squares / mean if mean > 0 else np.ones(len(squares))
+    return weights
+
+
+def measured(sources: Sequence[ClientUpdate], metric: str) -> Floats:
+    """What each client measured [K], the mean of the others where it did not; 0 where none did."""
+    known = [source.metrics[metric] for source in sources if metric in source.metrics]
+    mean = sum(known) / len(known) if known else 0.0
+    return np.array([source.metrics.get(metric, mean) for source in sources], dtype=np.float64)
+
+
+def new_net(hidden: int, seed: int) -> Net:
+    """A hidden layer of random weights, and an output layer of zeros: W' = W."""
+    random = np.random.default_rng(seed)
+    return {
+        "slope": random.normal(size=hidden),
+        "bias": random.normal(size=hidden),
+        "out": np.zeros(hidden),
+    }
+
+
+def hidden_layer(net: Net, first: Floats) -> Floats:
+    """tanh(slope W[k] + bias), [K, H]."""
+    units: Floats = np.tanh(np.outer(first, net["slope"]) + net["bias"])
+    return units
+
+
+def applied(net: Net, share: Floats, first: Floats) -> Floats:
+    """W'[k] N_k / N [K], which sum to one; the largest z is taken off first, so none is too large for exp."""
+    z = hidden_layer(net, first) @ net["out"]
+    raised = share * first * np.exp(z - z[share * first > 0].max())
+    weights: Floats = raised / raised.sum()
+    return weights
+
+
+def gradient(net: Net, share: Floats, first: Floats, losses: Floats) -> Net:
+    """Of L = sum_k W'[k] (N_k / N) loss_k with respect to NeuNet, by back-propagation.
+
+    With v_k = W'[k] N_k / N, which depends on all z through the scaling, dL / dz_k = v_k (loss_k - L).
+    """
+    units, weights = hidden_layer(net, first), applied(net, share, first)
+    by_z = weights * (losses - weights @ losses)
+    by_input = np.outer(by_z, net["out"]) * (1 - units**2)
+    return {"slope": first @ by_input, "bias": by_input.sum(axis=0), "out": by_z @ units}
+
+
+def shortened(step: Net) -> Net:
+    """The gradient, no longer than `LONGEST` as one vector."""
+    length = float(np.sqrt(sum(float(array @ array) for array in step.values())))
+    return {name: array / max(1.0, length / LONGEST) for name, array in step.items()}

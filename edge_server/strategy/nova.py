@@ -1,0 +1,60 @@
+"""FedNova: updates of unlike numbers of steps, normalised (Wang et al. 2020, section 4).
+
+Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization. Each update is divided
+by |a_k|_1, how often a gradient counts in it, and all are multiplied by tau_eff, the mean of these. With the
+weighting `examples` and the combiner `mean` the model moves by tau_eff * sum_k p_k d_k, where
+d_k = delta_k / |a_k|_1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edge_client.objectives.momentum import gradient_mass
+from edge_server.strategy.updates import Around, ClientUpdate, GlobalUpdate
+
+STATISTICS = ("running_mean", "running_var")
+"""The last part of the names of what a normalisation measures and no optimizer steps."""
+
+
+@dataclass(frozen=True)
+class NormaliseSteps:
+    """Scale each update by tau_eff / |a_k|_1; equal steps everywhere is FedAvg.
+
+    |a_k|_1 is the number of steps for plain SGD; with local `momentum`, which must be that of `[training]`, a
+    gradient counts in later steps too (`gradient_mass`). p_k is the share of examples, whatever the
+    weighting, among those of the round that took steps; who took none passes as it is. So do running
+    statistics, which are means and not sums of steps: stretched, a variance could fall below 0.
+    """
+
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError("momentum must be at least 0 and below 1")
+
+    def __call__(self, update: GlobalUpdate, around: Around) -> GlobalUpdate:
+        """The update with a delta as if it had taken tau_eff steps."""
+        mass = self.mass(update.source)
+        if mass == 0:
+            return update
+        factor = self.effective_steps(around.sources or (update.source,)) / mass
+        delta = {
+            name: array if name.rpartition(".")[2] in STATISTICS else factor * array
+            for name, array in update.delta.items()
+        }
+        return replace(update, delta=delta)
+
+    def mass(self, source: ClientUpdate) -> float:
+        """|a_k|_1 of one update; 0 where no step is known of."""
+        return gradient_mass(int(source.metrics.get("steps", 0)), self.momentum)
+
+    def effective_steps(self, sources: Sequence[ClientUpdate]) -> float:
+        """tau_eff = sum_k p_k |a_k|_1; clients count alike where none has any example."""
+        masses = [(source.examples, self.mass(source)) for source in sources]
+        stepped = [(examples, mass) for examples, mass in masses if mass > 0]
+        total = sum(examples for examples, _ in stepped)
+        if total == 0:
+            return sum(mass for _, mass in stepped) / max(1, len(stepped))
+        return sum(examples * mass for examples, mass in stepped) / total

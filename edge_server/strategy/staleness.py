@@ -1,0 +1,35 @@
+"""What a late update counts: FedBuff (Nguyen et al. 2022, Algorithm 1).
+
+Federated Learning with Buffered Asynchronous Aggregation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from edge_server.strategy.updates import Around, GlobalUpdate
+
+
+@dataclass(frozen=True)
+class DiscountStaleness:
+    """Scale each update by (1 + s) ** -exponent, where s is how many aggregations its model was behind.
+
+    FedBuff adds up the discounted updates of a buffer of K and divides by K, so a late update shortens the
+    step. Discounts as weights would be divided by their sum, and a buffer in which all are late alike would
+    step as far as a fresh one: so this is a transform, to go with the weighting `equal`, and the mean is the
+    paper's. Coordinates that only some hold are divided by how many hold them. Name it before transforms
+    that move channels: their move is no part of the step. 0.5 is the paper's exponent, 0 leaves all as it is.
+    """
+
+    exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.exponent >= 0:
+            raise ValueError("exponent must be at least 0")
+
+    def __call__(self, update: GlobalUpdate, around: Around) -> GlobalUpdate:
+        """The update with its delta discounted; one that is not late passes as it is."""
+        factor = (1 + update.source.metrics.get("staleness", 0)) ** -self.exponent
+        if factor == 1:
+            return update
+        return replace(update, delta={name: factor * array for name, array in update.delta.items()})

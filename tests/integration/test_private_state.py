@@ -1,0 +1,85 @@
+"""What a device keeps to itself between rounds is used, and agrees with what the server has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.slicing import cut_axes
+from edge_client.work import do_training
+from edge_client.workplace import Workplace
+from edge_server.workshop import Workshop
+from schemas.blobs import Groups, read_groups
+from schemas.messages import Task
+from tests.integration.bench import NAMES, Bench
+
+EVERYONE = 'strategy.fraction={name = "constant", value = 1.0}'
+RECIPES = {
+    "scaffold": "own-control",
+    "igfl-c": "own-step",
+    "attending-adafl-scaffold": "own-control",
+    "attending-igfl": "own-step",
+}
+
+
+def trained(task: Task, place: Workplace) -> Groups:
+    """The groups that a device answers with."""
+    update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
+    return read_groups(place.store.path(update.blob.digest))
+
+
+def kept(bench: Bench, name: str, number: int) -> Groups:
+    """What a device has from the rounds before `number`."""
+    private = bench.places[name].private
+    assert private is not None
+    return private.load("run-1", number)
+
+
+def unlike(one: Groups, two: Groups) -> bool:
+    return any((one["model"][name] != two["model"][name]).any() for name in one["model"])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_device_goes_on_from_what_it_kept(tmp_path: Path, recipe: str) -> None:
+    bench = Bench(tmp_path, recipe, EVERYONE)
+    bench.round(1)
+    task = bench.tasks(2, 2)["weak"]
+    place = bench.places["weak"]
+    assert set(kept(bench, "weak", 2)) == {RECIPES[recipe]}
+    assert unlike(trained(task, place), trained(task, replace(place, private=None)))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_round_that_was_not_counted_leaves_no_trace(tmp_path: Path, recipe: str) -> None:
+    bench = Bench(tmp_path, recipe, EVERYONE)
+    task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
+    first = trained(task, place)
+    assert kept(bench, "weak", 2) == {}
+    assert not unlike(first, trained(task, place))
+
+
+@pytest.mark.parametrize("recipe", ["scaffold", "attending-adafl-scaffold"])
+def test_the_servers_control_is_the_mean_of_the_devices_own(tmp_path: Path, recipe: str) -> None:
+    """Where both devices hold a coordinate, in the order that the server gave the channels."""
+    bench = Bench(tmp_path, recipe, EVERYONE)
+    for number in (1, 2):
+        bench.round(number)
+        control = bench.workshop._state.groups["control"]
+        own = [kept(bench, name, number + 1)["own-control"] for name in NAMES]
+        # In ATTENDING's first round a device trains more than it sends: only tier 1's part is comparable.
+        for name, array in own[0].items():
+            held = corner(array, bench.workshop, name)
+            mean = (array[held] + own[1][name][held]) / 2
+            np.testing.assert_allclose(control[name][held], mean, rtol=1e-3, atol=1e-6)
+            assert mean.any()
+
+
+def corner(array: np.ndarray, workshop: Workshop, name: str) -> tuple[np.ndarray, ...]:
+    """The positions of a parameter that tier 1's prefix holds."""
+    network = workshop._network
+    spec = workshop.tier_spec(workshop._config.tiers.ratios[0])
+    cut = cut_axes(network.channel_map.parameters[name], spec)
+    return np.ix_(*(cut.get(axis, np.arange(size)) for axis, size in enumerate(array.shape)))

@@ -1,0 +1,69 @@
+"""FedBuff: what late updates count; numbers worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_server.config import load_config
+from edge_server.strategy.strategy import close, make_strategy
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, StrategySpec
+from tests.strategy.network import MAP, RATIOS, arrays, state, update
+
+ZERO = {name: np.zeros_like(array) for name, array in arrays(0).items()}
+
+
+def late(client: str, value: float, staleness: int | None):
+    delta = {name: np.full_like(array, value) for name, array in ZERO.items()}
+    known = {} if staleness is None else {"staleness": staleness}
+    return replace(update(client, delta, examples=ord(client)), metrics=known)
+
+
+def change(*sent, **options) -> float:
+    piece = Piece(name="discount-staleness", options=options)
+    spec = StrategySpec(transforms=(piece,), weighting=Piece(name="equal"))
+    after = close(make_strategy(spec, RATIOS), replace(state(), params=ZERO), sent, MAP).params
+    return float(after["out.bias"][0])
+
+
+def test_a_late_update_counts_by_the_root_of_its_staleness():
+    # Staleness 0, 3 and 8: discounts 1, 1/2 and 1/3; (1 * 6 + 4 / 2 + 3 / 3) / 3 = 3.
+    assert change(late("a", 6, 0), late("b", 4, 3), late("c", 3, 8)) == pytest.approx(3)
+
+
+def test_a_buffer_in_which_all_are_late_steps_less_far():
+    # Divided by the number in the buffer, not by the sum of discounts: 6 / 2, not 6.
+    assert change(late("a", 6, 3), late("b", 6, 3)) == pytest.approx(3)
+
+
+def test_the_exponent_says_how_fast_it_falls():
+    # (1 + 3) ** -1 = 1/4; 0 leaves all as it is.
+    assert change(late("a", 8, 3), exponent=1.0) == pytest.approx(2)
+    assert change(late("a", 8, 3), exponent=0.0) == 8
+
+
+def test_updates_that_are_not_late_are_averaged_as_they_are():
+    assert change(late("a", 2, 0), late("b", 4, None)) == 3
+
+
+def test_an_exponent_that_rewards_lateness_is_refused():
+    with pytest.raises(ConfigError, match="exponent must be at least 0"):
+        change(late("a", 1, 0), exponent=-0.5)
+
+
+@pytest.mark.parametrize("recipe", ["fedbuff", "attending-fedbuff"])
+def test_the_recipes_close_rounds_by_the_buffer(recipe):
+    config = load_config(recipe)
+    assert config.clients.mode == "buffered"
+    assert config.clients.buffer_size <= config.clients.num_clients
+    assert config.strategy.transforms[0] == Piece(name="discount-staleness", options={"exponent": 0.5})
+    assert config.strategy.weighting == Piece(name="equal")
+
+
+def test_attending_fedbuff_is_attending_with_the_buffer_beside_it():
+    buffered, plain = load_config("attending-fedbuff").strategy, load_config("attending").strategy
+    assert buffered.pruner == plain.pruner
+    assert buffered.transforms[1:] == plain.transforms

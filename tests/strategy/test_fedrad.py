@@ -1,0 +1,180 @@
+"""FedRAD's dynamic aggregation: equation 2, one step of NeuNet, and where it is FedAvg; worked by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from edge_server.config import load_config
+from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.fedrad_weighting import (
+    FedRad,
+    applied,
+    first_weights,
+    gradient,
+    measured,
+    new_net,
+    shortened,
+)
+from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.strategy import close, make_strategy
+from edge_server.strategy.updates import ClientUpdate, globalised
+from schemas.errors import ConfigError
+from schemas.strategy import Piece, StrategySpec
+from tests.strategy.network import MAP, RATIOS, arrays, state, update
+
+STATIC = FedRad(dynamic=False)
+ONE_UNIT = {"slope": np.array([1.0]), "bias": np.array([0.0]), "out": np.array([0.5])}
+
+
+def told(client: str, examples: int, **metrics: float) -> ClientUpdate:
+    return replace(update(client, arrays(0), examples=examples), metrics=metrics)
+
+
+def sent(*sources: ClientUpdate):
+    return [globalised(source, MAP) for source in sources]
+
+
+def learned(weighting: FedRad, before, *sources: ClientUpdate):
+    updates = sent(*sources)
+    weights = {source.client: 1 / len(sources) for source in sources}
+    return weighting.observe(before, RoundResult(1, updates, weights, before=arrays(0), after=arrays(0)))
+
+
+UNLIKE = (
+    told("a", 30, accuracy=0.8, received_loss=1.0),
+    told("b", 10, accuracy=0.4, received_loss=3.0),
+)
+
+
+# --- equations 1 and 2 ---
+def test_weights_go_by_squared_accuracy_and_sum_to_one_over_the_examples():
+    # acc^2 = 0.64, 0.16; N_k / N = 3/4, 1/4: 0.75 * 0.64 + 0.25 * 0.16 = 0.52. W = 0.64 / 0.52 = 16/13 and
+    # 0.16 / 0.52 = 4/13, and W[k] N_k / N = 12/13 and 1/13.
+    assert first_weights(UNLIKE) == pytest.approx([16 / 13, 4 / 13])
+    assert STATIC.weigh(None, sent(*UNLIKE)) == pytest.approx([12 / 13, 1 / 13])
+
+
+def test_who_tells_nothing_counts_as_the_mean_of_the_others():
+    # Accuracies 0.8, 0.4 and their mean 0.6: squares 0.64, 0.16, 0.36, of equal shares.
+    three = [told("a", 5, accuracy=0.8), told("b", 5, accuracy=0.4), told("c", 5)]
+    assert measured(three, "accuracy") == pytest.approx([0.8, 0.4, 0.6])
+    assert STATIC.weigh(None, sent(*three)) == pytest.approx([0.64 / 1.16, 0.16 / 1.16, 0.36 / 1.16])
+
+
+@pytest.mark.parametrize("metrics", [{}, {"accuracy": 0.0}], ids=["nothing told", "nothing right"])
+@pytest.mark.parametrize("weighting", [FedRad(), STATIC], ids=["dynamic", "static"])
+def test_without_any_accuracy_examples_count(weighting, metrics):
+    both = sent(told("a", 30, **metrics), told("b", 10, **metrics))
+    assert weighting.weigh(None, both) == pytest.approx([0.75, 0.25])
+
+
+@pytest.mark.parametrize("weighting", [FedRad(), STATIC], ids=["dynamic", "static"])
+def test_where_all_measure_alike_it_is_fedavg(weighting):
+    alike = [told(name, n, accuracy=0.7, received_loss=2.0) for name, n in (("a", 10), ("b", 20), ("c", 70))]
+    net = {name: array + 1.5 for name, array in new_net(8, 0).items()}
+    assert weighting.weigh(net, sent(*alike)) == pytest.approx([0.1, 0.2, 0.7])
+
+
+# --- NeuNet ---
+def test_before_it_has_learned_the_network_changes_nothing():
+    share, first = np.array([0.75, 0.25]), np.array([16 / 13, 4 / 13])
+    assert applied(new_net(8, seed=3), share, first) == pytest.approx([12 / 13, 1 / 13])
+
+
+def test_the_output_multiplies_each_weight_and_all_are_scaled():
+    # W = 1.6 and 0.4 of equal shares, one unit: z = 0.5 tanh(1.6) and 0.5 tanh(0.4).
+    one, other = 0.8 * math.exp(0.5 * math.tanh(1.6)), 0.2 * math.exp(0.5 * math.tanh(0.4))
+    assert applied(ONE_UNIT, np.array([0.5, 0.5]), np.array([1.6, 0.4])) == pytest.approx(
+        [one / (one + other), other / (one + other)]
+    )
+
+
+def test_one_step_of_back_propagation_by_hand():
+    # out = 0, so W' = W: weights v = 0.8 and 0.2, L = 0.8 * 1 + 0.2 * 3 = 1.4. dL/dz = 0.8 (1 - 1.4) = -0.32
+    # and 0.2 (3 - 1.4) = 0.32. dL/dout = -0.32 tanh(1.6) + 0.32 tanh(0.4); times out = 0, the hidden layer's
+    # gradients are 0.
+    net = {**ONE_UNIT, "out": np.array([0.0])}
+    step = gradient(net, np.array([0.5, 0.5]), np.array([1.6, 0.4]), np.array([1.0, 3.0]))
+    assert step["out"] == pytest.approx([-0.32 * math.tanh(1.6) + 0.32 * math.tanh(0.4)])
+    assert (step["slope"].tolist(), step["bias"].tolist()) == ([0], [0])
+
+
+def test_the_gradient_is_that_of_autograd():
+    random = np.random.default_rng(5)
+    net = {name: random.normal(size=4) for name in ("slope", "bias", "out")}
+    share, first = np.array([0.5, 0.3, 0.2]), np.array([1.1, 0.9, 0.9])
+    losses = np.array([0.5, 2.0, 1.0])
+    leaf = {name: torch.tensor(array, requires_grad=True) for name, array in net.items()}
+    units = torch.tanh(torch.outer(torch.tensor(first), leaf["slope"]) + leaf["bias"])
+    raised = torch.tensor(share * first) * torch.exp(units @ leaf["out"])
+    (raised / raised.sum() @ torch.tensor(losses)).backward()
+    for name, step in gradient(net, share, first, losses).items():
+        np.testing.assert_allclose(step, leaf[name].grad.numpy(), rtol=1e-9)
+
+
+def test_learning_moves_weight_to_clients_whose_loss_is_low():
+    weighting, first = FedRad(), STATIC.weigh(None, sent(*UNLIKE))
+    once = weighting.weigh(None, sent(*UNLIKE))
+    net = learned(weighting, None, *UNLIKE)
+    twice = weighting.weigh(net, sent(*UNLIKE))
+    # The accurate client has the lower loss here, so each step of the network trusts it more.
+    assert first[0] < once[0] < twice[0] < 1
+
+
+def test_clients_may_come_later():
+    weighting = FedRad()
+    net = learned(weighting, None, *UNLIKE)
+    more = sent(*UNLIKE, told("c", 20, accuracy=0.9, received_loss=0.5), told("d", 20))
+    weights = weighting.weigh(net, more)
+    assert weights.shape == (4,)
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_one_clients_loss_does_not_throw_the_network():
+    # 3 and 4 as one vector are 5 long: shortened to 0.6 and 0.8. What is not longer than 1 stays.
+    assert shortened({"slope": np.array([3.0]), "out": np.array([4.0])}) == {
+        "slope": pytest.approx([0.6]),
+        "out": pytest.approx([0.8]),
+    }
+    assert shortened({"out": np.array([0.5])})["out"].tolist() == [0.5]
+    wild = (UNLIKE[0], told("b", 10, accuracy=1.0, received_loss=1e9))
+    net = None
+    for _ in range(50):
+        net = learned(FedRad(), net, *wild)
+    assert all(np.abs(array).max() < 10 for array in net.values())
+    assert np.isfinite(FedRad().weigh(net, sent(*wild))).all()
+
+
+def test_equal_seeds_draw_equal_networks():
+    one, same, other = new_net(8, 1), new_net(8, 1), new_net(8, 2)
+    assert all((one[name] == same[name]).all() for name in one)
+    assert (one["slope"] != other["slope"]).all()
+
+
+def test_the_network_survives_a_checkpoint(tmp_path):
+    strategy = make_strategy(StrategySpec(weighting=Piece(name="fedrad")), RATIOS)
+    after = close(strategy, state(), UNLIKE, MAP)
+    save_checkpoint(tmp_path / "state", after)
+    again = load_checkpoint(tmp_path / "state")
+    assert all((again.weighting[name] == array).all() for name, array in after.weighting.items())
+    assert close(strategy, again, UNLIKE, MAP).observed == close(strategy, after, UNLIKE, MAP).observed
+
+
+@pytest.mark.parametrize(
+    "options", [{"learning_rate": -1.0}, {"hidden": 0}, {"steps": 0}, {"seed": -1}], ids=str
+)
+def test_impossible_options_are_refused(options):
+    with pytest.raises(ConfigError, match="must be at least 0, hidden and steps at least 1"):
+        make_strategy(StrategySpec(weighting=Piece(name="fedrad", options=options)), RATIOS)
+
+
+def test_the_recipes_are_its_parts_and_both_together():
+    both, intervals, weights = (load_config(n) for n in ("fedrad", "fedrad-interval", "fedrad-aggregation"))
+    assert both.strategy.local_epochs == intervals.strategy.local_epochs
+    assert both.strategy.weighting == weights.strategy.weighting
+    assert both.simulation.hold_out == weights.simulation.hold_out == 0.2
