@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from edge_client.data.partition import parse_partition
 from edge_client.models.registry import entry
 from edge_client.pruning import mean_ratio
-from edge_server.config_errors import explain
+from edge_server.config_errors import UNNAMED, explain
 from edge_server.strategy.strategy import Strategy, make_strategy
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings, kebab
@@ -133,16 +133,20 @@ class DataSettings(Settings):
 
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
+_Ratio = Annotated[
+    Annotated[_Share, Tag(f"{UNNAMED}number")] | Annotated[Mapping[str, _Share], Tag(f"{UNNAMED}table")],
+    Discriminator(lambda value: f"{UNNAMED}{'table' if isinstance(value, Mapping) else 'number'}"),
+]
 
 
 class TierSettings(Settings):
     """Capability tiers, the weakest first: tier n trains with pruning ratio `ratios[n - 1]`.
 
-    A ratio may be a table of ratios per layer, `{"layer1.*" = 0.2, "layer3.*" = 0.6}` (ATTENDING, appendix H):
+    A ratio may be a table per layer, `{"layer1.*" = 0.2, "layer3.*" = 0.6}` (ATTENDING, appendix H):
     the first glob that matches counts, and what none matches stays whole.
     """
 
-    ratios: Annotated[tuple[_Share | Mapping[str, _Share], ...], Field(min_length=1)] = (
+    ratios: Annotated[tuple[_Ratio, ...], Field(min_length=1)] = (
         0.7,
         0.5,
         0.3,
@@ -161,7 +165,8 @@ class SimulationSettings(Settings):
 
     `workers`: processes, as many as cores unless stated; `clock`: the boards whose speed the devices have,
     the weakest first (none: whatever they do takes no time); `dropouts`: they come and go as such boards do;
-    `hold_out`: the share of its examples that a device never trains on.
+    `hold_out`: the share of its examples that a device never trains on. `joins_s`: when each device first
+    comes, in virtual seconds, the last one's time for all that follow; they come and stay.
     """
 
     engine: Literal["local", "ray"] = "local"
@@ -170,6 +175,7 @@ class SimulationSettings(Settings):
     clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
     dropouts: bool = False
     hold_out: float = Field(default=0.0, ge=0, lt=1)
+    joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
 
     @model_validator(mode="after")
     def _boards_are_known(self) -> SimulationSettings:
@@ -260,10 +266,11 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         raise ConfigError(explain(error, Config, source)) from error
     try:
-        config.make_strategy()
+        strategy = config.make_strategy()
         _check_local_training(config)
     except ConfigError as error:
         raise ConfigError(f"{source}: [strategy] {error}") from error
+    _check_combination(config, strategy, source)
     return config
 
 
@@ -274,6 +281,14 @@ def _check_local_training(config: Config) -> None:
 
     check_optimizer(config.training.optimizer)
     build_objectives(config.strategy.objectives)
+
+
+def _check_combination(config: Config, strategy: Strategy, source: str) -> None:
+    from edge_server.compatibility import problems
+
+    found = problems(config, strategy)
+    if found:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in found))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ValidationError
 from schemas.errors import nearest
 from schemas.frozen import kebab
 
+UNNAMED = "~"
+"""How the tag of a choice begins that no user has written (number or table)."""
+
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
     """One line per problem; a list that is wrong only because of its items is not named beside them."""
@@ -23,7 +26,7 @@ def _inside(inner: Any, outer: Any) -> bool:
 
 
 def _line(problem: Any, model: type[BaseModel], source: str) -> str:
-    path = [str(part) for part in problem["loc"]]
+    path = [str(part) for part in problem["loc"] if not str(part).startswith(UNNAMED)]
     where = f"{source}: {_dotted(path)}" if path else f"{source}:"
     if problem["type"] == "extra_forbidden":
         return f"{where} unknown key '{path[-1]}'{nearest(path[-1], _keys_beside(model, path))}"

@@ -28,8 +28,10 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print the resolved file; raises `ConfigError` for a wrong one."""
     from edge_server.config import load_config
+    from edge_server.feasibility import check_partition
 
     config = load_config(args.config, args.overrides)
+    check_partition(config, args.config)
     if args.format == "json":
         print_json(config.model_dump(mode="json", by_alias=True, exclude_none=True))
     else:

@@ -11,7 +11,7 @@ import pytest
 from edge_server.config import Config, load_config, read_recipe, recipe_names
 from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
-from schemas.strategy import Piece
+from schemas.strategy import Piece, StrategySpec
 
 Write = Callable[[str], str]
 
@@ -51,7 +51,8 @@ def test_the_shipped_recipes_are_there():
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_holds_only_what_the_algorithm_fixes(name):
-    assert read_recipe(name).keys() <= {"recipe", "strategy", "tiers", "training", "federation"}
+    fixed = {"recipe", "strategy", "tiers", "training", "federation", "clients", "data", "simulation"}
+    assert read_recipe(name).keys() <= fixed
 
 
 def test_a_file_goes_over_its_recipe_key_by_key_and_a_piece_is_replaced_whole(write):
@@ -339,9 +340,15 @@ learning-rate = 1e-5
 [strategy]
 fraction = { name = "constant", value = 0.5 }
 local-epochs = { name = "constant", value = 3 }
-objectives = [{ name = "attentive", layers = ["conv2", "linear1"] }]
+objectives = [{ name = "prox", mu = 0.1 }]
 server-optimizer = { name = "sgd", learning-rate = 0.5 }
 """
+
+
+def test_an_option_that_is_a_list_is_written_as_one():
+    piece = Piece(name="attentive", options={"layers": ("conv2", "linear1")})
+    table = tomllib.loads(Config(strategy=StrategySpec(objectives=(piece,))).to_toml())
+    assert table["strategy"]["objectives"] == [{"name": "attentive", "layers": ["conv2", "linear1"]}]
 
 
 @pytest.mark.parametrize("text", ["", RICH, 'recipe = "attending"\n', 'recipe = "fedavg"\n'])

@@ -1,0 +1,74 @@
+"""Whether every group beside the model has an objective on devices and a rule on the server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from edge_client.objectives.objective import LocalObjective
+from edge_client.objectives.registry import OBJECTIVES, build_objectives
+from edge_server.config import Config
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.pieces import make
+from edge_server.strategy.strategy import Strategy
+from schemas.strategy import Piece
+
+
+def objectives_of(config: Config) -> list[tuple[Piece, LocalObjective]]:
+    """The file's objectives, each with what it stands for; a pruner's own are not among them."""
+    pieces = config.strategy.objectives
+    return list(zip(pieces, build_objectives(pieces), strict=True))
+
+
+def group_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+    """One line per group that is sent twice, not served, or not used."""
+    yield from _sent_twice(config)
+    yield from _not_served(config, strategy)
+    yield from _not_used(config, strategy)
+
+
+def _sent_twice(config: Config) -> Iterator[str]:
+    for group, count in Counter(group for _, one in objectives_of(config) for group in one.sends).items():
+        if count > 1:
+            yield f"[strategy] objectives: {count} of them send the group '{group}': leave all but one out"
+
+
+def _not_served(config: Config, strategy: Strategy) -> Iterator[str]:
+    """What an objective receives or sends needs a rule on the server."""
+    down = {rule.name for rule in strategy.groups if rule.downlink}
+    up = {rule.name for rule in strategy.groups if rule.uplink}
+    for piece, objective in objectives_of(config):
+        for group in sorted(objective.receives - down | objective.sends - up):
+            does = "receives" if group in objective.receives - down else "sends"
+            yield (
+                f"[strategy] objectives: '{piece.name}' {does} the group '{group}', which no rule serves: "
+                + _rule_for(group, "downlink" if does == "receives" else "uplink")
+            )
+
+
+def _rule_for(group: str, direction: str) -> str:
+    known = {name: make("group rule", GROUPS, Piece(name=name)) for name in GROUPS}
+    fitting = [name for name, rule in known.items() if rule.name == group and getattr(rule, direction)]
+    if fitting:
+        return f'add groups = ["{fitting[0]}"]'
+    return "leave it out (a pruner that needs it adds it)"
+
+
+def _not_used(config: Config, strategy: Strategy) -> Iterator[str]:
+    """A rule is there for an objective: without one, bytes travel for nothing or nothing comes."""
+    received = {group for _, one in objectives_of(config) for group in one.receives}
+    sent = {group for _, one in objectives_of(config) for group in one.sends}
+    for piece, rule in zip(config.strategy.groups, strategy.groups, strict=True):
+        idle = ["receives"] * (rule.downlink and rule.name not in received)
+        idle += ["sends"] * (rule.uplink and rule.name not in sent)
+        if idle:
+            fitting = [name for name, one in OBJECTIVES.items() if _uses(one, rule.name, idle)]
+            remedy = f'add objectives = ["{fitting[0]}"], or leave it out' if fitting else "leave it out"
+            yield (
+                f"[strategy] groups: '{piece.name}' is for the group '{rule.name}', "
+                f"which no objective {' or '.join(idle)}: {remedy}"
+            )
+
+
+def _uses(objective: object, group: str, directions: Sequence[str]) -> bool:
+    return all(group in getattr(objective, direction) for direction in directions)

@@ -1,0 +1,231 @@
+"""Combinations that make no sense are refused before a run, with section, key, reason and remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.cli import main
+from edge_server.compatibility import problems
+from edge_server.config import Config, check_config, load_config, merge_tables, read_recipe, recipe_names
+from edge_server.strategy.combiners import COMBINERS, IGNORES_WEIGHTS
+from edge_server.strategy.pruners import PRUNERS, RANKS_CHANNELS
+from edge_server.strategy.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES, TRANSFORMS
+from edge_server.strategy.weighting import NEEDS_HELD_OUT, PLAIN, WEIGHTINGS
+from schemas.errors import ConfigError
+
+
+def found(recipe: str = "fedavg", **sections: dict[str, object]) -> list[str]:
+    """What is wrong with a recipe and sections over it."""
+    config = Config.model_validate(merge_tables(read_recipe(recipe), sections), by_alias=True, by_name=False)
+    return problems(config, config.make_strategy())
+
+
+def strategy(recipe: str = "fedavg", **keys: object) -> list[str]:
+    """What is wrong with a recipe and keys over its [strategy]."""
+    return found(recipe, strategy={key.replace("_", "-"): value for key, value in keys.items()})
+
+
+# --- what is right ---
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_makes_sense(name):
+    assert found(name) == []
+
+
+def test_whoever_is_said_to_have_a_trait_exists():
+    assert COMBINERS.keys() >= IGNORES_WEIGHTS
+    assert PRUNERS.keys() >= RANKS_CHANNELS
+    assert TRANSFORMS.keys() >= COUNTS_STEPS | MOVES_CHANNELS | SCALES
+    assert WEIGHTINGS.keys() >= NEEDS_HELD_OUT | PLAIN
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"strategy": {"pruner": "index"}},
+        {"strategy": {"pruner": "magnitude", "transforms": ["fill-with-global"]}},
+        {"strategy": {"objectives": [{"name": "prox", "mu": 0.1}]}},
+        {"strategy": {"combiner": "median", "weighting": "equal"}},
+        {"strategy": {"transforms": ["normalise-steps", "attention-matching", "fill-with-global"]}},
+        {"training": {"momentum": 0.9}},
+        {"training": {"optimizer": "adam"}},
+        {"clients": {"fraction": 0.1}},
+        {"tiers": {"ratios": [{"conv2": 0.3}, 0.0]}},
+    ],
+    ids=str,
+)
+def test_what_is_unusual_or_without_effect_is_no_problem(sections):
+    assert found("attending", **sections) == []
+
+
+# --- groups ---
+def test_an_objective_without_its_rule_is_refused():
+    assert strategy("scaffold", groups=[]) == [
+        "[strategy] objectives: 'scaffold' receives the group 'control', which no rule serves: "
+        'add groups = ["control"]'
+    ]
+    assert strategy("fedgh", groups=[]) == [
+        "[strategy] objectives: 'prototypes' sends the group 'prototypes', which no rule serves: "
+        'add groups = ["header"]'
+    ]
+
+
+def test_a_rule_without_its_objective_is_refused():
+    assert strategy("scaffold", objectives=[]) == [
+        "[strategy] groups: 'control' is for the group 'control', which no objective receives or sends: "
+        'add objectives = ["scaffold"], or leave it out'
+    ]
+    assert strategy("hermes", objectives=[]) == [
+        "[strategy] groups: 'overlap' is for the group 'overlap', which no objective receives: "
+        'add objectives = ["personal"], or leave it out'
+    ]
+
+
+def test_what_only_a_pruner_may_ask_for_is_refused_as_an_objective():
+    assert strategy("attending", objectives=[{"name": "attentive", "layers": ["conv2"]}]) == [
+        "[strategy] objectives: 'attentive' sends the group 'attention', which no rule serves: "
+        "leave it out (a pruner that needs it adds it)"
+    ]
+
+
+# --- the same twice ---
+@pytest.mark.parametrize(
+    ("recipe", "key", "piece"),
+    [("attending", "transforms", "fill-with-global"), ("fedprox", "objectives", "prox")],
+)
+def test_a_piece_that_is_named_twice_is_refused(recipe, key, piece):
+    assert strategy(recipe, **{key: [piece, piece]})[0] == (
+        f"[strategy] {key}: '{piece}' is named 2 times: name it once"
+    )
+
+
+def test_a_group_that_is_sent_twice_is_refused():
+    said = strategy("scaffold", objectives=["scaffold", "scaffold"], groups=["control", "control"])
+    assert "[strategy] groups: 'control' is named 2 times: name it once" in said
+    assert "[strategy] objectives: 2 of them send the group 'control': leave all but one out" in said
+
+
+# --- local training ---
+@pytest.mark.parametrize(("recipe", "objective"), [("scaffold", "scaffold"), ("igfl-c", "igfl")])
+def test_an_objective_for_another_optimizer_is_refused(recipe, objective):
+    assert found(recipe, training={"optimizer": "adam"}) == [
+        f"[training] optimizer: objective '{objective}' is made for sgd, not 'adam': "
+        'set optimizer = "sgd" or leave the objective out'
+    ]
+
+
+def test_counting_steps_with_another_momentum_is_refused():
+    assert found("fednova", training={"momentum": 0.9}) == [
+        "[strategy] transforms: 'normalise-steps' counts steps with momentum 0.0, but [training] momentum "
+        'is 0.9: write { name = "normalise-steps", momentum = 0.9 }'
+    ]
+    stated = {"transforms": [{"name": "normalise-steps", "momentum": 0.9}]}
+    assert found("fednova", training={"momentum": 0.9}, strategy=stated) == []
+
+
+def test_counting_steps_of_adam_is_refused():
+    assert found("fednova", training={"optimizer": "adam"}) == [
+        "[training] optimizer: transform 'normalise-steps' counts steps of sgd, not of 'adam': "
+        'set optimizer = "sgd" or leave the transform out'
+    ]
+
+
+# --- aggregation ---
+@pytest.mark.parametrize("scale", sorted(SCALES))
+def test_scaling_what_was_moved_is_refused(scale):
+    transforms = ["attention-matching", scale, "fill-with-global"]
+    assert strategy("attending", transforms=transforms) == [
+        f"[strategy] transforms: '{scale}' after 'attention-matching' would scale the moving of channels "
+        "too: name it before 'attention-matching'"
+    ]
+
+
+@pytest.mark.parametrize("combiner", sorted(IGNORES_WEIGHTS))
+def test_weights_that_the_combiner_leaves_aside_are_refused(combiner):
+    assert strategy("igfl-s-self", combiner=combiner) == [
+        f"[strategy] weighting: combiner '{combiner}' does not go by weights, so those of 'igfl-self' "
+        'would be lost: set combiner = "mean", or weighting = "examples"'
+    ]
+
+
+def test_weights_by_held_out_data_that_is_not_there_are_refused():
+    assert found("fedrad", simulation={"hold-out": 0.0}) == [
+        "[simulation] hold-out: weighting 'fedrad' goes by what devices measure on data that they hold out, "
+        "and here they hold out none: set hold-out = 0.2"
+    ]
+
+
+def test_channels_that_are_ranked_and_never_moved_are_refused():
+    assert strategy("attending", transforms=["fill-with-global"]) == [
+        "[strategy] pruner: 'attention' lets devices rank channels and then cuts the last ones, but no "
+        'transform puts channels in that order: add "attention-matching" to transforms, or set '
+        'pruner = "index"'
+    ]
+
+
+# --- rounds ---
+def test_epochs_where_a_share_is_wanted_are_refused():
+    assert strategy(fraction={"name": "random-intervals", "interval": 5}) == [
+        "[strategy] fraction: 'random-intervals' gives 5 in round 1: "
+        "a share of the devices is above 0 and at most 1"
+    ]
+
+
+def test_shares_where_epochs_are_wanted_are_refused():
+    assert strategy(local_epochs={"name": "step-up", "start": 0.1, "end": 0.5}) == [
+        "[strategy] local-epochs: 'step-up' gives less than one epoch in round 1: "
+        "give it numbers of 1 or more"
+    ]
+
+
+def test_choosing_a_share_of_devices_is_refused_where_rounds_are_buffered():
+    said = "says nothing in [clients] mode 'buffered', where no round chooses its devices: "
+    remedy = 'leave it out and set [clients] concurrency, or set mode = "rounds"'
+    assert strategy("fedbuff", fraction={"name": "step-up"}) == [
+        f"[strategy] fraction: 'step-up' {said}{remedy}"
+    ]
+    assert found("fedbuff", clients={"fraction": 0.5}) == [f"[clients] fraction: 0.5 {said}{remedy}"]
+    assert found("fedbuff", clients={"fraction": 0.5, "mode": "rounds"}) == []
+
+
+# --- layers ---
+def test_layers_that_the_network_has_not_are_refused_with_the_nearest():
+    said = found("attending", tiers={"ratios": [{"conv3": 0.5}, 0.0, {"linear9": 0.1}]})
+    assert (
+        said[0]
+        == "[tiers] ratios: tier 1 of 'two-nn': no channels to prune match 'conv3' (did you mean 'conv2'?)"
+    )
+    assert said[1].startswith("[tiers] ratios: tier 3 of 'two-nn': no channels to prune match 'linear9'")
+
+
+def test_layers_of_your_own_network_are_looked_at_where_its_shapes_are_stated():
+    own = {"name": "edge_client.models.mlp:mlp"}
+    tiers = {"ratios": [{"hidden9": 0.5}]}
+    assert found(model=own, tiers=tiers) == []
+    shapes = {"input-shape": [1, 8, 8], "num-classes": 10}
+    (said,) = found(model={**own, **shapes}, tiers=tiers)
+    assert said.startswith(
+        "[tiers] ratios: tier 1 of 'edge_client.models.mlp:mlp': no channels to prune match"
+    )
+
+
+# --- as a user meets it ---
+def test_every_problem_is_a_line_with_the_files_name():
+    table = merge_tables(read_recipe("scaffold"), {"training": {"optimizer": "adam"}})
+    table = merge_tables(table, {"strategy": {"groups": []}})
+    with pytest.raises(ConfigError) as refused:
+        check_config(table, "home.toml")
+    lines = str(refused.value).splitlines()
+    assert [line.split(" ")[:3] for line in lines] == [
+        ["home.toml:", "[strategy]", "objectives:"],
+        ["home.toml:", "[training]", "optimizer:"],
+    ]
+
+
+def test_the_command_ends_with_2_and_says_why(capsys):
+    assert main(["check", "fedrad", "hold-out=0"]) == 2
+    assert "fedrad: [simulation] hold-out: weighting 'fedrad' goes by" in capsys.readouterr().err
+
+
+def test_an_override_is_refused_like_a_file():
+    with pytest.raises(ConfigError, match=r"^fednova: \[strategy\] transforms: 'normalise-steps' counts"):
+        load_config("fednova", ["momentum=0.5"])
