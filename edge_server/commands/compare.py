@@ -1,0 +1,118 @@
+"""`edge-server compare`: algorithms beside each other, and the papers' tables again."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.command_line import DONE, FAILED, INTERRUPTED
+from edge_client.command_output import Subparsers, add_verb, positive_int
+
+if TYPE_CHECKING:
+    from edge_server.experiments.findings import Findings
+
+EXAMPLES = """\
+examples:
+  edge-server compare --list                                  the shipped experiments
+  edge-server compare adafl-table-1-2 --scale small
+  edge-server compare attending-figure-4 device=cuda --seeds 1,2 --only ATTENDING
+  edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
+
+The folder holds table.md, table.csv, results.json, report.html, curves.png and curves.csv, and a run folder
+for every row, column and seed. After Ctrl-C the same command goes on: what is finished is not run again.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "compare", help="compare algorithms over several seeds", examples=EXAMPLES)
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="EXPERIMENT|RECIPE|KEY=VALUE",
+        help="a shipped experiment or its file; or recipes; what is put over all of them, e.g. rounds=3",
+    )
+    parser.add_argument("--list", action="store_true", help="list the shipped experiments and end")
+    parser.add_argument("--scale", default="full", metavar="NAME", help="small or full (default: full)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where results go (default: runs/compare-NAME-SCALE)"
+    )
+    parser.add_argument("--seeds", type=_seeds, metavar="1,2", help="seeds (default: the experiment's)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="only these rows, by label")
+    parser.add_argument("--workers", type=positive_int, metavar="N", help="worker processes per run")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run what is missing, write the files, print the tables."""
+    from edge_server.experiments.cells import Choice, slug
+    from edge_server.experiments.compare import checked_plan, find, named_experiment
+    from edge_server.experiments.machine import provenance
+    from edge_server.experiments.progress import Lines
+    from edge_server.experiments.publish import publish
+    from edge_server.simulation.simulator import simulate
+    from schemas.errors import ConfigError
+
+    if args.list:
+        return _list(args.format)
+    names = [word for word in args.words if "=" not in word]
+    if not names:
+        raise ConfigError("name an experiment or recipes; edge-server compare --list shows the experiments")
+    overrides = [word for word in args.words if "=" in word]
+    overrides += [f"simulation.workers={args.workers}"] if args.workers else []
+    choice = Choice(args.scale, args.seeds, tuple(args.only), tuple(overrides))
+    plan = checked_plan(named_experiment(names), choice)
+    name = slug("-".join(Path(word).stem for word in names))[:60]
+    out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
+    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
+    findings = find(plan, out, simulate=simulate, progress=Lines(sys.stderr))
+    publish(plan, findings, out, provenance(_command(sys.argv)))
+    _show(findings, out, args.format)
+    return INTERRUPTED if findings.interrupted else FAILED if findings.failures else DONE
+
+
+def _show(findings: Findings, out: Path, output_format: str) -> None:
+    from edge_client.command_output import print_table
+
+    if output_format == "json":
+        print((out / "results.json").read_text(), end="")
+    else:
+        for table in findings.tables:
+            print(f"\n{table.caption}\n")
+            print_table(table.columns, table.rows)
+        print(f"\nresults in {out}: table.md, results.json, report.html")
+    if findings.interrupted:
+        print("interrupted; the same command goes on where it ended", file=sys.stderr)
+
+
+def _list(output_format: str) -> int:
+    from edge_client.command_output import print_json, print_table
+    from edge_server.experiments.experiment import experiment_names, load_experiment
+
+    found = {name: load_experiment(name) for name in experiment_names()}
+    if output_format == "json":
+        print_json(
+            [
+                {"name": name, "title": one.title, "scales": ["full", *one.scale]}
+                for name, one in found.items()
+            ]
+        )
+    else:
+        rows = [(name, one.title, one.reproduces) for name, one in found.items()]
+        print_table(("experiment", "what it shows", "source"), rows)
+    return DONE
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    seeds = tuple(int(word) for word in text.split(","))
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"{text} is not a list of different seeds such as 1,2,3")
+    return seeds
+
+
+def _command(argv: list[str]) -> str:
+    return shlex.join(["edge-server", *argv[1:]])

@@ -1,0 +1,147 @@
+"""From an experiment to its cells: one checked federation file per row and column, one run per seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edge_server.config import Config, check_config, load_config, merge_tables, override_table
+from edge_server.experiments.experiment import (
+    Change,
+    Column,
+    Experiment,
+    PaperNumbers,
+    Row,
+    Scale,
+    scale_of,
+)
+from schemas.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is run: the scale of the experiment and, if stated, other seeds, some rows, `key=value` words."""
+
+    scale: str = "full"
+    seeds: tuple[int, ...] | None = None
+    only: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row in one column: its federation file without a seed, its targets, what the paper has there."""
+
+    row: str
+    column: str
+    table: Mapping[str, Any]
+    targets: tuple[float, ...] = ()
+    paper: PaperNumbers | None = None
+    notes: tuple[str, ...] = ()
+
+    def config(self, seed: int = 0) -> Config:
+        """The federation file of one seed; raises `ConfigError` that names the cell."""
+        seeded = merge_tables(self.table, {"federation": {"seed": seed, "deliver": False}})
+        return check_config(seeded, f"row '{self.row}', column '{self.column}'")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a comparison does: its cells in order, each for every seed, and what to say of the whole."""
+
+    experiment: Experiment
+    scale: str
+    seeds: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every cell and seed, seed by seed, so that an early end leaves the whole table once."""
+        return [Run(cell, seed) for seed in self.seeds for cell in self.cells]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell with one seed."""
+
+    cell: Cell
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """The name of its run folder."""
+        return f"{slug(self.cell.row)}-{slug(self.cell.column)}-seed{self.seed}"
+
+
+def slug(label: str) -> str:
+    """A label as part of a file name: lower case, other letters and digits joined by hyphens."""
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-") or "x"
+
+
+def make_plan(experiment: Experiment, choice: Choice) -> Plan:
+    """Put every cell together and check it; raises `ConfigError` for the first that is wrong."""
+    scale = scale_of(experiment, choice.scale)
+    cells = tuple(_cells(experiment, scale, choice))
+    if not cells:
+        raise ConfigError(f"nothing is left of the experiment at scale '{choice.scale}'")
+    seeds = choice.seeds or scale.seeds or experiment.seeds
+    for cell in cells:
+        cell.config(seeds[0])
+    _check_folders([Run(cell, seeds[0]).folder for cell in cells])
+    return Plan(experiment, choice.scale, seeds, cells, (*experiment.notes, *scale.notes))
+
+
+def _cells(experiment: Experiment, scale: Scale, choice: Choice) -> Iterator[Cell]:
+    last = [override_table(word) for word in choice.overrides]
+    rows = [row for row in experiment.rows if row.label not in scale.drop_rows]
+    columns = [column for column in experiment.columns if column.label not in scale.drop_columns]
+    for row in _only(rows, choice.only):
+        base = load_config(row.recipe).model_dump(mode="json", by_alias=True, exclude_none=True)
+        for column in columns:
+            if row.columns is None or column.label in row.columns:
+                yield _cell(experiment, scale, row, column, base, last)
+
+
+def _cell(
+    experiment: Experiment,
+    scale: Scale,
+    row: Row,
+    column: Column,
+    base: Mapping[str, Any],
+    last: Sequence[Mapping[str, Any]],
+) -> Cell:
+    """What stands later goes over what stands earlier; targets and notes of the scale come first."""
+    in_row, in_column = scale.rows.get(row.label, Change()), scale.columns.get(column.label, Change())
+    table: Mapping[str, Any] = base
+    in_cell = row.cells.get(column.label, {})
+    stated = [experiment.settings, column.settings, row.settings, in_cell, scale.settings]
+    for settings in (*stated, in_column.settings, in_row.settings, *last):
+        table = merge_tables(table, settings)
+    aims = (in_column, scale, column, experiment)
+    targets = next((one.target_accuracies for one in aims if one.target_accuracies is not None), ())
+    notes = (in_column.note or column.note, in_row.note or row.note)
+    return Cell(
+        in_row.label or row.label,
+        in_column.label or column.label,
+        table,
+        targets,
+        row.paper.get(column.label),
+        tuple(note for note in notes if note),
+    )
+
+
+def _only(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
+    known = [row.label for row in rows]
+    for label in labels:
+        if label not in known:
+            raise ConfigError(f"--only: no row is called '{label}'{nearest(label, known)}")
+    return [row for row in rows if not labels or row.label in labels]
+
+
+def _check_folders(folders: Sequence[str]) -> None:
+    twice = sorted({folder for folder in folders if folders.count(folder) > 1})
+    if twice:
+        raise ConfigError(f"two cells would share the run folder {twice[0]}: give their rows other labels")

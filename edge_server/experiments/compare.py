@@ -1,0 +1,95 @@
+"""From what the user names to what was found: an experiment, or recipes beside each other."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from edge_client.data.sources import load_source
+from edge_server.experiments.cells import Cell, Choice, Plan, make_plan
+from edge_server.experiments.experiment import Experiment, Row, experiment_names, load_experiment
+from edge_server.experiments.findings import Findings
+from edge_server.experiments.runner import Progress, Simulate
+from schemas.errors import ConfigError
+
+RESULT = "recipes compared"
+
+
+def named_experiment(words: Sequence[str]) -> Experiment:
+    """The experiment that one word names, or one made of recipes and federation files."""
+    if len(words) == 1 and (words[0] in experiment_names() or _is_experiment(Path(words[0]))):
+        return load_experiment(words[0])
+    if len(words) == 1 and Path(words[0]).suffix == "" and not Path(words[0]).exists():
+        # One word alone is meant as an experiment unless it is a recipe.
+        from edge_server.config import recipe_names
+
+        if words[0] not in recipe_names():
+            return load_experiment(words[0])
+    rows = tuple(Row(label=Path(word).stem, recipe=word) for word in words)
+    return Experiment(title=", ".join(row.label for row in rows), seeds=(1,), rows=rows)
+
+
+def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
+    """Do what the experiment's kind asks for."""
+    kind = plan.experiment.kind
+    if kind == "sizes":
+        from edge_server.experiments.sizes import find_sizes
+
+        return find_sizes(plan)
+    if kind == "similarity":
+        from edge_server.experiments.similarity import find_similarity
+
+        return find_similarity(plan, out, progress=progress)
+    if kind == "grad-cam":
+        from edge_server.experiments.grad_cam import find_grad_cam
+
+        return find_grad_cam(plan, out, simulate=simulate, progress=progress)
+    from edge_server.experiments.runs import find_runs
+
+    return find_runs(plan, out, simulate=simulate, progress=progress)
+
+
+def checked_plan(experiment: Experiment, choice: Choice) -> Plan:
+    """The plan without the columns whose data is not here; raises `ConfigError` when nothing is left."""
+    plan = make_plan(experiment, choice)
+    if experiment.kind == "sizes":
+        return plan
+    missing: dict[str, str] = {}
+    kept = []
+    for cell in plan.cells:
+        reason = _missing_data(cell)
+        if reason:
+            missing[cell.column] = reason
+        else:
+            kept.append(cell)
+    if not kept:
+        raise ConfigError("\n".join(missing.values()))
+    notes = tuple(f"{column} is left out: {reason}" for column, reason in missing.items())
+    return replace(plan, cells=tuple(kept), notes=(*plan.notes, *notes))
+
+
+def _missing_data(cell: Cell) -> str:
+    data = cell.config().data
+    if data.source is None:
+        raise ConfigError(
+            f"row '{cell.row}': no data to compare on: say data.source=... (for instance digits)"
+        )
+    try:
+        load_source(data.source, data_root=data.data_root, split="test")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _is_experiment(path: Path) -> bool:
+    try:
+        return "rows" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return False
+    except tomllib.TOMLDecodeError:
+        return True
+
+
+__all__ = ["Choice", "checked_plan", "find", "named_experiment"]

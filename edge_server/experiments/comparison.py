@@ -1,0 +1,236 @@
+"""The table of a comparison: what every cell's runs amount to over the seeds, and the paper's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edge_server.display.units import bytes_text, count_text, duration_text
+from edge_server.experiments.cells import Cell, Plan
+from edge_server.experiments.experiment import PaperNumbers
+from edge_server.experiments.findings import NOTHING, Spread, Table, spread, without_empty
+from edge_server.experiments.measures import Measured, measure, window_of
+from edge_server.experiments.runner import Done
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell and the figures of its runs by seed; `parameters` is the mean over the tiers."""
+
+    cell: Cell
+    runs: Mapping[int, Measured]
+    window: int
+    parameters: float | None = None
+    failures: tuple[str, ...] = ()
+
+    def over_seeds(self, value: Callable[[Measured], float | None]) -> Spread | None:
+        """Mean and deviation of one figure."""
+        return spread([value(one) for one in self.runs.values()])
+
+
+def results(plan: Plan, done: Sequence[Done], sizes: Mapping[str, float]) -> list[Result]:
+    """One result per cell that has run at all, in the plan's order; `sizes` are parameters by folder name."""
+    found = []
+    for cell in plan.cells:
+        own = [one for one in done if one.run.cell is cell]
+        if own:
+            found.append(_result(plan, cell, own, sizes))
+    return found
+
+
+def _result(plan: Plan, cell: Cell, own: Sequence[Done], sizes: Mapping[str, float]) -> Result:
+    experiment = plan.experiment
+    window = window_of(
+        cell.config().federation.rounds,
+        average_rounds=experiment.average_rounds,
+        average_share=experiment.average_share,
+    )
+    runs = {
+        one.run.seed: measure(one.history, one.summary, targets=cell.targets, window=window)
+        for one in own
+        if one.summary is not None and not one.failure
+    }
+    failures = tuple(f"seed {one.run.seed}: {one.failure}" for one in own if one.failure)
+    return Result(cell, runs, window, sizes.get(own[0].run.folder), failures)
+
+
+def comparison_tables(found: Sequence[Result]) -> list[Table]:
+    """One table per column of the experiment; without the paper's numbers where there are none."""
+    columns = dict.fromkeys(one.cell.column for one in found)
+    return [_table(column, [one for one in found if one.cell.column == column]) for column in columns]
+
+
+def _table(column: str, found: Sequence[Result]) -> Table:
+    window = max(one.window for one in found)
+    heads = [
+        "",
+        f"average of last {window} (%)",
+        "paper",
+        "best (%)",
+        "paper best",
+        *(head for target in _targets(found) for head in _target_heads(target)),
+        "updates sent",
+        "up",
+        "down",
+        "parameters",
+        "virtual time",
+        "note",
+    ]
+    table = Table(column, tuple(heads), tuple(_row(one, _targets(found)) for one in found))
+    return without_empty(table)
+
+
+def _targets(found: Sequence[Result]) -> list[float]:
+    """Ours, and those that only the paper has."""
+    papers = [one.cell.paper for one in found if one.cell.paper]
+    stated = {float(key) for paper in papers for key in (*paper.rounds, *paper.cost)}
+    return sorted(stated | {target for one in found for target in one.cell.targets})
+
+
+def _target_heads(target: float) -> tuple[str, ...]:
+    name = f"{100 * target:g}%"
+    return (
+        f"rounds to {name}",
+        f"cost to {name} (updates)",
+        f"cost to {name} (full models)",
+        f"paper, {name}",
+    )
+
+
+def _row(one: Result, targets: Sequence[float]) -> tuple[str, ...]:
+    paper = one.cell.paper or PaperNumbers()
+    return (
+        one.cell.row,
+        percent(one.over_seeds(lambda run: run.average)),
+        _plus_minus(paper.average, paper.deviation),
+        percent(one.over_seeds(lambda run: run.best)),
+        _plus_minus(paper.best, None),
+        *(text for target in targets for text in _target_cells(one, target, paper)),
+        whole(one.over_seeds(lambda run: run.updates)),
+        _mean_text(one.over_seeds(lambda run: run.uplink_bytes), bytes_text),
+        _mean_text(one.over_seeds(lambda run: run.downlink_bytes), bytes_text),
+        NOTHING if one.parameters is None else count_text(round(one.parameters)),
+        _mean_text(one.over_seeds(lambda run: run.virtual_time_s), duration_text),
+        "; ".join([*one.cell.notes, *one.failures, *_rejected(one)]),
+    )
+
+
+def _target_cells(one: Result, target: float, paper: PaperNumbers) -> tuple[str, ...]:
+    key = f"{target:g}"
+    printed = NOTHING
+    if key in paper.rounds:
+        printed = f"{paper.rounds[key]:g}" + (f" ({paper.cost[key]:g})" if key in paper.cost else "")
+    if target not in one.cell.targets:
+        return (NOTHING, NOTHING, NOTHING, printed)
+    reached = {seed: run.reached[target] for seed, run in one.runs.items()}
+    rounds = spread([r.round if r else None for r in reached.values()])
+    missed = sum(1 for r in reached.values() if r is None)
+    some = f" ({len(reached) - missed} of {len(reached)})" if missed and rounds else ""
+    return (
+        (whole(rounds) or "not reached") + some,
+        whole(spread([r.updates if r else None for r in reached.values()])),
+        whole(spread([r.models if r else None for r in reached.values()])),
+        printed,
+    )
+
+
+def _rejected(one: Result) -> list[str]:
+    refused = sum(run.rejected for run in one.runs.values())
+    return [f"{refused} updates refused"] if refused else []
+
+
+def percent(value: Spread | None) -> str:
+    """A share of one as `91.13 ± 0.20`."""
+    if value is None:
+        return NOTHING
+    return _plus_minus(100 * value.mean, None if value.deviation is None else 100 * value.deviation)
+
+
+def whole(value: Spread | None) -> str:
+    """A count as `423 ± 12`."""
+    if value is None:
+        return NOTHING
+    return f"{value.mean:,.0f}" + (f" ± {value.deviation:,.0f}" if value.deviation else "")
+
+
+def _plus_minus(mean: float | None, deviation: float | None) -> str:
+    if mean is None:
+        return NOTHING
+    return f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation is not None else "")
+
+
+def _mean_text(value: Spread | None, text: Callable[[float], str]) -> str:
+    return NOTHING if value is None else text(value.mean)
+
+
+def records(found: Sequence[Result]) -> list[dict[str, Any]]:
+    """A flat line per cell: every figure's mean and deviation, accuracies 0 to 1, and the paper's."""
+    lines = []
+    for one in found:
+        line: dict[str, Any] = {"row": one.cell.row, "column": one.cell.column, "seeds": len(one.runs)}
+        for name in _FIGURES:
+            line |= _flat(name, one.over_seeds(lambda run, name=name: getattr(run, name)))  # type: ignore[misc]
+        line["parameters"] = one.parameters
+        for target in one.cell.targets:
+            for name in ("round", "updates", "models"):
+                values = [getattr(run.reached[target], name, None) for run in one.runs.values()]
+                line |= _flat(f"{name}_to_{target:g}", spread(values))
+            line[f"reached_{target:g}"] = sum(run.reached[target] is not None for run in one.runs.values())
+        line |= _paper(one.cell.paper)
+        lines.append({**line, "note": "; ".join([*one.cell.notes, *one.failures])})
+    return lines
+
+
+_FIGURES = (
+    "average",
+    "best",
+    "final",
+    "updates",
+    "models",
+    "uplink_bytes",
+    "downlink_bytes",
+    "virtual_time_s",
+    "duration_s",
+)
+
+
+def _paper(paper: PaperNumbers | None) -> dict[str, float]:
+    flat: dict[str, float] = {}
+    for name, value in (paper.model_dump(exclude_defaults=True) if paper else {}).items():
+        if isinstance(value, Mapping):
+            flat |= {f"paper_{name}_to_{target}": number for target, number in value.items()}
+        else:
+            flat[f"paper_{name}"] = value
+    return flat
+
+
+def _flat(name: str, value: Spread | None) -> dict[str, float | None]:
+    mean, deviation = (value.mean, value.deviation) if value else (None, None)
+    return {name: mean, f"{name}_std": deviation}
+
+
+def details(found: Sequence[Result]) -> dict[str, Any]:
+    """All figures of all runs, for results.json."""
+    return {
+        "cells": [
+            {
+                "row": one.cell.row,
+                "column": one.cell.column,
+                "notes": one.cell.notes,
+                "parameters": one.parameters,
+                "average_rounds": one.window,
+                "paper": one.cell.paper.model_dump(exclude_defaults=True) if one.cell.paper else None,
+                "failures": one.failures,
+                "settings": one.cell.table,
+                "runs": [{"seed": seed, **_run(run)} for seed, run in one.runs.items()],
+            }
+            for one in found
+        ]
+    }
+
+
+def _run(run: Measured) -> dict[str, Any]:
+    reached = {f"{target:g}": r and dataclasses.asdict(r) for target, r in run.reached.items()}
+    return {**dataclasses.asdict(run), "reached": reached}

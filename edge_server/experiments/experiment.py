@@ -1,0 +1,161 @@
+"""An experiment file: TOML that says what is compared with what, checked key by key.
+
+Rows are algorithms, columns are tasks (data set, partition, model); every cell is one federation file, put
+together from its row's recipe and the settings of experiment, column, row and scale, later ones over
+earlier ones.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from edge_server.config_errors import explain
+from schemas.errors import ConfigError, nearest
+from schemas.frozen import Settings
+
+EXPERIMENTS = "edge_server.experiments"
+
+Kind = Literal["runs", "sizes", "similarity", "grad-cam"]
+Tables = Mapping[str, Mapping[str, Any]]
+Seed = Annotated[int, Field(ge=0)]
+Target = Annotated[float, Field(gt=0, lt=1)]
+
+
+class PaperNumbers(Settings):
+    """What the paper prints in this cell: accuracies in percent, `rounds` and `cost` by target ("0.9")."""
+
+    average: float | None = None
+    deviation: float | None = None
+    best: float | None = None
+    rounds: Mapping[str, float] = {}
+    cost: Mapping[str, float] = {}
+    parameters: float | None = None
+    flops: float | None = None
+    matching_rate: float | None = None
+
+
+class Change(Settings):
+    """What a column says, or what a scale changes in a row or column, its label in the table included."""
+
+    label: str = ""
+    note: str = ""
+    settings: Tables = Field(default_factory=dict)
+    target_accuracies: tuple[Target, ...] | None = None
+
+
+class Column(Change):
+    """A task that every row is tried on."""
+
+    label: str = "result"
+
+
+class Row(Settings):
+    """An algorithm: its recipe and what it changes, in all columns or in those of `cells` alone.
+
+    Without `columns` it is tried in all of them.
+    """
+
+    label: str
+    recipe: str
+    note: str = ""
+    settings: Tables = Field(default_factory=dict)
+    cells: Mapping[str, Tables] = {}
+    columns: tuple[str, ...] | None = None
+    paper: Mapping[str, PaperNumbers] = {}
+
+
+class Scale(Settings):
+    """What is smaller: settings go over all others, seeds and targets replace the experiment's."""
+
+    seeds: tuple[Seed, ...] | None = None
+    target_accuracies: tuple[Target, ...] | None = None
+    notes: tuple[str, ...] = ()
+    settings: Tables = Field(default_factory=dict)
+    rows: Mapping[str, Change] = {}
+    columns: Mapping[str, Change] = {}
+    drop_rows: tuple[str, ...] = ()
+    drop_columns: tuple[str, ...] = ()
+
+
+class Experiment(Settings):
+    """A whole experiment file.
+
+    Averages are over the last `average_rounds` rounds, or that `average_share` of them.
+    """
+
+    title: str
+    reproduces: str = ""
+    kind: Kind = "runs"
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (1, 2, 3)
+    target_accuracies: tuple[Target, ...] = ()
+    average_rounds: int = Field(default=10, ge=1)
+    average_share: float | None = Field(default=None, gt=0, le=1)
+    notes: tuple[str, ...] = ()
+    settings: Tables = Field(default_factory=dict)
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = (Column(),)
+    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+    scale: Mapping[str, Scale] = {}
+
+    @model_validator(mode="after")
+    def _labels_are_known(self) -> Experiment:
+        rows, columns = [row.label for row in self.rows], [column.label for column in self.columns]
+        for kind, labels in (("row", rows), ("column", columns)):
+            if len(set(labels)) < len(labels):
+                raise ValueError(f"two {kind}s have one label, each {kind} needs its own")
+        for row in self.rows:
+            _known("column", columns, [*(row.columns or ()), *row.cells, *row.paper])
+        for scale in self.scale.values():
+            _known("row", rows, [*scale.rows, *scale.drop_rows])
+            _known("column", columns, [*scale.columns, *scale.drop_columns])
+        return self
+
+
+def _known(kind: str, labels: Sequence[str], named: Sequence[str]) -> None:
+    for label in named:
+        if label not in labels:
+            raise ValueError(f"no {kind} is called '{label}'{nearest(label, labels)}")
+
+
+def experiment_names() -> list[str]:
+    """The shipped experiments."""
+    files = (item.name for item in resources.files(EXPERIMENTS).iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
+def load_experiment(source: str) -> Experiment:
+    """Read a shipped experiment by name, or a file; raises `ConfigError` naming file, key and remedy."""
+    if source in experiment_names() and not Path(source).is_file():
+        text = (resources.files(EXPERIMENTS) / f"{source}.toml").read_text(encoding="utf-8")
+    else:
+        text = _read(Path(source))
+    try:
+        return Experiment.model_validate(tomllib.loads(text), by_alias=True, by_name=False)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(explain(error, Experiment, source)) from error
+
+
+def scale_of(experiment: Experiment, name: str) -> Scale:
+    """What a scale changes; `full` changes nothing unless the file says so. `ConfigError` if unknown."""
+    if name in experiment.scale:
+        return experiment.scale[name]
+    if name == "full":
+        return Scale()
+    raise ConfigError(f"no scale is called '{name}'{nearest(name, {'full', *experiment.scale})}")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        hint = nearest(str(path), experiment_names()) if path.suffix == "" else ""
+        raise ConfigError(f"{path}: there is no such file or experiment{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error

@@ -1,0 +1,149 @@
+"""Where a network looks: Grad-CAM (Selvaraju et al. 2017) of the global models of several runs.
+
+Equation 1: a channel's weight is the mean gradient of the class score over its map; equation 2: the heat is
+the positive part of the weighted sum of the maps. ATTENDING shows it in figure 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edge_client.data.labelled import LabelledData
+from edge_client.data.sources import load_source
+from edge_client.evaluation import evaluate
+from edge_client.models.build import build_model
+from edge_client.surgery import load_arrays
+from edge_server.experiments.cells import Plan
+from edge_server.experiments.findings import Findings, Table
+from edge_server.experiments.runner import Done, Progress, Simulate, run_all, run_path
+from schemas.blobs import read_groups
+from schemas.errors import ConfigError
+from schemas.values import ModelSpec
+
+Heat = NDArray[np.float32]
+MEASURED = 200
+SHOWN = 8
+QUARTER = 0.25
+
+
+def grad_cam(module: nn.Module, inputs: Tensor, classes: Tensor) -> Heat:
+    """The heat of each input's class at the last convolution, inputs [N, C, H, W], classes [N].
+
+    Heat [N, H, W], between 0 and 1: each picture's highest is 1, unless it has none at all.
+    """
+    seen: dict[str, Tensor] = {}
+    hook = last_convolution(module).register_forward_hook(
+        lambda layer, given, output: seen.__setitem__("maps", output)
+    )
+    module.eval()
+    try:
+        scores = module(inputs).gather(1, classes[:, None]).sum()
+    finally:
+        hook.remove()
+    maps = seen["maps"]
+    (gradient,) = torch.autograd.grad(scores, maps)
+    weighted = (gradient.mean(dim=(2, 3), keepdim=True) * maps).sum(dim=1, keepdim=True)
+    heat = functional.interpolate(torch.relu(weighted), inputs.shape[2:], mode="bilinear")[:, 0]
+    highest = heat.amax(dim=(1, 2), keepdim=True)
+    normal: Heat = (heat / highest.clamp_min(1e-12)).detach().numpy()
+    return normal
+
+
+def last_convolution(module: nn.Module) -> nn.Module:
+    """The last 2-d convolution wider than one position; raises `ConfigError` where there is none."""
+    found = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+    if not found:
+        raise ConfigError("Grad-CAM needs a network with convolutions")
+    return found[-1]
+
+
+def concentration(heat: Heat) -> float:
+    """The mean share of a picture's heat that lies in its hottest quarter, heat [N, H, W]; cold onesaside."""
+    flat = np.sort(heat.reshape(len(heat), -1), axis=1)[:, ::-1]
+    warm = flat[flat.sum(axis=1) > 0]
+    top = warm[:, : max(1, round(QUARTER * flat.shape[1]))]
+    return float((top.sum(axis=1) / warm.sum(axis=1)).mean()) if len(warm) else 0.0
+
+
+def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
+    """Run every row, and look at the same test pictures with each global model of the first seed."""
+    outcome = run_all(plan, out, simulate=simulate, progress=progress)
+    failures = tuple(f"{one.run.cell.row}: {one.failure}" for one in outcome.done if one.failure)
+    first = {one.run.cell.row: one for one in reversed(outcome.done) if not one.failure}
+    models = {cell.row: first[cell.row] for cell in plan.cells if cell.row in first}
+    if outcome.interrupted or not models:
+        return Findings((), notes=plan.notes, failures=failures, interrupted=outcome.interrupted)
+    data = _pictures(plan, MEASURED)
+    modules = {row: _trained(one, out, data) for row, one in models.items()}
+    inputs, classes = torch.from_numpy(data.inputs()), torch.from_numpy(data.labels)
+    heats = {row: grad_cam(module, inputs, classes) for row, module in modules.items()}
+    rows = {row: (evaluate(modules[row], data).accuracy or 0.0, concentration(heats[row])) for row in heats}
+    _draw(data, heats, out / "grad-cam.png")
+    table = Table(
+        f"{len(data)} test pictures",
+        ("", "accuracy on them (%)", "concentration"),
+        tuple((row, f"{100 * accuracy:.1f}", f"{part:.3f}") for row, (accuracy, part) in rows.items()),
+    )
+    records: tuple[Mapping[str, Any], ...] = tuple(
+        {"row": row, "accuracy": accuracy, "concentration": part} for row, (accuracy, part) in rows.items()
+    )
+    details = {"cells": list(records)}
+    return Findings((table,), records, details, ("grad-cam.png",), plan.notes, failures)
+
+
+def _pictures(plan: Plan, count: int) -> LabelledData:
+    """The first test pictures of each class in turn, so that all classes are among those shown."""
+    settings = plan.cells[0].config().data
+    data = load_source(str(settings.source), data_root=settings.data_root, split="test")
+    turns = np.zeros(len(data), dtype=np.int64)
+    for label in range(data.num_classes):
+        own = np.flatnonzero(data.labels == label)
+        turns[own] = np.arange(len(own))
+    return data.subset(np.lexsort((data.labels, turns))[:count])
+
+
+def _trained(one: Done, out: Path, data: LabelledData) -> nn.Module:
+    config = one.run.cell.config(one.run.seed)
+    spec = ModelSpec(
+        name=config.model.name,
+        input_shape=config.model.input_shape or data.input_shape,
+        num_classes=config.model.num_classes or data.num_classes,
+    )
+    versions = sorted((run_path(one.run, out) / "models").glob("round-*/state.safetensors"))
+    if not versions:
+        raise ConfigError(f"{run_path(one.run, out)} holds no model")
+    latest = max(versions, key=lambda path: int(path.parent.name.split("-")[1]))
+    module = build_model(spec)
+    load_arrays(module, read_groups(latest)["model"])
+    return module
+
+
+def _draw(data: LabelledData, heats: Mapping[str, Heat], path: Path) -> None:
+    from edge_server.experiments.plots import DPI, plt
+
+    count = min(SHOWN, len(data))
+    names = ["input", *heats]
+    figure, axes = plt.subplots(
+        len(names), count, figsize=(1.35 * count + 1, 1.5 * len(names)), squeeze=False, layout="constrained"
+    )
+    for column in range(count):
+        picture = np.moveaxis(data.images[column], 0, -1).squeeze()
+        axes[0][column].set_title(data.class_names[data.labels[column]], fontsize=9)
+        for line, name in enumerate(names):
+            axis = axes[line][column]
+            axis.imshow(picture, cmap="gray")
+            if line:
+                axis.imshow(heats[name][column], cmap="jet", alpha=0.5, vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+            if not column:
+                axis.set_ylabel(name, fontsize=9)
+    figure.savefig(path, dpi=DPI)
+    plt.close(figure)

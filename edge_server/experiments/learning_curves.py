@@ -1,0 +1,118 @@
+"""Learning curves: test accuracy by round, mean over seeds with a band of one standard deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_server.experiments.findings import Spread, spread
+from edge_server.experiments.plots import DPI, plt
+from edge_server.experiments.runner import Done
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
+"""Okabe and Ito's palette for every eye; its yellow, too pale for a line, is darkened."""
+DASHES = ("-", "--", ":", "-.")
+MOST_PER_LINE = 3
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One row in one column: accuracy over the seeds by round."""
+
+    row: str
+    column: str
+    points: tuple[tuple[int, Spread], ...]
+
+
+def curves(done: Sequence[Done]) -> list[Curve]:
+    """A curve per cell, over the rounds that were tested."""
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for one in done:
+        by_round = found.setdefault((one.run.cell.row, one.run.cell.column), {})
+        for record in one.history if not one.failure else ():
+            if record.test_accuracy is not None:
+                by_round.setdefault(record.round, []).append(record.test_accuracy)
+    return [Curve(row, column, _points(by_round)) for (row, column), by_round in found.items() if by_round]
+
+
+def _points(by_round: Mapping[int, Sequence[float]]) -> tuple[tuple[int, Spread], ...]:
+    spreads = ((number, spread(values)) for number, values in sorted(by_round.items()))
+    return tuple((number, one) for number, one in spreads if one is not None)
+
+
+def curve_records(found: Sequence[Curve]) -> list[dict[str, Any]]:
+    """Lines of curves.csv."""
+    return [
+        {
+            "row": curve.row,
+            "column": curve.column,
+            "round": number,
+            "mean": f"{one.mean:.5f}",
+            "std": "" if one.deviation is None else f"{one.deviation:.5f}",
+            "seeds": one.count,
+        }
+        for curve in found
+        for number, one in curve.points
+    ]
+
+
+def draw(found: Sequence[Curve], path: Path, *, title: str) -> None:
+    """Write a PNG with one panel per column; every row keeps its colour and dashes in all panels."""
+    columns = list(dict.fromkeys(curve.column for curve in found))
+    rows = list(dict.fromkeys(curve.row for curve in found))
+    across = min(MOST_PER_LINE, len(columns))
+    down = -(-len(columns) // across)
+    lines = -(-len(rows) // _legend_columns(across))
+    size = (max(6.4, 4.6 * across), 3.6 * down + 0.24 * lines + 0.7)
+    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    for axis, column in zip(axes.flat, columns, strict=False):
+        _panel(axis, column, [curve for curve in found if curve.column == column], rows)
+    for axis in list(axes.flat)[len(columns) :]:
+        axis.set_visible(False)
+    handles = {text: line for axis in axes.flat for line, text in zip(*_legend(axis), strict=True)}
+    figure.legend(
+        [handles[row] for row in rows],
+        rows,
+        loc="outside lower center",
+        ncols=_legend_columns(across),
+        frameon=False,
+    )
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=DPI)
+    plt.close(figure)
+
+
+def _legend_columns(across: int) -> int:
+    return 3 * across if across > 1 else 3
+
+
+def _legend(axis: Any) -> tuple[list[Any], list[str]]:
+    handles, labels = axis.get_legend_handles_labels()
+    return handles, labels
+
+
+def _panel(axis: Any, column: str, found: Sequence[Curve], rows: Sequence[str]) -> None:
+    for curve in found:
+        index = rows.index(curve.row)
+        colour, dashes = COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS) % len(DASHES)]
+        numbers = [number for number, _ in curve.points]
+        means = [100 * one.mean for _, one in curve.points]
+        band = [100 * (one.deviation or 0.0) for _, one in curve.points]
+        low = [mean - width for mean, width in zip(means, band, strict=True)]
+        high = [mean + width for mean, width in zip(means, band, strict=True)]
+        axis.fill_between(numbers, low, high, color=colour, alpha=0.15, linewidth=0)
+        axis.plot(
+            numbers,
+            means,
+            color=colour,
+            linestyle=dashes,
+            linewidth=1.6,
+            marker="o" if len(numbers) == 1 else None,
+            label=curve.row,
+        )
+    axis.set(title=column, xlabel="round", ylabel="test accuracy (%)")
+    axis.title.set_fontsize(10)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,96 @@
+"""What a run's history amounts to: the columns of AdaFL's tables 1 and 2 (Chen et al. 2021, section 3.2).
+
+All of it is over the rounds that were tested: with `evaluate-every` above 1 there are fewer.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from edge_server.history import RoundRecord, Summary
+
+STOPPING_WINDOW = 5
+"""Table 2: "the average test accuracy of the last 5 rounds must exceed the target test accuracy"."""
+BYTES_PER_PARAMETER = 4
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When a target accuracy was reached, and what it had cost until then.
+
+    `updates` is the sum of gamma M, every update a relative unit whatever its size (section 3.2.2);
+    `models` counts what was really sent up, in full models of 4 bytes a parameter.
+    """
+
+    round: int
+    updates: float
+    models: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run in figures; accuracies are 0 to 1, None where it was never tested."""
+
+    average: float | None
+    best: float | None
+    final: float | None
+    reached: Mapping[float, Reached | None] = field(default_factory=dict)
+    updates: int = 0
+    models: float = 0.0
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    virtual_time_s: float | None = None
+    duration_s: float = 0.0
+    rejected: int = 0
+
+
+def measure(
+    history: Sequence[RoundRecord],
+    summary: Summary,
+    *,
+    targets: Sequence[float] = (),
+    window: int = 10,
+) -> Measured:
+    """The figures of one run; the average is over those of its last `window` rounds that were tested."""
+    tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
+    last = [
+        record.test_accuracy
+        for record in history
+        if record.test_accuracy is not None and record.round > history[-1].round - window
+    ]
+    return Measured(
+        average=statistics.fmean(last) if last else None,
+        best=max(tested, default=None),
+        final=tested[-1] if tested else None,
+        reached={target: reach(history, summary.parameters, target) for target in targets},
+        updates=sum(len(record.selected) for record in history),
+        models=_models(history, summary.parameters),
+        uplink_bytes=sum(record.uplink_bytes for record in history),
+        downlink_bytes=sum(record.downlink_bytes for record in history),
+        virtual_time_s=history[-1].virtual_time_s if history else None,
+        duration_s=summary.duration_s,
+        rejected=sum(len(record.rejected) for record in history),
+    )
+
+
+def reach(history: Sequence[RoundRecord], parameters: int, target: float) -> Reached | None:
+    """The first round at which the mean of the last five tested accuracies exceeds `target`, if any does."""
+    tested = [(index, r.test_accuracy) for index, r in enumerate(history) if r.test_accuracy is not None]
+    for end in range(STOPPING_WINDOW, len(tested) + 1):
+        if statistics.fmean(accuracy for _, accuracy in tested[end - STOPPING_WINDOW : end]) > target:
+            until = history[: tested[end - 1][0] + 1]
+            updates = sum(len(record.selected) for record in until)
+            return Reached(until[-1].round, updates, _models(until, parameters))
+    return None
+
+
+def _models(history: Sequence[RoundRecord], parameters: int) -> float:
+    sent = sum(record.uplink_bytes for record in history)
+    return sent / (BYTES_PER_PARAMETER * parameters) if parameters else 0.0
+
+
+def window_of(rounds: int, *, average_rounds: int, average_share: float | None) -> int:
+    """How many of the last rounds the average is over."""
+    return average_rounds if average_share is None else max(1, round(rounds * average_share))

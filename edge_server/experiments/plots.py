@@ -1,0 +1,13 @@
+"""matplotlib without a window, in one place."""
+
+from __future__ import annotations
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+
+DPI = 130
+
+__all__ = ["DPI", "plt"]

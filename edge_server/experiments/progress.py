@@ -1,0 +1,51 @@
+"""How far an experiment is: one line per run, and on a terminal the round that it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TextIO
+
+from edge_server.display.units import duration_text, percent_text
+from edge_server.experiments.cells import Run
+from edge_server.experiments.experiment import Column
+from edge_server.server import Watcher
+from edge_server.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Writes to `stream`, which is not where the table goes."""
+
+    stream: TextIO
+
+    def begin(self, number: int, count: int, run: Run) -> Watcher:
+        """Say nothing yet on a pipe; on a terminal the line is written over until the run ends."""
+        head = f"[{number}/{count}] {_name(run)}"
+        return RoundLine(head, self.stream)
+
+    def end(self, number: int, run: Run, *, text: str, left_s: float | None) -> None:
+        """One line for good."""
+        left = f", about {duration_text(left_s)} left" if left_s else ""
+        start = "\r\x1b[K" if self.stream.isatty() else ""
+        print(f"{start}[{number}] {_name(run)}: {text}{left}", file=self.stream, flush=True)
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """Watches one run."""
+
+    head: str
+    stream: TextIO
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Write the round over the last one, on a terminal."""
+        if self.stream.isatty():
+            tested = [r.test_accuracy for r in snapshot.history if r.test_accuracy is not None]
+            accuracy = f", {percent_text(tested[-1])}" if tested else ""
+            text = f"{self.head}: round {snapshot.round} of {snapshot.rounds}{accuracy}"
+            print(f"\r\x1b[K{text[:100]}", end="", file=self.stream, flush=True)
+
+
+def _name(run: Run) -> str:
+    column = "" if run.cell.column == Column().label else f", {run.cell.column}"
+    return f"{run.cell.row}{column}, seed {run.seed}"

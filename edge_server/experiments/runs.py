@@ -1,0 +1,46 @@
+"""The usual experiment: every cell is simulated for every seed, and the table tells how they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edge_client.files import write_synced
+from edge_server.experiments.cells import Plan
+from edge_server.experiments.comparison import comparison_tables, details, records, results
+from edge_server.experiments.findings import Findings, csv_text
+from edge_server.experiments.runner import Done, Progress, Simulate, run_all
+from edge_server.experiments.sizes import mean_parameters
+
+CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
+
+
+def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:
+    """Run what is missing, and tell what all runs found; the curves are written into `out`."""
+    outcome = run_all(plan, out, simulate=simulate, progress=progress)
+    sizes = {one.run.folder: mean_parameters(one.run.cell.config()) for one in outcome.done}
+    found = results(plan, outcome.done, sizes)
+    return Findings(
+        tables=tuple(comparison_tables(found)),
+        records=tuple(records(found)),
+        details=details(found),
+        pictures=_curves(plan, out, outcome.done),
+        notes=plan.notes,
+        failures=tuple(f"{_name(one)}: {one.failure}" for one in outcome.done if one.failure),
+        interrupted=outcome.interrupted,
+    )
+
+
+def _curves(plan: Plan, out: Path, done: Sequence[Done]) -> tuple[str, ...]:
+    from edge_server.experiments.learning_curves import curve_records, curves, draw
+
+    found = curves(done)
+    if not found:
+        return ()
+    write_synced(out / CURVES_CSV, csv_text(curve_records(found)).encode())
+    draw(found, out / CURVES_PNG, title=plan.experiment.title)
+    return (CURVES_PNG,)
+
+
+def _name(one: Done) -> str:
+    return f"{one.run.cell.row}, {one.run.cell.column}, seed {one.run.seed}"

@@ -1,0 +1,222 @@
+"""Do clients with like data attend to each other? The heat map of IGFL (Huang et al. 2021, figure 2).
+
+alpha_ij is that of equation 11 with self-attention. A round's record holds only its mean over i, so the
+rounds are done here, in one process: everyone trains, and the model moves by the weights of Algorithm 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from edge_client.data.labelled import LabelledData
+from edge_client.data.partition import parse_partition, partition_indices
+from edge_client.data.sources import load_source
+from edge_client.models.build import build_model
+from edge_client.surgery import arrays_of, load_arrays
+from edge_client.training import train
+from edge_server.config import Config
+from edge_server.experiments.cells import Plan, Run
+from edge_server.experiments.findings import Findings, Table, spread, without_empty
+from edge_server.experiments.runner import Progress
+from edge_server.strategy.igfl_weighting import dot_products, softmax
+from edge_server.strategy.updates import ClientUpdate, GlobalUpdate
+from schemas.blobs import Arrays
+from schemas.strategy import TrainingPlan
+from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Clients' labels, and how much each attends to each: alpha [K, K], the mean over the rounds."""
+
+    labels: tuple[frozenset[int], ...]
+    alpha: Floats
+
+    @property
+    def matching_rate(self) -> float | None:
+        """Of the clients that a client attends to most, the share that has a label in common with it."""
+        return matching_rate(self.alpha, self.labels)
+
+
+def matching_rate(alpha: Floats, labels: tuple[frozenset[int], ...]) -> float | None:
+    """Our reading of section 5.4: of each row the darkest cells, as many as are alike, the diagonal aside.
+
+    alpha [K, K]; None where no two clients share a label.
+    """
+    matched = wanted = 0
+    for i, own in enumerate(labels):
+        others = [j for j in range(len(labels)) if j != i]
+        alike = {j for j in others if own & labels[j]}
+        darkest = sorted(others, key=lambda j, i=i: -alpha[i, j])[: len(alike)]  # type: ignore[misc]
+        matched += len(alike & set(darkest))
+        wanted += len(alike)
+    return matched / wanted if wanted else None
+
+
+def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
+    """Every row's populations, one per seed; the picture shows the first of each row."""
+    found: dict[str, list[Population]] = {cell.row: [] for cell in plan.cells}
+    runs = plan.runs
+    for number, run in enumerate(runs, start=1):
+        progress.begin(number, len(runs), run)
+        try:
+            with _one_thread():
+                population = _kept(run, out)
+        except KeyboardInterrupt:
+            return Findings((), notes=plan.notes, interrupted=True)
+        found[run.cell.row].append(population)
+        progress.end(number, run, text=f"matching rate {_rate(population.matching_rate)}", left_s=None)
+    picture = "heat-map.png"
+    _draw({row: populations[0] for row, populations in found.items()}, out / picture)
+    return Findings(
+        (without_empty(_table(plan, found)),),
+        tuple(_record(row, populations) for row, populations in found.items()),
+        {"populations": [_detail(row, one) for row, populations in found.items() for one in populations]},
+        (picture,),
+        plan.notes,
+    )
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small networks train faster without torch's threads, which wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def attend(config: Config) -> Population:
+    """Do all rounds of one population."""
+    data = load_source(str(config.data.source), data_root=config.data.data_root)
+    shares = _shares(config, data)
+    shape, classes = data.input_shape, data.num_classes
+    spec = ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes)
+    module = build_model(spec, seed=config.federation.seed)
+    params, total = arrays_of(module), np.zeros((len(shares), len(shares)))
+    scale = float(config.strategy.weighting.options.get("scale", 1.0))  # type: ignore[arg-type]
+    for number in range(config.federation.rounds):
+        updates = []
+        for index, share in enumerate(shares):
+            load_arrays(module, params)
+            train(module, share, _training(config, number, index))
+            updates.append(_update(index, arrays_of(module), params, len(share)))
+        alpha = softmax(scale * dot_products(updates))
+        total += alpha
+        weights = alpha.mean(axis=0).astype(np.float32)
+        moved = zip(weights, updates, strict=True)
+        change = [{name: weight * array for name, array in one.delta.items()} for weight, one in moved]
+        params = {name: array + sum(one[name] for one in change) for name, array in params.items()}
+    labels = tuple(_held(share) for share in shares)
+    return Population(labels, total / config.federation.rounds)
+
+
+def _held(share: LabelledData) -> frozenset[int]:
+    """The labels of a client; those of fewer than one example in fifty are the edge of a shard."""
+    found, counts = np.unique(share.labels, return_counts=True)
+    return frozenset(int(label) for label, n in zip(found, counts, strict=True) if 50 * n >= len(share))
+
+
+def _shares(config: Config, data: LabelledData) -> list[LabelledData]:
+    partition, count = parse_partition(config.data.partition_spec), config.clients.num_clients
+    indices = partition_indices(data.labels, partition, count=count, seed=config.federation.seed)
+    rng = np.random.default_rng(config.federation.seed)
+    return [data.subset(rng.permutation(part)[: config.data.samples_per_client]) for part in indices]
+
+
+def _training(config: Config, number: int, index: int) -> TrainingPlan:
+    seed = config.federation.seed * 1_000_003 + number * 1009 + index
+    return TrainingPlan(**config.training.model_dump(), seed=seed)
+
+
+def _update(index: int, after: Arrays, before: Arrays, examples: int) -> GlobalUpdate:
+    delta = {name: array - before[name] for name, array in after.items()}
+    return GlobalUpdate(
+        ClientUpdate(f"{index:03}", SubModelSpec(), {"model": delta}, examples), delta, {}, {}
+    )
+
+
+def _kept(run: Run, out: Path) -> Population:
+    """The population as an earlier call left it, or done now."""
+    path, config = out / "runs" / f"{run.folder}.npz", run.cell.config(run.seed)
+    text = config.to_toml()
+    if path.exists():
+        with np.load(path) as kept:
+            if str(kept["settings"]) == text:
+                labels = tuple(frozenset(np.flatnonzero(row).tolist()) for row in kept["labels"])
+                return Population(labels, kept["alpha"])
+    population = attend(config)
+    most = max(max(labels) for labels in population.labels)
+    held = np.array([[label in labels for label in range(most + 1)] for labels in population.labels])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, settings=text, labels=held, alpha=population.alpha)
+    return population
+
+
+def _table(plan: Plan, found: dict[str, list[Population]]) -> Table:
+    rows = []
+    for cell in plan.cells:
+        rates = spread([one.matching_rate for one in found[cell.row]])
+        ours = (
+            ""
+            if rates is None
+            else f"{100 * rates.mean:.1f}"
+            + ("" if rates.deviation is None else f" ± {100 * rates.deviation:.1f}")
+        )
+        best = max((one.matching_rate or 0.0 for one in found[cell.row]), default=0.0)
+        paper = cell.paper.matching_rate if cell.paper else None
+        printed = "" if paper is None else f"up to {paper:g}"
+        rows.append((cell.row, ours, f"{100 * best:.1f}", printed, "; ".join(cell.notes)))
+    heads = ("population", "matching rate (%)", "best population (%)", "paper (%)", "note")
+    return Table("Matching rate", heads, tuple(rows))
+
+
+def _rate(rate: float | None) -> str:
+    return "unknown" if rate is None else f"{rate:.1%}"
+
+
+def _record(row: str, populations: list[Population]) -> dict[str, Any]:
+    rates = spread([one.matching_rate for one in populations])
+    return {
+        "row": row,
+        "populations": len(populations),
+        "matching_rate": rates and rates.mean,
+        "matching_rate_std": rates and rates.deviation,
+    }
+
+
+def _detail(row: str, one: Population) -> dict[str, Any]:
+    labels = [sorted(own) for own in one.labels]
+    alpha = one.alpha.round(5).tolist()
+    return {"row": row, "labels": labels, "matching_rate": one.matching_rate, "alpha": alpha}
+
+
+def _draw(shown: dict[str, Population], path: Path) -> None:
+    from edge_server.experiments.plots import DPI, plt
+
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(5.2 * len(shown), 4.8), squeeze=False, layout="constrained"
+    )
+    for axis, (row, one) in zip(axes.flat, shown.items(), strict=True):
+        image = axis.imshow(one.alpha, cmap="Blues")
+        names = [",".join(str(label) for label in sorted(own)) for own in one.labels]
+        axis.set_xticks(range(len(names)), names, rotation=60)
+        axis.set_yticks(range(len(names)), names)
+        axis.set(title=row, xlabel="client j, by its labels", ylabel="client i, by its labels")
+        figure.colorbar(image, ax=axis, shrink=0.8, label="mean attention of i to j")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DPI)
+    plt.close(figure)

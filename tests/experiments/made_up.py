@@ -1,0 +1,83 @@
+"""Made-up runs: a simulate function that writes a history instead of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edge_server.config import Config
+from edge_server.experiments.cells import Run
+from edge_server.history import RoundRecord, Summary
+from edge_server.run_folder import RunFolder
+from edge_server.server import Watcher
+from edge_server.snapshot import Snapshot
+
+
+def record(number: int, accuracy: float | None, *, selected: int = 2, uplink: int = 800) -> RoundRecord:
+    names = tuple(f"device-{index}" for index in range(selected))
+    return RoundRecord(
+        round=number,
+        fraction=0.5,
+        local_epochs=1,
+        selected=names,
+        completed=names,
+        uplink_bytes=uplink,
+        downlink_bytes=1000,
+        duration_s=1.0,
+        virtual_time_s=float(number),
+        test_accuracy=accuracy,
+    )
+
+
+def summary(*, outcome: str = "finished", rounds: int = 1, accuracy: float | None = 0.5) -> Summary:
+    return Summary(
+        federation="made-up",
+        run="made-up-1",
+        recipe=None,
+        outcome=outcome,
+        rounds=rounds,
+        duration_s=1.0,
+        model="mlp",
+        parameters=100,
+        test_accuracy=accuracy,
+    )
+
+
+@dataclass
+class Simulated:
+    """Stands for `simulate`: a round's accuracy is `accuracy(config, round)`; `calls`: folder, resume."""
+
+    accuracy: Callable[[Config, int], float] = lambda config, number: 0.1 * number
+    stop_in: str = ""
+    fail_in: str = ""
+    calls: list[tuple[str, bool]] = field(default_factory=list)
+
+    def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
+        self.calls.append((out.name, resume))
+        folder = RunFolder(out) if resume else RunFolder.create(out, config)
+        (out / "history.jsonl").write_text("")
+        rounds = config.federation.rounds
+        outcome = "interrupted" if out.name == self.stop_in else "finished"
+        if out.name == self.fail_in:
+            outcome = "failed"
+        for number in range(1, (1 if outcome == "interrupted" else rounds) + 1):
+            folder.add_round(record(number, self.accuracy(config, number)))
+        ended = summary(outcome=outcome, rounds=rounds, accuracy=self.accuracy(config, rounds))
+        folder.write_summary(ended)
+        return ended
+
+
+@dataclass
+class Quiet:
+    """Progress that keeps what it is told."""
+
+    said: list[str] = field(default_factory=list)
+
+    def begin(self, number: int, count: int, run: Run) -> Watcher:
+        return self
+
+    def show(self, snapshot: Snapshot) -> None: ...
+
+    def end(self, number: int, run: Run, *, text: str, left_s: float | None) -> None:
+        self.said.append(f"{run.folder}: {text}")

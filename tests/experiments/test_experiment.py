@@ -1,0 +1,183 @@
+"""The experiment file: what it may say, what it becomes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.experiments.cells import Choice, make_plan
+from edge_server.experiments.compare import checked_plan, named_experiment
+from edge_server.experiments.experiment import experiment_names, load_experiment
+from schemas.errors import ConfigError
+
+BASE = """
+title = "two recipes"
+seeds = [4, 5]
+target-accuracies = [0.5]
+
+[settings]
+data = { source = "digits" }
+model = { name = "mlp" }
+clients = { num-clients = 3 }
+federation = { rounds = 9 }
+
+[[columns]]
+label = "iid"
+[[columns]]
+label = "uneven"
+target-accuracies = [0.6]
+note = "two shards each"
+settings.data = { partition = "shards", shards = 2 }
+
+[[rows]]
+label = "FedAvg"
+recipe = "fedavg"
+[[rows]]
+label = "FedProx"
+recipe = "fedprox"
+settings.federation.rounds = 20
+cells.uneven.clients.fraction = 0.5
+paper.iid = { average = 91.13, rounds = { "0.5" = 423 } }
+
+[scale.small]
+seeds = [1]
+settings.federation.rounds = 2
+columns.uneven = { settings = { federation = { rounds = 3 } }, label = "uneven, small" }
+"""
+
+
+def written(path: Path, text: str = BASE) -> str:
+    file = path / "experiment.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def plan_of(path: Path, scale: str = "full", text: str = BASE, **choice):
+    return make_plan(load_experiment(written(path, text)), Choice(scale, **choice))
+
+
+def test_every_row_meets_every_column(tmp_path):
+    plan = plan_of(tmp_path)
+    assert [(cell.row, cell.column) for cell in plan.cells] == [
+        ("FedAvg", "iid"),
+        ("FedAvg", "uneven"),
+        ("FedProx", "iid"),
+        ("FedProx", "uneven"),
+    ]
+    assert [run.folder for run in plan.runs][:2] == ["fedavg-iid-seed4", "fedavg-uneven-seed4"]
+    assert len(plan.runs) == 8
+
+
+def test_later_settings_go_over_earlier_ones(tmp_path):
+    cells = {(cell.row, cell.column): cell.config(7) for cell in plan_of(tmp_path).cells}
+    assert cells["FedAvg", "iid"].federation.rounds == 9
+    assert cells["FedProx", "iid"].federation.rounds == 20
+    assert cells["FedAvg", "uneven"].data.partition_spec == "shards(2)"
+    assert cells["FedAvg", "uneven"].data.source == "digits"
+    assert (cells["FedProx", "iid"].clients.fraction, cells["FedProx", "uneven"].clients.fraction) == (1, 0.5)
+    assert cells["FedProx", "iid"].federation.seed == 7
+    assert cells["FedProx", "iid"].strategy.objectives[0].name == "prox"
+
+
+def test_a_scale_goes_over_rows_and_columns(tmp_path):
+    plan = plan_of(tmp_path, "small")
+    rounds = {(cell.row, cell.column): cell.config().federation.rounds for cell in plan.cells}
+    assert rounds == {
+        ("FedAvg", "iid"): 2,
+        ("FedAvg", "uneven, small"): 3,
+        ("FedProx", "iid"): 2,
+        ("FedProx", "uneven, small"): 3,
+    }
+    assert plan.seeds == (1,)
+
+
+def test_the_command_line_goes_over_all(tmp_path):
+    plan = plan_of(tmp_path, "small", seeds=(8,), only=("FedProx",), overrides=("rounds=5",))
+    assert {cell.row for cell in plan.cells} == {"FedProx"}
+    assert {cell.config().federation.rounds for cell in plan.cells} == {5}
+    assert plan.seeds == (8,)
+
+
+def test_targets_are_the_columns_own_where_it_has_any(tmp_path):
+    assert [cell.targets for cell in plan_of(tmp_path).cells] == [(0.5,), (0.6,), (0.5,), (0.6,)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("seeds = [4, 5]", "sedes = [4, 5]", "unknown key 'sedes' (did you mean 'seeds'?)"),
+        ('recipe = "fedprox"', 'recipe = "fedprx"', "did you mean 'fedprox'?"),
+        ("settings.federation.rounds = 20", "settings.federation.runds = 20", "did you mean 'rounds'?"),
+        ("paper.iid", "paper.iidd", "no column is called 'iidd' (did you mean 'iid'?)"),
+        ('label = "FedProx"', 'label = "FedAvg"', "two rows have one label"),
+        ('label = "FedProx"', 'label = "fed avg"', None),
+        ('label = "FedProx"', 'label = "FEDAVG"', "give their rows other labels"),
+        ("[scale.small]", '[scale.small]\ndrop-rows = ["FedPro"]', "did you mean 'FedProx'?"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_nearest_name(tmp_path, old, new, said):
+    assert old in BASE
+    if said is None:
+        plan_of(tmp_path, text=BASE.replace(old, new))
+        return
+    with pytest.raises(ConfigError) as error:
+        plan_of(tmp_path, text=BASE.replace(old, new))
+    assert said in str(error.value)
+
+
+def test_unknown_scales_rows_and_experiments_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"did you mean 'small'\?"):
+        plan_of(tmp_path, "smal")
+    with pytest.raises(ConfigError, match=r"did you mean 'FedProx'\?"):
+        plan_of(tmp_path, only=("FedPrx",))
+    with pytest.raises(ConfigError, match=r"did you mean 'adafl-table-1-2'\?"):
+        named_experiment(["adafl-table-12"])
+
+
+def test_recipes_make_an_experiment():
+    plan = checked_plan(
+        named_experiment(["fedavg", "attending"]), Choice(overrides=("data.source=digits", "rounds=2"))
+    )
+    assert [cell.row for cell in plan.cells] == ["fedavg", "attending"]
+    assert plan.cells[1].config().strategy.pruner.name == "attention"
+
+
+def test_recipes_without_data_are_refused():
+    with pytest.raises(ConfigError, match=r"data\.source"):
+        checked_plan(named_experiment(["fedavg"]), Choice())
+
+
+def test_a_column_without_its_data_is_left_out_and_told(tmp_path):
+    column = f'settings.data = {{ source = "MNIST", data-root = "{tmp_path}" }}'
+    text = BASE.replace('settings.data = { partition = "shards", shards = 2 }', column)
+    plan = checked_plan(load_experiment(written(tmp_path, text)), Choice())
+    assert {cell.column for cell in plan.cells} == {"iid"}
+    assert any("uneven is left out: no MNIST below" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("scale", ["full", "small"])
+def test_every_shipped_experiment_is_right(name, scale):
+    plan = make_plan(load_experiment(name), Choice(scale))
+    assert plan.experiment.reproduces
+    for cell in plan.cells:
+        if scale == "small" and cell.paper and "CIFAR" in cell.column:
+            assert "for CIFAR" in cell.column
+
+
+def test_the_papers_tables_are_all_there():
+    assert set(experiment_names()) == {
+        "adafl-table-1-2",
+        "adafl-table-3-4",
+        "attending-figure-1",
+        "attending-figure-4",
+        "attending-figure-5",
+        "attending-figure-6",
+        "attending-figure-12",
+        "attending-table-2-3",
+        "attending-table-4",
+        "fedrad-table-1-2",
+        "igfl-figure-2",
+        "igfl-table-1-2-3-5",
+    }

@@ -1,0 +1,80 @@
+"""AdaFL's measures on histories worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.experiments.findings import spread
+from edge_server.experiments.measures import measure, reach, window_of
+from tests.experiments.made_up import record, summary
+
+
+def history(*accuracies: float | None):
+    return [record(number, accuracy) for number, accuracy in enumerate(accuracies, start=1)]
+
+
+def test_a_target_is_reached_when_the_mean_of_five_rounds_exceeds_it():
+    # Means of five: rounds 1-5 give 0.5, not above 0.5; rounds 2-6 give (0.5 * 4 + 0.6) / 5 = 0.52.
+    reached = reach(history(0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.9), 100, 0.5)
+    assert reached is not None
+    # Two clients a round: 12 updates; 6 rounds of 800 bytes are 4,800, a full model has 400: 12 models.
+    assert (reached.round, reached.updates, reached.models) == (6, 12, 12.0)
+
+
+def test_one_good_round_does_not_reach_a_target():
+    assert reach(history(0.1, 0.1, 0.1, 0.1, 0.9), 100, 0.5) is None
+    assert reach(history(0.9, 0.9, 0.9, 0.9), 100, 0.5) is None
+
+
+def test_rounds_that_were_not_tested_are_left_out_of_the_mean_but_cost():
+    # Tested rounds 2, 4, 6, 8, 10 have mean 0.6 > 0.5: reached in round 10, after 20 updates.
+    reached = reach(history(*[None, 0.6] * 5), 100, 0.5)
+    assert reached is not None
+    assert (reached.round, reached.updates) == (10, 20)
+
+
+def test_smaller_updates_cost_less_in_full_models_than_in_updates():
+    # Two updates of 100 bytes each where a full model has 400: half a model a round.
+    small = [record(number, 0.9, uplink=200) for number in range(1, 6)]
+    reached = reach(small, 100, 0.5)
+    assert reached is not None
+    assert (reached.updates, reached.models) == (10, 2.5)
+
+
+def test_average_best_and_totals():
+    # The last three of 0.2, 0.8, 0.5, 0.2 have mean 0.5.
+    measured = measure(history(0.2, 0.8, 0.5, 0.2), summary(), targets=(0.9,), window=3)
+    assert measured.average == pytest.approx(0.5)
+    assert (measured.best, measured.final) == (0.8, 0.2)
+    assert (measured.updates, measured.uplink_bytes, measured.downlink_bytes) == (8, 3200, 4000)
+    assert measured.virtual_time_s == 4.0
+    assert measured.reached == {0.9: None}
+
+
+def test_the_window_is_in_rounds_not_in_tests():
+    # Of the last four rounds (3 to 6), rounds 4 and 6 were tested: (0.6 + 0.8) / 2.
+    measured = measure(history(None, 0.1, None, 0.6, None, 0.8), summary(), window=4)
+    assert measured.average == pytest.approx(0.7)
+
+
+def test_a_run_that_was_never_tested_has_no_accuracy():
+    measured = measure(history(None, None), summary())
+    assert (measured.average, measured.best, measured.final) == (None, None, None)
+
+
+def test_a_share_of_the_rounds_is_a_window():
+    assert window_of(3000, average_rounds=10, average_share=0.1) == 300
+    assert window_of(4, average_rounds=10, average_share=0.1) == 1
+    assert window_of(3000, average_rounds=10, average_share=None) == 10
+
+
+def test_spread_is_that_of_a_sample():
+    # Mean of 1 and 3 is 2; deviation sqrt((1 + 1) / (2 - 1)).
+    two = spread([1.0, None, 3.0])
+    assert two is not None
+    assert (two.mean, two.count) == (2.0, 2)
+    assert two.deviation == pytest.approx(2**0.5)
+    one = spread([4.0])
+    assert one is not None
+    assert one.deviation is None
+    assert spread([None]) is None

@@ -1,0 +1,125 @@
+"""Running a plan: what is finished stays, what was cut off goes on, what fails is told."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+
+from edge_server.commands import compare as command
+from edge_server.experiments.cells import Choice
+from edge_server.experiments.compare import checked_plan, find, named_experiment
+from edge_server.experiments.machine import Provenance
+from edge_server.experiments.publish import publish
+from edge_server.experiments.runner import run_all
+from schemas.errors import ConfigError
+from tests.experiments.made_up import Quiet, Simulated
+
+MADE = Provenance(
+    command="edge-server compare <x>",
+    date="today",
+    commit="abc",
+    cpu="cpu",
+    cores=2,
+    gpu=None,
+    system="s",
+    python="3",
+    versions={},
+)
+
+
+def plan(*, seeds=(1, 2), overrides=("rounds=6",)):
+    words = ("data.source=digits", "model.name=mlp", "num-clients=2", *overrides)
+    experiment = named_experiment(["fedavg", "fedprox"])
+    return checked_plan(experiment, Choice(seeds=seeds, overrides=words))
+
+
+def test_every_cell_and_seed_runs_once(tmp_path):
+    simulated, quiet = Simulated(), Quiet()
+    outcome = run_all(plan(), tmp_path, simulate=simulated, progress=quiet)
+    names = ["fedavg-result-seed1", "fedprox-result-seed1", "fedavg-result-seed2", "fedprox-result-seed2"]
+    assert simulated.calls == [(name, False) for name in names]
+    assert not outcome.interrupted
+    assert len(outcome.done) == 4
+    again = Simulated()
+    assert len(run_all(plan(), tmp_path, simulate=again, progress=quiet).done) == 4
+    assert again.calls == []
+    assert quiet.said[-1] == "fedprox-result-seed2: 60.00%, was there"
+
+
+def test_an_interrupted_run_is_resumed(tmp_path):
+    stopped = Simulated(stop_in="fedprox-result-seed1")
+    outcome = run_all(plan(), tmp_path, simulate=stopped, progress=Quiet())
+    assert outcome.interrupted
+    assert [one.run.folder for one in outcome.done] == ["fedavg-result-seed1"]
+    after = Simulated()
+    assert not run_all(plan(), tmp_path, simulate=after, progress=Quiet()).interrupted
+    assert after.calls[0] == ("fedprox-result-seed1", True)
+    assert len(after.calls) == 3
+
+
+def test_a_failed_run_is_told_and_the_others_go_on(tmp_path):
+    simulated = Simulated(fail_in="fedavg-result-seed1")
+    findings = find(plan(), tmp_path, simulate=simulated, progress=Quiet())
+    assert len(simulated.calls) == 4
+    assert len(findings.failures) == 1
+    assert "fedavg" in findings.failures[0]
+    # One seed of two is left: no deviation, and the note tells of the other.
+    fedavg = findings.records[0]
+    assert (fedavg["seeds"], fedavg["average_std"]) == (1, None)
+    assert "seed 1" in fedavg["note"]
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path):
+    run_all(plan(), tmp_path, simulate=Simulated(), progress=Quiet())
+    untouched = Simulated()
+    with pytest.raises(ConfigError, match="other settings"):
+        run_all(plan(overrides=("rounds=7",)), tmp_path, simulate=untouched, progress=Quiet())
+    assert untouched.calls == []
+    more = plan(overrides=("rounds=6", "simulation.workers=2"))
+    assert len(run_all(more, tmp_path, simulate=untouched, progress=Quiet()).done) == 4
+
+
+def test_the_table_has_mean_deviation_and_the_papers_number(tmp_path):
+    # Accuracy 0.1 n + 0.02 seed over 6 rounds: averages 0.37 and 0.39, so 38.00 with deviation 1.41.
+    simulated = Simulated(lambda config, number: 0.1 * number + 0.02 * config.federation.seed)
+    made = plan()
+    paper = named_experiment(["adafl-table-1-2"]).rows[0].paper["MNIST"]
+    cells = (replace(made.cells[0], paper=paper, targets=(0.4, 0.9)), made.cells[1])
+    findings = find(replace(made, cells=cells), tmp_path, simulate=simulated, progress=Quiet())
+    (table,) = findings.tables
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["average of last 10 (%)"] == "38.00 ± 1.41"
+    assert row["paper"] == "91.13"
+    # The mean of rounds 2 to 6 is 0.4 + 0.02 seed: above 0.4 in round 6, after 12 updates; never above 0.9.
+    assert (row["rounds to 40%"], row["cost to 40% (updates)"]) == ("6", "12")
+    assert (row["rounds to 90%"], row["paper, 90%"]) == ("not reached", "423 (6690)")
+    assert findings.records[0]["round_to_0.4"] == 6
+
+
+def test_the_files_of_a_comparison(tmp_path):
+    made = plan()
+    findings = find(made, tmp_path, simulate=Simulated(), progress=Quiet())
+    publish(made, findings, tmp_path, MADE)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["made"]["commit"] == "abc"
+    assert [cell["row"] for cell in results["cells"]] == ["fedavg", "fedprox"]
+    assert len(results["cells"][0]["runs"]) == 2
+    with (tmp_path / "curves.csv").open() as file:
+        curves = list(csv.DictReader(file))
+    assert len(curves) == 12
+    assert (curves[0]["row"], curves[0]["round"], curves[0]["mean"]) == ("fedavg", "1", "0.10000")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "&lt;x&gt;" in page
+    assert "| fedavg |" in (tmp_path / "table.md").read_text()
+
+
+def test_seeds_are_read_from_the_command_line():
+    assert command._seeds("1,2") == (1, 2)
+    for wrong in ("1,1", "-1"):
+        with pytest.raises(Exception, match="different seeds"):
+            command._seeds(wrong)
