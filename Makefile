@@ -5,12 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 # For instance an index of your own, or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
 PIP_ARGS ?=
+# Where the benchmarks' data lies: MNIST/raw below it.
+DATA_ROOT ?= ../shared/data
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test lint format clean
+.PHONY: help demo test bench lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
+	@echo "make bench    measure a simulation against its bare training (MNIST in DATA_ROOT)"
 	@echo "make lint     formatting, lint, types, import contracts"
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches"
@@ -29,6 +32,9 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+bench: $(INSTALLED)
+	$(BIN)/python -m tests.benchmarks.simulation --data-root $(DATA_ROOT)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

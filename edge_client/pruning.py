@@ -31,9 +31,7 @@ def kept_count(channels: int, ratio: float, multiple: int = 1) -> int:
     return multiple * max(1, blocks - math.ceil(blocks * ratio - NOISE))
 
 
-def group_ratios(
-    entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap
-) -> dict[str, float]:
+def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> dict[str, float]:
     """The pruning ratio of every group that the network's targets name, zeros included.
 
     A number is one of the paper's levels, or holds for all targets; a mapping gives a ratio per glob, the

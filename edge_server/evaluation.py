@@ -11,7 +11,7 @@ from edge_client.data.labelled import LabelledData
 from edge_client.evaluation import Evaluation, evaluate
 from edge_client.export import export_onnx
 from edge_client.slicing import extract
-from edge_client.surgery import compact, load_arrays, parameter_count
+from edge_client.surgery import compact, count_macs, load_arrays, parameter_count
 from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec, Preprocessing
@@ -27,6 +27,10 @@ class GlobalModel:
     def parameters(self) -> int:
         """Trainable numbers of the full network."""
         return parameter_count(self._module)
+
+    def macs(self, spec: SubModelSpec) -> int:
+        """Multiply-accumulates of a sub-model for one example."""
+        return count_macs(compact(self._module, spec, self._channel_map), self._spec.input_shape)
 
     def sub_model(self, params: Arrays, spec: SubModelSpec) -> nn.Module:
         """The dense network of `spec` with its part of `params`."""

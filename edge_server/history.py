@@ -20,7 +20,8 @@ class Rejected(Frozen):
 class RoundRecord(Frozen):
     """One line of `history.jsonl`. Bytes are MQTT payload bytes at the server; accuracies are 0 to 1.
 
-    `test_*` are the server's, on its own test data; `client_accuracy` is the devices' mean on theirs.
+    `test_*` are the server's, on its own test data; `client_accuracy` is the devices' mean on theirs. In a
+    simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     """
 
     round: int
@@ -33,6 +34,7 @@ class RoundRecord(Frozen):
     uplink_bytes: int
     downlink_bytes: int
     duration_s: float
+    virtual_time_s: float | None = None
     train_loss: float | None = None
     test_loss: float | None = None
     test_accuracy: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edge_client.address import BrokerAddress, TlsFiles, parse_address
@@ -41,7 +41,7 @@ def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path
     run = run_name(config.federation.name)
     folder = RunFolder.create(out, config)
     server = Server(config, run, address, Workshop(config, run, folder), watcher)
-    with _stopped_by_signals(server):
+    with stopped_by_signals(server.stop):
         summary = server.run()
     write_report(folder.path)
     return summary
@@ -59,12 +59,12 @@ def exit_code(summary: Summary) -> int:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(server: Server) -> Iterator[None]:
+def stopped_by_signals(end: Callable[[], None]) -> Iterator[None]:
     """SIGINT and SIGTERM end the run in order; a second Ctrl-C ends the process as usual."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: object) -> None:
-        server.stop()
+        end()
         signal.signal(number, before[signal.Signals(number)])
 
     for number in before:

@@ -31,6 +31,7 @@ class DeviceView:
 class Snapshot:
     """The whole run now; `phase` is that of `edge_server.rounds.Phase`, times are in seconds.
 
+    In a simulation `virtual_s` is its own time and `left_s` how long it will still take in real time.
     `no_link` says why the server has no connection to the broker; empty while it has one.
     """
 
@@ -47,3 +48,5 @@ class Snapshot:
     summary: Summary | None = None
     notes: tuple[str, ...] = ()
     no_link: str = ""
+    virtual_s: float | None = None
+    left_s: float | None = None

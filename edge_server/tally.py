@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 
 from edge_server.history import RoundRecord
 from schemas.messages import Delivery, Telemetry
@@ -12,9 +13,13 @@ LAST_NOTES = 5
 
 
 class Tally:
-    """Running counts of one run; bytes are MQTT payloads as the server sends and receives them."""
+    """Running counts of one run; bytes are MQTT payloads as the server sends and receives them.
 
-    def __init__(self) -> None:
+    `clock` gives seconds: real ones, or those of a simulation.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.uplink: Counter[str] = Counter()
         self.downlink: Counter[str] = Counter()
         self.refusals: Counter[tuple[str | None, str]] = Counter()
@@ -23,7 +28,7 @@ class Tally:
         self.history: list[RoundRecord] = []
         self.deliveries: dict[str, Delivery] = {}
         self.notes: deque[str] = deque(maxlen=LAST_NOTES)
-        self._round_began = time.monotonic()
+        self._round_began = clock()
         self._before = (0, 0)
 
     def received(self, device: str, size: int) -> None:
@@ -48,13 +53,13 @@ class Tally:
 
     def begin_round(self) -> None:
         """From now on bytes and seconds belong to the next round."""
-        self._round_began = time.monotonic()
+        self._round_began = self._clock()
         self._before = (self.uplink.total(), self.downlink.total())
 
     def round_figures(self) -> tuple[int, int, float]:
         """Bytes up, bytes down and seconds since the round began."""
         up, down = self._before
-        seconds = time.monotonic() - self._round_began
+        seconds = self._clock() - self._round_began
         return self.uplink.total() - up, self.downlink.total() - down, seconds
 
     def closed(self, record: RoundRecord) -> None:

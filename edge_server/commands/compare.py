@@ -6,6 +6,7 @@ import argparse
 import logging
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
     name = slug("-".join(Path(word).stem for word in names))[:60]
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
-    findings = find(plan, out, simulate=simulate, progress=Lines(sys.stderr))
+    findings = find(plan, out, simulate=partial(simulate, export=False), progress=Lines(sys.stderr))
     publish(plan, findings, out, provenance(_command(sys.argv)))
     _show(findings, out, args.format)
     return INTERRUPTED if findings.interrupted else FAILED if findings.failures else DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from edge_server.display.crowd import is_crowd, tier_table
 from edge_server.display.tables import device_table, outcome_text, round_table
 from edge_server.snapshot import Snapshot
 
@@ -21,7 +22,8 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print(round_table(snapshot.history, dense=dense))
     if snapshot.summary is not None and snapshot.summary.devices:
         console.print()
-        console.print(device_table(snapshot.summary, dense=dense))
+        table = tier_table if is_crowd(snapshot.summary.devices) else device_table
+        console.print(table(snapshot.summary, dense=dense))
     console.print()
     console.print(Text(_outcome(snapshot), style="bold"))
 

@@ -8,6 +8,7 @@ from typing import Self, TextIO
 from rich.console import Console
 
 from edge_server.display.closing import print_closing
+from edge_server.display.crowd import crowd_line, is_crowd
 from edge_server.display.tables import trouble_text
 from edge_server.display.units import (
     bytes_text,
@@ -51,9 +52,12 @@ class PlainDisplay:
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     """What happened between two snapshots: devices, then closed rounds, then the phase."""
-    known = {} if before is None else {view.device: view for view in before.devices}
-    for view in now.devices:
-        yield from _device_changes(known.get(view.device), view)
+    if is_crowd(now.devices):
+        yield from _crowd_changes(before, now)
+    else:
+        known = {} if before is None else {view.device: view for view in before.devices}
+        for view in now.devices:
+            yield from _device_changes(known.get(view.device), view)
     closed = before.history[-1].round if before is not None and before.history else 0
     for record in now.history:
         if record.round > closed:
@@ -65,6 +69,12 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     moved = before is None or (before.phase, before.round) != (now.phase, now.round)
     if moved and now.phase not in BRIEF:
         yield f"round {now.round} of {now.rounds}: {now.phase}"
+
+
+def _crowd_changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
+    """Many devices are told only as they become known: they come and go all the time."""
+    if before is None or len(before.devices) != len(now.devices):
+        yield crowd_line(now.devices)
 
 
 def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]:
@@ -89,6 +99,6 @@ def round_line(record: RoundRecord, *, rounds: int) -> str:
         trouble_text(record),
         f"{bytes_text(record.downlink_bytes)} down",
         f"{bytes_text(record.uplink_bytes)} up",
-        duration_text(record.duration_s),
+        duration_text(record.duration_s) + (" virtual" if record.virtual_time_s is not None else ""),
     ]
     return f"round {record.round} of {rounds} closed: " + ", ".join(part for part in parts if part)

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from edge_server.display.crowd import crowd_table, is_crowd
 from edge_server.display.sparkline import sparkline
 from edge_server.display.tables import add_numbers, plain_table
 from edge_server.display.units import (
@@ -48,7 +49,10 @@ def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = 
         below += [Text(), *(_note(note) for note in snapshot.notes[-LAST_NOTES:])]
     # The heads and their rule, the line that counts the rest, and the cursor's own line.
     rows = max(1, size.height - len(above) - _height(snapshot) - 4)
-    return Group(*above, *_devices(snapshot.devices, rows), *below)
+    # Virtual devices are all alike: their counts say more than those that happen to be busy.
+    counted = snapshot.virtual_s is not None and is_crowd(snapshot.devices)
+    devices = [crowd_table(snapshot.devices)] if counted else _devices(snapshot.devices, rows)
+    return Group(*above, *devices, *below)
 
 
 def _height(snapshot: Snapshot) -> int:
@@ -69,8 +73,12 @@ def _header(snapshot: Snapshot) -> Table:
         (clean(snapshot.no_link), "red") if snapshot.no_link else (snapshot.phase, "cyan"),
     )
     right = f"elapsed {clock_text(snapshot.elapsed_s)}"
-    if snapshot.deadline_in_s is not None:
+    if snapshot.virtual_s is not None:
+        right += f"  virtual {clock_text(snapshot.virtual_s)}"
+    elif snapshot.deadline_in_s is not None:
         right += f"  deadline in {clock_text(snapshot.deadline_in_s)}"
+    if snapshot.left_s is not None:
+        right += f"  left {clock_text(snapshot.left_s)}"
     grid.add_row(left, Text(right))
     return grid
 

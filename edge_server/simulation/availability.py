@@ -54,3 +54,18 @@ class Availability:
             began = self._changes[-1] if self._changes else 0.0
             self._changes.append(began + float(self._rng.exponential(mean)))
         return bisect_right(self._changes, t)
+
+
+class Latecomer:
+    """A device that first comes at `at_s` seconds and stays."""
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+
+    def online(self, t: float) -> bool:
+        """Whether it has come."""
+        return t >= self._at_s
+
+    def next_change(self, t: float) -> float:
+        """When it comes; infinity once it is there."""
+        return math.inf if self.online(t) else self._at_s

@@ -1,0 +1,60 @@
+"""`edge-server simulate`: a federation of virtual devices."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from edge_client.command_output import Subparsers, add_verb
+from edge_server.commands.options import add_run_options, run_folder
+from schemas.errors import ConfigError
+
+EXAMPLES = """\
+The very same rounds, sessions, training and aggregation as over a broker, joined in memory, in virtual time.
+
+examples:
+  edge-server simulate fedavg data.source=digits rounds=3
+  edge-server simulate attending data.source=digits num-clients=100 fraction=0.1 workers=2
+  edge-server simulate federation.toml rounds=50 --out runs/long --resume
+
+Ctrl-C ends the run and leaves its folder whole; --resume with the same --out goes on from the last closed
+round and ends as if nothing had been. simulation.clock=[] lets nothing take time; simulation.dropouts=true
+lets devices come and go.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "simulate", help="run virtual devices on this machine", examples=EXAMPLES)
+    parser.add_argument(
+        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="where devices train (default: the file's)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add_run_options(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Simulate until the run is over."""
+    from edge_server.config import load_config
+    from edge_server.display.display import make_display
+    from edge_server.serving import exit_code, tell_where
+    from edge_server.simulation.simulator import simulate
+
+    if args.resume and args.out is None:
+        raise ConfigError("--resume needs --out, the folder of the run to go on with")
+    overrides = [*args.overrides]
+    overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
+    overrides += [f"simulation.device={args.device}"] if args.device is not None else []
+    config = load_config(args.config, overrides)
+    out = run_folder(args.out, config.federation.name)
+    logging.basicConfig(
+        level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
+    )
+    with make_display(format=args.format) as display:
+        summary = simulate(config, out=out, watcher=display, resume=args.resume)
+    tell_where(out, args.format)
+    return exit_code(summary)

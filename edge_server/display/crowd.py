@@ -1,0 +1,65 @@
+"""Many devices: counted by tier instead of listed one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from rich.table import Table
+
+from edge_server.display.tables import add_numbers, plain_table
+from edge_server.display.units import bytes_text, clean, ratio_text
+from edge_server.history import DeviceRecord, Summary
+from edge_server.snapshot import DeviceView
+
+MANY_DEVICES = 20
+"""Beyond this, a list of devices says less than their counts."""
+
+
+def is_crowd(devices: Collection[object]) -> bool:
+    """Whether these are too many to be listed."""
+    return len(devices) > MANY_DEVICES
+
+
+def crowd_line(devices: Sequence[DeviceView]) -> str:
+    """How many are there, and of which tiers: `1000 devices: 500 of tier 1, 500 of tier 2`."""
+    there = [view for view in devices if view.state != "offline"]
+    tiers = sorted(Counter(view.tier for view in there).items())
+    return f"{len(there)} devices: " + ", ".join(f"{count} of tier {tier}" for tier, count in tiers)
+
+
+def crowd_table(devices: Sequence[DeviceView]) -> Table:
+    """One row per tier: what its devices do now."""
+    table = plain_table()
+    table.expand = True
+    add_numbers(table, "tier", "pruned", "devices")
+    table.add_column("states", no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    add_numbers(table, "down", "up")
+    for tier in sorted({view.tier for view in devices}):
+        own = [view for view in devices if view.tier == tier]
+        states = ", ".join(f"{n} {state}" for state, n in sorted(Counter(v.state for v in own).items()))
+        down, up = sum(view.downlink_bytes for view in own), sum(view.uplink_bytes for view in own)
+        pruned = ratio_text(own[0].ratio)
+        table.add_row(str(tier), pruned, str(len(own)), clean(states), bytes_text(down), bytes_text(up))
+    return table
+
+
+def tier_table(summary: Summary, *, dense: bool = False) -> Table:
+    """One row per tier: how many devices, how often they counted, their bytes in all."""
+    table = plain_table("Devices by tier", dense=dense)
+    add_numbers(table, "tier", "pruned", "devices", "took part", "updates", "refused", "down", "up")
+    for tier in sorted({device.tier for device in summary.devices}):
+        table.add_row(str(tier), *_tier_cells([one for one in summary.devices if one.tier == tier]))
+    return table
+
+
+def _tier_cells(own: Sequence[DeviceRecord]) -> tuple[str, ...]:
+    return (
+        ratio_text(own[0].ratio),
+        str(len(own)),
+        str(sum(device.rounds > 0 for device in own)),
+        str(sum(device.rounds for device in own)),
+        str(sum(device.refusals for device in own)),
+        bytes_text(sum(device.downlink_bytes for device in own)),
+        bytes_text(sum(device.uplink_bytes for device in own)),
+    )

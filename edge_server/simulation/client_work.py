@@ -1,0 +1,96 @@
+"""What a worker does for a virtual device: the very work of a real one, on its share of the mapped data.
+
+Whichever engine runs it, wherever: equal jobs give equal outcomes. Imports torch late, in the worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.blobstore import BlobStore
+from edge_client.private import PrivateState
+from edge_client.workplace import Workplace
+from edge_server.simulation.engine import Job, Outcome
+from edge_server.simulation.shared_data import SharedData
+from schemas.errors import EdgeError, PeerError
+from schemas.messages import Task, encode_message
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+KEPT_MODULES = 8
+"""Sub-models that a worker keeps built: one for each of the usual tiers, and some to spare."""
+
+
+@dataclass(frozen=True)
+class WorkSetup:
+    """What a worker must know before its first job: small, and the same for all of a run."""
+
+    data: SharedData
+    blobs: Path
+    clients: Path
+    model: str
+    accelerator: str = "cpu"
+
+
+def device_folder(clients: Path, device: str) -> Path:
+    """Where a device's own files are."""
+    return clients / device
+
+
+def private_state(clients: Path, device: str) -> PrivateState:
+    """What a device keeps to itself between rounds."""
+    return PrivateState(device_folder(clients, device) / "private", durable=False)
+
+
+class ClientWork:
+    """One worker's bench: torch in one thread, the data mapped, sub-models ready to be used again."""
+
+    def __init__(self, setup: WorkSetup) -> None:
+        import torch
+
+        from edge_client.submodels import SubModels
+
+        torch.set_num_threads(1)
+        self._setup = setup
+        self._data = setup.data.open()
+        self._store = BlobStore(setup.blobs, durable=False)
+        self._sub_models = SubModels(KEPT_MODULES, device=setup.accelerator)
+
+    def do(self, job: Job, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+        """Do a job; whatever it raises is its outcome, as on a device."""
+        try:
+            return Outcome(self._answer(Task.model_validate_json(job.task), job.device, should_stop))
+        except PeerError as error:
+            return Outcome(None, Reason(error.reason), str(error))
+        except (EdgeError, MemoryError) as error:
+            return Outcome(None, detail=f"{type(error).__name__}: {error}")
+        except Exception as error:
+            # A user's own model or data may raise anything: the task fails, the simulation does not.
+            log.exception("%s: the task failed", job.device)
+            return Outcome(None, detail=f"{type(error).__name__}: {error}")
+
+    def _answer(self, task: Task, device: str, should_stop: Callable[[], bool]) -> str:
+        from edge_client.work import do_delivery, do_training
+
+        place = self._place(device)
+        if task.action == "deliver":
+            return encode_message(do_delivery(task, place)).decode()
+        update = do_training(
+            task, place, on_epoch=lambda _: None, should_stop=should_stop, sub_models=self._sub_models
+        )
+        return encode_message(update).decode()
+
+    def _place(self, device: str) -> Workplace:
+        clients = self._setup.clients
+        return Workplace(
+            device,
+            self._store,
+            self._data.of(device),
+            device_folder(clients, device) / "models",
+            model_code=frozenset({self._setup.model}),
+            private=private_state(clients, device),
+        )

@@ -1,0 +1,103 @@
+"""The engine of one machine: worker processes, one torch thread each."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext, ForkServerContext
+from multiprocessing.sharedctypes import Synchronized
+from typing import Any
+
+from edge_server.simulation.client_work import ClientWork, WorkSetup
+from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
+
+JobFuture = Future[Outcome]
+
+
+class LocalEngine(Engine[JobFuture]):
+    """A pool of worker processes, each ready after its first job."""
+
+    def __init__(self, setup: WorkSetup, *, workers: int) -> None:
+        context = _context()
+        self._over: Any = context.Value("b", 0)
+        self._pool = ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_begin, initargs=(setup, self._over)
+        )
+
+    def submit(self, job: Job) -> JobFuture:
+        """Put a job in the pool's queue."""
+        try:
+            return self._pool.submit(_work, job)
+        except BrokenProcessPool as error:
+            raise _broken() from error
+
+    def result(self, handle: JobFuture, *, timeout_s: float) -> Outcome | None:
+        """Wait for a job; `EngineError` if a process died."""
+        try:
+            return handle.result(timeout=timeout_s)
+        except NotYet:
+            return None
+        except BrokenProcessPool as error:
+            raise _broken() from error
+        except CancelledError as error:
+            raise EngineError("a job was cancelled and yet asked for") from error
+
+    def cancel(self, handle: JobFuture) -> None:
+        """Drop a job that has not begun; one under way is finished for nothing."""
+        handle.cancel()
+
+    def close(self) -> None:
+        """End the processes; the jobs under way stop at their next batch."""
+        self._over.value = 1
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def warm_up() -> None:
+    """Begin to make the first process, while the caller goes on with its own preparations."""
+    if isinstance(_context(), ForkServerContext):
+        forkserver.ensure_running()
+
+
+def _broken() -> EngineError:
+    return EngineError("a worker process has died: out of memory? use fewer with workers=N")
+
+
+def _context() -> BaseContext:
+    """New processes come from a small server that has imported torch once: they start fast and share it."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["edge_client.work", "edge_server.simulation.client_work"])
+    return context
+
+
+_bench: ClientWork
+_run_over: Synchronized[int]
+
+
+def _begin(setup: WorkSetup, over: Synchronized[int]) -> None:
+    """Make a worker ready. Ctrl-C reaches every process of the terminal: only the parent heeds it."""
+    global _bench, _run_over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    _bench, _run_over = ClientWork(setup), over
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end its workers: they watch it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        with contextlib.suppress(OSError, ValueError):
+            parent.join()
+        os._exit(1)
+
+
+def _work(job: Job) -> Outcome:
+    return _bench.do(job, lambda: bool(_run_over.value))

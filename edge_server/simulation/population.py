@@ -1,0 +1,72 @@
+"""The virtual devices of a simulation: who they are and which examples each one holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edge_client.data.labelled import Labels
+from edge_client.data.partition import Indices, parse_partition, partition_indices, split_indices
+from edge_server.config import Config
+from edge_server.simulation.profiles import for_tier
+from schemas.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualDevice:
+    """One device: its tier (1 is the weakest), its board, and the numbers of its examples."""
+
+    name: str
+    tier: int
+    board: str | None
+    train: Indices
+    held_out: Indices
+
+
+def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]:
+    """The devices of a federation; raises `ConfigError` when the data cannot be shared out so.
+
+    Tiers follow each other (ATTENDING, section 4.1: uniformly over the tiers), so that any first part of the
+    devices is mixed.
+    """
+    count, tiers = config.clients.num_clients, len(config.tiers.ratios)
+    shares = _shares(config, labels)
+    devices = []
+    for index, share in enumerate(shares):
+        tier = index % tiers + 1
+        fraction, seed = config.simulation.hold_out, config.federation.seed
+        train, held_out = split_indices(share, fraction=fraction, seed=seed)
+        board = _board(index, tier, tiers, config.simulation.clock)
+        devices.append(VirtualDevice(device_name(index, count), tier, board, train, held_out))
+    return tuple(devices)
+
+
+def device_name(index: int, count: int) -> str:
+    """The name of the device of that number, from 0: `device-0001`; all of a run are equally long."""
+    return f"device-{index + 1:0{max(4, len(str(count)))}}"
+
+
+def _board(index: int, tier: int, tiers: int, names: Sequence[str]) -> str | None:
+    """With tiers, a board that suits the device's; without, all boards in turn."""
+    if not names:
+        return None
+    return names[index % len(names)] if tiers == 1 else for_tier(tier, tiers, names)
+
+
+def _shares(config: Config, labels: Labels) -> list[Indices]:
+    count, most = config.clients.num_clients, config.data.samples_per_client
+    if count > len(labels):
+        raise ConfigError(f"[clients] num-clients: {count} devices are more than {len(labels)} examples")
+    if most is not None and count * most > len(labels):
+        raise ConfigError(
+            f"[data] samples-per-client: {count} devices of {most} need {count * most} examples, "
+            f"the data has {len(labels)}"
+        )
+    partition = parse_partition(config.data.partition_spec)
+    shares = partition_indices(labels, partition, count=count, seed=config.federation.seed)
+    if most is None:
+        return shares
+    rng = np.random.default_rng([config.federation.seed, most])
+    return [np.sort(rng.permutation(share)[:most]) for share in shares]

@@ -1,0 +1,64 @@
+"""The data of all virtual devices as files that every worker process maps and none copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.labelled import LabelledData
+from edge_client.workplace import LocalData
+from edge_server.simulation.population import VirtualDevice
+from schemas.values import Preprocessing
+
+Range = tuple[int, int, int]
+"""Where a device's examples begin, where its held-out ones begin, where they end, in the list of all."""
+
+
+@dataclass(frozen=True)
+class SharedData:
+    """What a worker needs to find a device's examples: small, so that it may travel to each one."""
+
+    folder: Path
+    ranges: Mapping[str, Range]
+    preprocessing: Preprocessing
+
+    def open(self) -> DataShares:
+        """Map the files."""
+        images, labels, order = (
+            np.load(self.folder / f"{name}.npy", mmap_mode="r") for name in ("images", "labels", "order")
+        )
+        names = self.preprocessing.class_names
+        return DataShares(self, LabelledData(images, labels, names, self.preprocessing), order)
+
+
+class DataShares:
+    """The mapped data; `of` copies only what one device holds."""
+
+    def __init__(self, shared: SharedData, data: LabelledData, order: np.ndarray) -> None:
+        self._shared, self._data, self._order = shared, data, order
+
+    def of(self, device: str) -> LocalData:
+        """A device's own examples."""
+        begin, middle, end = self._shared.ranges[device]
+        return LocalData(
+            self._data.subset(self._order[begin:middle]), self._data.subset(self._order[middle:end])
+        )
+
+
+def share_data(data: LabelledData, devices: Sequence[VirtualDevice], folder: Path) -> SharedData:
+    """Write images, labels and each device's numbers below `folder`, once for all workers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ranges: dict[str, Range] = {}
+    parts, position = [], 0
+    for device in devices:
+        middle = position + len(device.train)
+        ranges[device.name] = (position, middle, middle + len(device.held_out))
+        parts += [device.train, device.held_out]
+        position = middle + len(device.held_out)
+    np.save(folder / "images.npy", data.images)
+    np.save(folder / "labels.npy", data.labels)
+    np.save(folder / "order.npy", np.concatenate(parts).astype(np.int64))
+    return SharedData(folder, ranges, data.preprocessing)

@@ -1,0 +1,382 @@
+"""The server's edge to a world of virtual devices: what `edge_server.server` is over the broker.
+
+The machines of both sides, the workshop and the devices' work are the very same; only what lies between them
+is made up: a timeline instead of clocks and threads, transfers as arithmetic instead of chunks. Events
+follow each other in virtual time alone, so that a run is the same on any machine with any number of workers.
+On a link that loses nothing the machines' repeats would say nothing new: a Tick's are not sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from edge_server import rounds
+from edge_server.config import Config
+from edge_server.fleet import Device, Fleet
+from edge_server.history import Summary
+from edge_server.round_events import (
+    Announce,
+    Broke,
+    CheckUpdate,
+    CloseRound,
+    Command,
+    Deliver,
+    End,
+    Event,
+    FromFleet,
+    Note,
+    PlanRound,
+    RoundClosed,
+    RoundPlanned,
+    Send,
+    SendChunks,
+    Started,
+    Stopped,
+    Stored,
+    Tick,
+)
+from edge_server.rounds import Federation, Phase, RoundRules
+from edge_server.server import Watcher, make_rules
+from edge_server.simulation.boundary import Boundary, write_boundary
+from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
+from edge_server.simulation.happenings import (
+    Downloaded,
+    Happening,
+    LinkTurns,
+    ReachesAll,
+    ReachesDevice,
+    ReachesServer,
+    ServerHears,
+    Uploaded,
+    WorkEnds,
+)
+from edge_server.snapshot import Snapshot
+from edge_server.views import make_snapshot, make_summary
+from edge_server.workshop import Workshop
+from schemas.errors import EdgeError
+from schemas.messages import BlobRequest, Death, FromServer, Message, Task, encode_message
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+SHOW_S = 0.25
+SHOW_SHARE = 0.03
+"""Most of the time that showing may take, however many devices there are."""
+WAIT_S = 0.1
+
+
+class Simulation:
+    """Runs one federation of virtual devices to its end."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: str,
+        devices: Mapping[str, DeviceEdge],
+        around: Surroundings,
+        workshop: Workshop,
+        watcher: Watcher,
+        *,
+        folder: Path,
+        export: bool = True,
+    ) -> None:
+        self._config, self._workshop, self._watcher = config, workshop, watcher
+        self._devices, self._around, self._folder = devices, around, folder
+        self._export = export
+        self._timeline, self._tally = around.timeline, around.tally
+        self._federation = Federation(config.federation.name, run, _rules(config, devices))
+        self._latency_s = max(device.latency_s for device in devices.values())
+        self._ticks: set[float] = set()
+        self._seen: set[str] = set()
+        self._end: End | None = None
+        self._stopping = False
+        self._began = time.monotonic()
+        self._next_show = 0.0
+        self._first_round = 1
+
+    def run(self, boundary: Boundary | None = None) -> Summary:
+        """Go on from a boundary, or from the start, until the run is over."""
+        self._or_break(lambda: self._begin(boundary))
+        while self._end is None:
+            self._or_break(self._turn)
+        return self._finish(self._end)
+
+    def stop(self) -> None:
+        """End the run soon; may be called from a signal handler."""
+        self._stopping = True
+
+    def _or_break(self, part: Callable[[], None]) -> None:
+        """What breaks the simulation ends the run as failed, with the reason."""
+        try:
+            part()
+        except Exception as error:
+            log.exception("the simulation cannot go on")
+            self._step(Broke(f"{type(error).__name__}: {error}"))
+
+    def _begin(self, boundary: Boundary | None) -> None:
+        if boundary is not None:
+            self._first_round = boundary.round + 1
+            self._timeline.now = boundary.now
+            self._go_on(boundary)
+            return
+        self._step(Started())
+        for name in self._devices:
+            self._timeline.post(0.0, LinkTurns(name))
+
+    def _turn(self) -> None:
+        self._show_now_and_then()
+        # A round that is aggregated is closed and its checkpoint written before the run may end.
+        if self._stopping and self._federation.phase is not Phase.CLOSING:
+            self._step(Stopped())
+        elif len(self._timeline):
+            self._handle(self._timeline.next())
+        else:
+            self._step(Broke("no device is there, none will come, and nothing is under way"))
+
+    def _handle(self, happening: Happening) -> None:
+        match happening:
+            case ServerHears(RoundClosed() as closed):
+                self._closed(closed)
+            case ServerHears(event):
+                self._step(event)
+            case ReachesServer(message, size):
+                self._tally.received(message.device, size)
+                self._step(FromFleet(message))
+                if isinstance(message, Death):
+                    self._tick_at(self._timeline.now + self._federation.rules.rejoin_s)
+            case ReachesDevice(device, message):
+                self._devices[device].hears(message)
+            case ReachesAll(message):
+                for edge in self._devices.values():
+                    edge.hears(message)
+            case Downloaded(device, digest, transit):
+                self._devices[device].downloaded(digest, transit)
+            case Uploaded(device, digest, transit):
+                self._uploaded(device, digest, transit)
+            case WorkEnds(device, attempt):
+                self._work_ends(self._devices[device], attempt)
+            case LinkTurns(device):
+                self._link_turns(self._devices[device])
+
+    # --- the devices ---
+    def _uploaded(self, device: str, digest: str, transit: int) -> None:
+        if self._devices[device].uploaded(digest, transit) is not None:
+            link(self._around.store, self._workshop.store, digest)
+            self._step(Stored(device))
+
+    def _work_ends(self, device: DeviceEdge, attempt: int) -> None:
+        """Only here does the simulation wait for a worker."""
+        job = device.awaited(attempt)
+        outcome = None
+        while job is not None and outcome is None and not self._stopping:
+            outcome = self._around.engine.result(job, timeout_s=WAIT_S)
+            self._show_now_and_then()
+        if outcome is not None:
+            device.work_ends(outcome)
+
+    def _link_turns(self, device: DeviceEdge) -> None:
+        device.turn_link()
+        self._await_turn(device)
+
+    def _await_turn(self, device: DeviceEdge) -> None:
+        turn = device.next_turn()
+        if math.isfinite(turn):
+            self._timeline.post(turn, LinkTurns(device.device.name))
+
+    # --- what the machine decides ---
+    def _step(self, event: Event) -> None:
+        now = self._timeline.now
+        self._federation, commands = rounds.step(self._federation, event, now)
+        for command in commands:
+            if not (isinstance(event, Tick) and self._is_repeat(command)):
+                self._do(command)
+        if isinstance(event, RoundPlanned):
+            self._tick_at(now + self._federation.rules.deadline_s)
+        self._tick_at(self._federation.not_before)
+
+    def _tick_at(self, at: float) -> None:
+        """The machine hears of the time only when something may be due."""
+        now = self._timeline.now
+        self._ticks = {tick for tick in self._ticks if tick > now}
+        if at > now and at not in self._ticks:
+            self._ticks.add(at)
+            self._timeline.post(at, ServerHears(Tick()))
+
+    def _is_repeat(self, command: Command) -> bool:
+        """Whether it says again what nothing can have lost."""
+        match command:
+            case Send(_, Task()):
+                return True
+            case Send(device, BlobRequest(digest=digest)):
+                return self._devices[device].sends(digest)
+            case _:
+                return False
+
+    def _do(self, command: Command) -> None:
+        now = self._timeline.now
+        match command:
+            case Send(device, message):
+                self._send(self._devices[device], message)
+            case SendChunks(device, ref, _, _):
+                self._devices[device].download(ref)
+            case Announce(message):
+                assert isinstance(message, FromServer)
+                self._timeline.post(now + self._latency_s, ReachesAll(message))
+            case PlanRound():
+                self._timeline.post(now, ServerHears(self._plan(command)))
+            case CheckUpdate(device, _):
+                task = self._federation.participants[device].assignment.task
+                self._timeline.post(now, ServerHears(self._workshop.check(command, task)))
+            case CloseRound():
+                self._close(command)
+            case Note(what, device, reason, detail):
+                self._note(what, device, reason, detail)
+            case Deliver(delivery):
+                self._tally.delivered(delivery)
+            case End():
+                self._end = command
+            case _:
+                raise AssertionError(f"not in a simulation: {command}")
+
+    def _send(self, device: DeviceEdge, message: Message) -> None:
+        assert isinstance(message, FromServer)
+        self._tally.sent(device.device.name, len(encode_message(message)))
+        if isinstance(message, Task):
+            lay_out(message, self._workshop.store, self._around.store)
+        arrives = self._timeline.now + device.latency_s
+        self._timeline.post(arrives, ReachesDevice(device.device.name, message))
+
+    def _note(self, what: str, device: str | None, reason: Reason | None, detail: str) -> None:
+        if reason is not None:
+            self._tally.refused(device, reason)
+        words = [device, what, f"({reason})" if reason else None, detail]
+        text = " ".join(word for word in words if word)
+        self._tally.note(text)
+        log.warning("%s", text)
+
+    # --- the workshop ---
+    def _plan(self, command: PlanRound) -> RoundPlanned:
+        # A buffered round has several plannings.
+        if command.wanted is None or command.retry == 0:
+            self._tally.begin_round()
+        self._forget_old_blobs()
+        return self._workshop.plan(command)
+
+    def _forget_old_blobs(self) -> None:
+        """Of the devices' blobs keep what they need, and what a job under way may have written unseen."""
+        store = self._around.store
+        in_use = {digest for device in self._devices.values() for digest in device.needed()}
+        if any(device.busy for device in self._devices.values()):
+            for digest in self._seen - in_use:
+                store.path(digest).unlink(missing_ok=True)
+        else:
+            store.keep_only(frozenset(in_use))
+        self._seen = in_use
+
+    def _close(self, command: CloseRound) -> None:
+        """Aggregate; the round is over once the last answers have reached their devices."""
+        now = self._timeline.now
+        uplink, downlink, seconds = self._tally.round_figures()
+        record = self._workshop.close(
+            command, uplink=uplink, downlink=downlink, duration_s=seconds, virtual_time_s=now
+        )
+        self._tally.closed(record)
+        self._watcher.show(self._snapshot())
+        self._timeline.post(now + self._latency_s, ServerHears(RoundClosed(command.round)))
+
+    def _closed(self, closed: RoundClosed) -> None:
+        if self._federation.rules.buffering is None:
+            boundary = self._boundary(closed.round)
+            write_boundary(self._folder, boundary, self._tally)
+            self._go_on(boundary)
+        else:
+            self._step(closed)
+
+    # --- between rounds ---
+    def _boundary(self, closed: int) -> Boundary:
+        devices = {name: device.standing() for name, device in self._devices.items()}
+        run, attempt = self._federation.run, self._federation.attempt
+        return Boundary(run, closed, attempt, self._timeline.now, devices)
+
+    def _go_on(self, boundary: Boundary) -> None:
+        """Begin what follows the closed round from the boundary and from nothing else."""
+        self._timeline.clear()
+        self._ticks.clear()
+        fleet = {}
+        for name, standing in boundary.devices.items():
+            edge = self._devices[name]
+            edge.stand(standing)
+            self._await_turn(edge)
+            if standing.number:
+                fleet[name] = Device(name, standing.number, edge.profile, edge.data, standing.lost_at)
+        self._federation = replace(
+            Federation(self._federation.name, boundary.run, self._federation.rules),
+            phase=Phase.CLOSING,
+            round=boundary.round,
+            attempt=boundary.attempt,
+            fleet=Fleet(fleet),
+        )
+        self._step(RoundClosed(boundary.round))
+
+    # --- what is seen ---
+    def _show_now_and_then(self) -> None:
+        began = time.monotonic()
+        if began >= self._next_show:
+            self._watcher.show(self._snapshot())
+            now = time.monotonic()
+            self._next_show = now + max(SHOW_S, (now - began) / SHOW_SHARE)
+
+    def _snapshot(self, summary: Summary | None = None) -> Snapshot:
+        now = self._timeline.now
+        shown = make_snapshot(
+            self._federation,
+            self._tally,
+            tier=self._workshop.tier,
+            ratios=self._config.tiers.levels,
+            now=now,
+            began=0.0,
+            no_link="",
+            summary=summary,
+        )
+        elapsed = time.monotonic() - self._began
+        return replace(shown, elapsed_s=elapsed, virtual_s=now, left_s=self._left_s(elapsed))
+
+    def _left_s(self, elapsed: float) -> float | None:
+        """By the rounds that this process has closed."""
+        done = len(self._tally.history) - self._first_round + 1
+        left = self._federation.rules.rounds - len(self._tally.history)
+        return elapsed / done * left if done > 0 else None
+
+    # --- the end ---
+    def _finish(self, end: End) -> Summary:
+        exported: Mapping[int, Path] = {}
+        try:
+            if end.outcome == "finished" and self._export:
+                exported = self._workshop.export_tiers()
+        except (EdgeError, OSError) as error:
+            end = End("failed", f"the tiers' models: {error}")
+        summary = make_summary(
+            self._federation,
+            self._tally,
+            end,
+            config=self._config,
+            tier=self._workshop.tier,
+            parameters=self._workshop.model.parameters,
+            onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
+            duration_s=time.monotonic() - self._began,
+        )
+        self._workshop.finish(summary)
+        self._watcher.show(self._snapshot(summary))
+        return summary
+
+
+def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
+    """The file's rules; who is away at first is not waited for."""
+    rules = make_rules(config)
+    there = sum(device.is_there() for device in devices.values())
+    return replace(rules, start_clients=max(1, min(rules.start_clients, there)))

@@ -1,0 +1,209 @@
+"""From a checked configuration to a simulated federation that runs: data, devices, engine, run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from edge_client.blobstore import BlobStore
+from edge_client.data.labelled import LabelledData
+from edge_client.data.sources import load_source
+from edge_server.config import Config
+from edge_server.history import Summary
+from edge_server.report.report import write_report
+from edge_server.run_folder import RunFolder
+from edge_server.server import Watcher
+from edge_server.serving import stopped_by_signals
+from edge_server.simulation.client_work import WorkSetup
+from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
+from edge_server.simulation.engine import Engine
+from edge_server.simulation.happenings import Happening
+from edge_server.simulation.local_engine import LocalEngine, warm_up
+from edge_server.simulation.pace import pace_of
+from edge_server.simulation.population import VirtualDevice, make_population
+from edge_server.simulation.resume import reopen, restore
+from edge_server.simulation.shared_data import share_data
+from edge_server.simulation.simulation import Simulation
+from edge_server.simulation.timeline import Timeline
+from edge_server.tally import Tally
+from edge_server.workshop import Workshop
+from schemas.blobs import BlobRef
+from schemas.errors import ConfigError
+from schemas.submodel import SubModelSpec
+from schemas.values import CapabilityProfile, DataCard
+
+
+class LinkedStore(BlobStore):
+    """The server's blobs; those of devices come by a link and are what the workers have just written."""
+
+    def verify(self, ref: BlobRef) -> bool:
+        """Whether the blob is there; its bytes have gone through no network."""
+        path = self.path(ref.digest)
+        return path.is_file() and path.stat().st_size == ref.size
+
+
+def simulate(
+    config: Config, *, out: Path, watcher: Watcher, resume: bool = False, export: bool = True
+) -> Summary:
+    """Run a simulation to its end, Ctrl-C included, and leave its run folder at `out`.
+
+    With `resume`, go on from the last round that was closed there. `export`: at the end write the tiers'
+    ONNX files. Raises `ConfigError` for what cannot be.
+    """
+    config = as_simulated(config)
+    _prepare_engine(config)
+    data = _train_data(config)
+    population = make_population(config, data.labels)
+    folder = reopen(out, config) if resume else RunFolder.create(out, config)
+    run = f"{config.federation.name[:40]}-seed-{config.federation.seed}"
+    timeline: Timeline[Happening] = Timeline()
+    tally = Tally(lambda: timeline.now)
+    boundary = restore(folder, tally) if resume else None
+    workshop = Workshop(
+        config,
+        run,
+        folder,
+        resumable=config.clients.mode == "rounds",
+        resume=boundary.round if boundary else None,
+        durable=False,
+    )
+    workshop.store = LinkedStore(folder.blobs, durable=False)
+    with _scratch(out) as scratch:
+        setup = WorkSetup(
+            share_data(data, population, scratch),
+            scratch / "blobs",
+            out / "clients",
+            config.model.name,
+            config.simulation.device,
+        )
+        with _engine(config, setup) as engine:
+            around = Surroundings(
+                config.federation.name,
+                timeline,
+                engine,
+                BlobStore(setup.blobs, durable=False),
+                setup.clients,
+                tally,
+                _macs(workshop),
+            )
+            simulation = Simulation(
+                config,
+                run,
+                _edges(config, population, data, around),
+                around,
+                workshop,
+                watcher,
+                folder=out,
+                export=export,
+            )
+            with stopped_by_signals(simulation.stop):
+                summary = simulation.run(boundary)
+    write_report(folder.path)
+    return summary
+
+
+def as_simulated(config: Config) -> Config:
+    """The configuration with what simulations do unless told: no device exports a model of its own."""
+    if "deliver" in config.federation.model_fields_set:
+        return config
+    quiet = config.federation.model_copy(update={"deliver": False})
+    return config.model_copy(update={"federation": quiet})
+
+
+def _train_data(config: Config) -> LabelledData:
+    if config.data.source is None:
+        raise ConfigError("[data] source: a simulation needs data, for instance data.source=digits")
+    return load_source(config.data.source, data_root=config.data.data_root, split="train")
+
+
+@contextlib.contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    """A folder beside the run's blobs, so that these can be linked; gone when the simulation ends."""
+    folder = out / "scratch"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare_engine(config: Config) -> None:
+    """Say at once what cannot be, and let processes start while data and model are made ready."""
+    if config.simulation.device == "cuda" and not _has_cuda():
+        raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
+    if config.simulation.engine != "local":
+        raise ConfigError(f"[simulation] engine: '{config.simulation.engine}' is not there yet: use 'local'")
+    warm_up()
+
+
+@contextlib.contextmanager
+def _engine(config: Config, setup: WorkSetup) -> Iterator[Engine[Any]]:
+    """The engine that the configuration names; it ends with the block."""
+    engine = LocalEngine(setup, workers=config.simulation.workers or _cores())
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _macs(workshop: Workshop) -> Callable[[SubModelSpec], int]:
+    """What a sub-model costs; those of one round are few."""
+    known: dict[str, int] = {}
+
+    def macs(spec: SubModelSpec) -> int:
+        key = spec.model_dump_json()
+        if key not in known:
+            known[key] = workshop.model.macs(spec)
+        return known[key]
+
+    return macs
+
+
+def _edges(
+    config: Config, population: tuple[VirtualDevice, ...], data: LabelledData, around: Surroundings
+) -> dict[str, DeviceEdge]:
+    return {
+        device.name: DeviceEdge(
+            device,
+            pace_of(device),
+            around,
+            profile=CapabilityProfile(machine=device.board or "", tier=device.tier),
+            data=DataCard(
+                source=str(config.data.source),
+                examples=len(device.train),
+                input_shape=data.input_shape,
+                num_classes=data.num_classes,
+            ),
+            presence=_presence(config, device, index),
+        )
+        for index, device in enumerate(population)
+    }
+
+
+def _presence(config: Config, device: VirtualDevice, index: int) -> Presence | None:
+    joins = config.simulation.joins_s
+    if joins:
+        from edge_server.simulation.availability import Latecomer
+
+        return Latecomer(joins[min(index, len(joins) - 1)])
+    if device.board is None or not config.simulation.dropouts:
+        return None
+    from edge_server.simulation.availability import Availability
+    from edge_server.simulation.profiles import profile
+
+    return Availability(profile(device.board), seed=config.federation.seed, device=device.name)

@@ -1,0 +1,64 @@
+"""Simulations small enough for a test: handwritten digits and a small network."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_server.config import load_config
+from edge_server.history import Summary
+from edge_server.simulation.simulator import simulate
+from edge_server.snapshot import Snapshot
+
+SMALL = ("data.source=digits", "model.name=mlp", "batch-size=50", "workers=1")
+
+
+class Quiet:
+    """A watcher that sees nothing."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Nothing."""
+
+
+class StopAfter:
+    """A watcher that presses Ctrl-C once so many rounds are closed."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds, self._pressed = rounds, False
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Press it once."""
+        if len(snapshot.history) >= self._rounds and not self._pressed:
+            self._pressed = True
+            signal.raise_signal(signal.SIGINT)
+
+
+def run(
+    out: Path, recipe: str, *overrides: str, watcher: Any = None, resume: bool = False, **options: Any
+) -> Summary:
+    """Simulate a recipe with small settings and these overrides; no ONNX files unless asked for."""
+    config = load_config(recipe, [*SMALL, *overrides])
+    options.setdefault("export", False)
+    return simulate(config, out=out, watcher=watcher or Quiet(), resume=resume, **options)
+
+
+def history(out: Path) -> list[dict[str, Any]]:
+    """The lines of a run's history."""
+    return [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+
+
+def last_model(out: Path) -> bytes:
+    """The newest global model of a run."""
+    return (sorted((out / "models").iterdir())[-1] / "state.safetensors").read_bytes()
+
+
+def one_poisoned() -> tuple[np.ndarray, np.ndarray]:
+    """A data source: four classes of 20 examples; no network stays finite on the pictures of the last."""
+    labels = np.repeat(np.arange(4), 20)
+    images = np.random.default_rng(0).random((80, 1, 4, 4)).astype(np.float32)
+    images[labels == 3] = 1e30
+    return images, labels

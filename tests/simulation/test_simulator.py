@@ -1,0 +1,211 @@
+"""Whole simulations: what they leave, and that nothing but the configuration decides what that is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli import main
+from edge_server.simulation import simulator
+from edge_server.simulation.availability import Availability
+from edge_server.simulation.population import VirtualDevice
+from edge_server.simulation.profiles import profile
+from tests.simulation.small import SMALL, StopAfter, history, last_model, run
+
+MIXED = ("num-clients=6", "fraction=0.5", "rounds=3")
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of mixed tiers with one worker."""
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    assert run(out, "attending", *MIXED).outcome == "finished"
+    return out
+
+
+def test_the_number_of_workers_changes_nothing(unbroken: Path, tmp_path: Path) -> None:
+    run(tmp_path / "two", "attending", *MIXED, "workers=2")
+    assert (tmp_path / "two" / "history.jsonl").read_bytes() == (unbroken / "history.jsonl").read_bytes()
+    assert last_model(tmp_path / "two") == last_model(unbroken)
+
+
+def test_another_seed_changes_history(unbroken: Path, tmp_path: Path) -> None:
+    run(tmp_path / "other", "attending", *MIXED, "federation.seed=1")
+    assert (tmp_path / "other" / "history.jsonl").read_bytes() != (unbroken / "history.jsonl").read_bytes()
+
+
+def test_virtual_time_goes_on_from_round_to_round(unbroken: Path) -> None:
+    times = [record["virtual_time_s"] for record in history(unbroken)]
+    assert 0 < times[0] < times[1] < times[2]
+    assert all(record["duration_s"] > 0 for record in history(unbroken))
+
+
+def test_an_interrupted_run_leaves_a_whole_folder_and_resumes_to_the_same_end(
+    unbroken: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    summary = run(out, "attending", *MIXED, watcher=StopAfter(2))
+    assert (summary.outcome, summary.rounds) == ("interrupted", 2)
+    assert len(history(out)) == 2
+    assert {"summary.json", "report.html", "checkpoint.json", "federation.toml"} <= {
+        path.name for path in out.iterdir()
+    }
+    assert not (out / "scratch").exists()
+    assert run(out, "attending", *MIXED, "workers=2", resume=True).outcome == "finished"
+    assert (out / "history.jsonl").read_bytes() == (unbroken / "history.jsonl").read_bytes()
+    assert last_model(out) == last_model(unbroken)
+
+
+def test_a_run_that_closed_no_round_resumes_from_its_start(unbroken: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(out, "attending", *MIXED, watcher=StopAfter(0)).outcome == "interrupted"
+    assert run(out, "attending", *MIXED, resume=True).outcome == "finished"
+    assert (out / "history.jsonl").read_bytes() == (unbroken / "history.jsonl").read_bytes()
+
+
+def test_a_client_that_diverges_is_refused_by_name_and_the_run_goes_on(tmp_path: Path) -> None:
+    # Shards of one label each: who holds label 3 cannot stay finite.
+    out = tmp_path / "run"
+    source = ("data.source=python:tests.simulation.small:one_poisoned", "partition=shards", "shards=1")
+    summary = run(out, "fedavg", *source, "num-clients=4", "rounds=2", "local-epochs=3")
+    assert summary.outcome == "finished"
+    for record in history(out):
+        (rejected,) = record["rejected"]
+        assert rejected["reason"] == "not-finite"
+        assert rejected["device"] not in record["completed"]
+        assert len(record["completed"]) == 3
+
+
+def test_a_round_that_nobody_survives_fails_the_run_and_says_why(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "fedavg", "num-clients=2", "learning-rate=1e20", "local-epochs=2")
+    assert summary.outcome == "failed"
+    assert "0 of 2 updates, below the quorum" in summary.detail
+
+
+# With one tier the boards take turns: device-0001 is a Pi Zero 2, device-0002 a Jetson Nano.
+UNLIKE = ('simulation.clock=["pi-zero-2", "jetson-nano"]', "num-clients=2", "local-epochs=20", "rounds=2")
+
+
+def test_a_straggler_is_dropped_at_the_deadline(tmp_path: Path) -> None:
+    # 54,800 MACs x 719 examples x 20 epochs x 3 passes x 2 FLOP are 4.7 GFLOP: 2.7 s on the Zero 2 at
+    # 1.77 GFLOP/s, 0.1 s on the Nano at 59.
+    run(tmp_path / "run", "fedavg", *UNLIKE, "deadline-s=1.5")
+    for record in history(tmp_path / "run"):
+        assert (record["completed"], record["dropped"]) == (["device-0002"], ["device-0001"])
+        assert record["duration_s"] == pytest.approx(1.5)
+
+
+class Spells:
+    """Away between two moments."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        self._begin, self._end = begin, end
+
+    def online(self, t: float) -> bool:
+        """Whether it is there."""
+        return not self._begin <= t < self._end
+
+    def next_change(self, t: float) -> float:
+        """The next of the two moments."""
+        return next((moment for moment in (self._begin, self._end) if moment > t), float("inf"))
+
+
+def _away(monkeypatch: pytest.MonkeyPatch, device: str, begin: float, end: float) -> None:
+    def presence(config: object, one: VirtualDevice, index: int) -> Spells | None:
+        return Spells(begin, end) if one.name == device else None
+
+    monkeypatch.setattr(simulator, "_presence", presence)
+
+
+def test_a_device_that_goes_away_holds_a_round_up_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _away(monkeypatch, "device-0001", 1.0, float("inf"))
+    run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=3")
+    first, second = history(tmp_path / "run")
+    assert first["dropped"] == ["device-0001"]
+    # Lost at 1.0 s, its last will arrives within a moment, and 3 s later the round goes on without it.
+    assert 4.0 < first["virtual_time_s"] < 4.5
+    assert second["selected"] == ["device-0002"]
+
+
+def test_a_device_that_comes_back_in_time_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its work ends at some 2.9 s, while it is away; it reports when it is back.
+    _away(monkeypatch, "device-0001", 2.0, 6.0)
+    run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=10")
+    first, _ = history(tmp_path / "run")
+    assert first["completed"] == ["device-0001", "device-0002"]
+    assert 6.0 < first["virtual_time_s"] < 7.0
+
+
+def test_a_download_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 0.22 MB take the Zero 2 some 0.1 s: cut after 0.05 s.
+    _away(monkeypatch, "device-0001", 0.05, 1.0)
+    run(tmp_path / "run", "fedavg", *UNLIKE, "rejoin-s=10")
+    assert history(tmp_path / "run")[0]["dropped"] == []
+
+
+def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every device comes and goes: there for 3 s on average, away for 1 s."""
+    board = dataclasses.replace(profile("pi-zero-2"), online_s=3.0, offline_s=1.0)
+
+    def presence(config: object, one: VirtualDevice, index: int) -> Availability:
+        return Availability(board, seed=0, device=one.name)
+
+    monkeypatch.setattr(simulator, "_presence", presence)
+
+
+RESTLESS = (
+    'simulation.clock=["pi-zero-2"]',
+    "num-clients=10",
+    "fraction=0.5",
+    "local-epochs=40",
+    "rejoin-s=0.5",
+    "quorum=0.2",
+    "rounds=4",
+)
+
+
+def test_a_restless_fleet_resumes_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _restless(monkeypatch)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert run(whole, "attending", *RESTLESS).outcome == "finished"
+    assert any(record["dropped"] for record in history(whole))
+    assert run(broken, "attending", *RESTLESS, watcher=StopAfter(1)).outcome == "interrupted"
+    assert run(broken, "attending", *RESTLESS, "workers=2", resume=True).outcome == "finished"
+    assert (whole / "history.jsonl").read_bytes() == (broken / "history.jsonl").read_bytes()
+    assert last_model(whole) == last_model(broken)
+
+
+def test_a_restless_fleet_fills_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _restless(monkeypatch)
+    words = (*RESTLESS, "fraction=1.0", "clients.mode=buffered", "buffer-size=3", "concurrency=6")
+    assert run(tmp_path / "run", "fedavg", *words, "workers=2").outcome == "finished"
+
+
+def test_time_stands_still_without_a_clock(tmp_path: Path) -> None:
+    run(tmp_path / "run", "fedavg", "simulation.clock=[]", "num-clients=3", "rounds=2")
+    assert [record["virtual_time_s"] for record in history(tmp_path / "run")] == [0.0, 0.0]
+
+
+def test_buffered_rounds_are_the_same_with_any_number_of_workers(tmp_path: Path) -> None:
+    words = ("clients.mode=buffered", "buffer-size=2", "num-clients=6", "rounds=4", "local-epochs=2")
+    for workers in (1, 2):
+        run(tmp_path / str(workers), "fedavg", *words, f"workers={workers}")
+    one, two = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("1", "2"))
+    assert one == two
+    assert all(len(record["completed"]) >= 2 for record in history(tmp_path / "1"))
+
+
+def test_json_output_is_a_line_per_round_and_the_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["num-clients=2", "rounds=2", "--out", str(tmp_path / "run"), "--format", "json"]
+    assert main(["simulate", "fedavg", *SMALL, *words]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["round"] for line in lines[:-1]] == [1, 2]
+    assert lines[-1]["outcome"] == "finished"
+    assert (tmp_path / "run" / lines[-1]["onnx"]["1"]).is_file()
