@@ -58,7 +58,7 @@ def test_without_memory_only_distances_count():
 
 def test_scores_stay_a_probability_vector_round_after_round():
     policy, scores, random = Attention(), None, np.random.default_rng(0)
-    for number in range(1, 200):
+    for _ in range(200):
         chosen = policy.act(scores, CLIENTS, 2, random)
         before = attention_scores(scores or {}, {c.name: c.examples for c in CLIENTS})
         moved = {name: float(random.normal()) for name in chosen}

@@ -1,4 +1,4 @@
-"""One contract for every group rule: what it sends fits the sub-model; what it holds survives a checkpoint."""
+"""One contract for every group rule: what is sent fits the sub-model, what is held survives a checkpoint."""
 
 from __future__ import annotations
 

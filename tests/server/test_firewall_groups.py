@@ -1,0 +1,94 @@
+"""The firewall on what comes beside the model: only groups that the strategy knows, as bounded as the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.firewall import examine, max_answer_bytes
+from edge_server.strategy.groups.control import Control
+from edge_server.strategy.groups.last_step import LastStep
+from edge_server.strategy.groups.mean_data import MeanData
+from edge_server.strategy.groups.rule import MAX_ROWS
+from schemas.blobs import encode_groups
+from schemas.errors import PeerError
+from schemas.values import Reason
+from tests.server.test_firewall import (
+    CHOSEN,
+    HONEST,
+    HONEST_PERSONAL,
+    MAP,
+    PERSONAL,
+    PREFIX,
+    model,
+    task,
+    update,
+)
+
+RULES = (Control(), MeanData())
+
+
+def means(rows: int = 2, **changes) -> dict[str, np.ndarray]:
+    return {
+        "images": np.zeros((rows, 1, 8, 8), np.float32),
+        "labels": np.full((rows, 3), 1 / 3, np.float32),
+        **changes,
+    }
+
+
+def refused(groups, asked=None, rules=RULES) -> PeerError:
+    with pytest.raises(PeerError) as error:
+        examine(update(PREFIX), groups, asked or task(), MAP, rules)
+    return error.value
+
+
+def test_a_known_group_passes_and_may_be_left_out():
+    examine(update(PREFIX), {**HONEST, "control": model(PREFIX), "mean-data": means()}, task(), MAP, RULES)
+    examine(update(PREFIX), HONEST, task(), MAP, RULES)
+    personal = {**HONEST_PERSONAL, "control": model(CHOSEN)}
+    examine(update(CHOSEN), personal, task(PERSONAL), MAP, RULES)
+
+
+@pytest.mark.parametrize("group", ["last-step", "contrl", "attention"])
+def test_a_group_that_nobody_asked_for_is_refused(group):
+    # IGFL's last step goes down only: a device does not send one.
+    error = refused({**HONEST, group: model(PREFIX)}, rules=(*RULES, LastStep()))
+    assert error.reason == Reason.WRONG_SHAPE
+
+
+def test_a_group_in_the_coordinates_of_another_sub_model_is_refused():
+    short = {name: array[:1] for name, array in model(PREFIX).items()}
+    assert refused({**HONEST, "control": short}).reason == Reason.WRONG_SHAPE
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (means(rows=MAX_ROWS + 1), Reason.WRONG_SHAPE),
+        (means(rows=0), Reason.WRONG_SHAPE),
+        (means(labels=np.zeros((2, 4), np.float32)), Reason.WRONG_SHAPE),
+        (means(images=np.zeros((2, 1, 8, 8))), Reason.WRONG_SHAPE),
+        (means(more=np.zeros(1, np.float32)), Reason.WRONG_SHAPE),
+        (means(labels=np.full((2, 3), np.nan, np.float32)), Reason.NOT_FINITE),
+        (means(labels=np.full((2, 3), 1e7, np.float32)), Reason.OUT_OF_BOUNDS),
+    ],
+)
+def test_arrays_beside_the_model_are_bounded_like_it(sent, reason):
+    assert refused({**HONEST, "mean-data": sent}).reason == reason
+
+
+def test_the_bound_on_bytes_grows_with_the_groups_that_may_come():
+    largest = {**HONEST, "control": model(PREFIX), "mean-data": means(rows=MAX_ROWS)}
+    assert len(encode_groups(largest)) <= max_answer_bytes(task(), MAP, RULES)
+    # 64 images of 64 pixels with 3 labels each, and as many numbers as the model, of 4 bytes.
+    numbers = MAX_ROWS * (64 + 3) + sum(array.size for array in HONEST["model"].values())
+    grown = max_answer_bytes(task(), MAP, RULES) - max_answer_bytes(task(), MAP)
+    assert 4 * numbers <= grown <= 4 * numbers + 10_000
+
+
+def test_only_the_layers_that_were_asked_back_may_come():
+    asked = task(returned=("conv",))
+    part = {name: array for name, array in HONEST["model"].items() if name.startswith("conv.")}
+    examine(update(PREFIX), {"model": part}, asked, MAP)
+    assert refused(HONEST, asked).reason == Reason.WRONG_SHAPE
+    assert refused({"model": {"conv.weight": part["conv.weight"]}}, asked).reason == Reason.WRONG_SHAPE
