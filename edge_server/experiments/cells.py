@@ -42,8 +42,12 @@ class Cell:
     notes: tuple[str, ...] = ()
 
     def config(self, seed: int = 0) -> Config:
-        """The federation file of one seed; raises `ConfigError` that names the cell."""
-        seeded = merge_tables(self.table, {"federation": {"seed": seed, "deliver": False}})
+        """The federation file of one seed; raises `ConfigError` that names the cell.
+
+        Tables tell of the full model, so that tiers are tested at the end only.
+        """
+        fixed = {"seed": seed, "deliver": False, "evaluate-tiers-every": 1_000_000}
+        seeded = merge_tables(self.table, {"federation": fixed})
         return check_config(seeded, f"row '{self.row}', column '{self.column}'")
 
 
