@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_client.pruning import prefix_spec
-from edge_server.strategy.pruner import NONE, Cut, Pruner, Ratios, random_spec
-from schemas.blobs import Arrays
+from edge_server.strategy.pruner import Cut, Evidence, Pruner, Ratios, random_spec
 from schemas.submodel import ChannelMap
 
 Unit = tuple[str, ...]
@@ -39,20 +38,11 @@ class Layers(Pruner):
         if self.channels not in ("index", "random"):
             raise ValueError(f"channels is 'index' or 'random', not '{self.channels}'")
 
-    def cut(
-        self,
-        ratios: Ratios,
-        channel_map: ChannelMap,
-        *,
-        ordered: bool,
-        params: Arrays = NONE,
-        seed: int = 0,
-        client: str = "",
-    ) -> Cut:
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The tier's channels, and the names of the layers to send back in the network's order."""
         nested = self.channels == "index"
-        spec = prefix_spec(ratios, channel_map) if nested else random_spec(ratios, channel_map, seed)
-        return Cut(spec, returned=returned_layers(channel_map, self.layers, seed, client))
+        spec = prefix_spec(ratios, channel_map) if nested else random_spec(ratios, channel_map, evidence.seed)
+        return Cut(spec, returned=returned_layers(channel_map, self.layers, evidence.seed, evidence.client))
 
 
 def returned_layers(channel_map: ChannelMap, count: int, seed: int, client: str) -> Unit:

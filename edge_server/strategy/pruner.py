@@ -7,8 +7,7 @@ itself shall choose (ATTENDING's first round), with what it needs for that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -36,27 +35,27 @@ class Cut:
 
 
 Ratios = Mapping[str, float]
-NONE: Arrays = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a pruner may go by beside the ratios.
+
+    `ordered`: whether channels are ranked yet. `params`: the global model. `seed` is the round's, `client`
+    whom the sub-model is for.
+    """
+
+    ordered: bool = False
+    params: Arrays = field(default_factory=dict)
+    seed: int = 0
+    client: str = ""
 
 
 class Pruner(Protocol):
     """Decides the sub-model of one device."""
 
-    def cut(
-        self,
-        ratios: Ratios,
-        channel_map: ChannelMap,
-        *,
-        ordered: bool,
-        params: Arrays = NONE,
-        seed: int = 0,
-        client: str = "",
-    ) -> Cut:
-        """Cut by `ratios` per channel group.
-
-        `ordered` says whether channels are ranked yet, `params` is the global model, `seed` is the round's;
-        `client` is whom it is for.
-        """
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
+        """Cut by `ratios` per channel group."""
         ...
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:

@@ -10,29 +10,20 @@ from numpy.typing import NDArray
 
 from edge_client.pruning import group_scores, prefix_spec
 from edge_server.strategy.layers_pruner import Layers
-from edge_server.strategy.pruner import NONE, Cut, Pruner, Ratios, best_spec, random_spec
+from edge_server.strategy.pruner import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
 from schemas.blobs import Arrays
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import PersonalPruning
 
-__all__ = ["PRUNERS", "Cut", "Pruner"]
+__all__ = ["PRUNERS", "Cut", "Evidence", "Pruner"]
 
 
 @dataclass(frozen=True)
 class Index(Pruner):
     """Keep the leading channels, as they are numbered (nested sub-models; HeteroFL, Diao et al. 2021)."""
 
-    def cut(
-        self,
-        ratios: Ratios,
-        channel_map: ChannelMap,
-        *,
-        ordered: bool,
-        params: Arrays = NONE,
-        seed: int = 0,
-        client: str = "",
-    ) -> Cut:
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """A prefix per group."""
         return Cut(prefix_spec(ratios, channel_map))
 
@@ -44,18 +35,9 @@ class Magnitude(Pruner):
     A group of coupled layers is ranked by the mean of its layers' norms, as with attention.
     """
 
-    def cut(
-        self,
-        ratios: Ratios,
-        channel_map: ChannelMap,
-        *,
-        ordered: bool,
-        params: Arrays = NONE,
-        seed: int = 0,
-        client: str = "",
-    ) -> Cut:
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The channels of largest norm; the leading ones where weights are equal or not known."""
-        return Cut(self.tier(ratios, channel_map, params=params))
+        return Cut(self.tier(ratios, channel_map, params=evidence.params))
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, *, params: Arrays) -> SubModelSpec:
         """What `cut` keeps of these params."""
@@ -71,18 +53,9 @@ class Random(Pruner):
     ratio allows: equal ratios give one sub-model in a round, smaller ones lie within larger ones.
     """
 
-    def cut(
-        self,
-        ratios: Ratios,
-        channel_map: ChannelMap,
-        *,
-        ordered: bool,
-        params: Arrays = NONE,
-        seed: int = 0,
-        client: str = "",
-    ) -> Cut:
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The beginning of the round's random order."""
-        return Cut(random_spec(ratios, channel_map, seed))
+        return Cut(random_spec(ratios, channel_map, evidence.seed))
 
 
 @dataclass(frozen=True)
@@ -100,18 +73,9 @@ class Attention(Pruner):
         if self.first_round not in ("train", "score-only"):
             raise ValueError(f"first-round is 'train' or 'score-only', not '{self.first_round}'")
 
-    def cut(
-        self,
-        ratios: Ratios,
-        channel_map: ChannelMap,
-        *,
-        ordered: bool,
-        params: Arrays = NONE,
-        seed: int = 0,
-        client: str = "",
-    ) -> Cut:
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The whole network and an order to prune it, or a prefix once channels are ranked."""
-        if ordered:
+        if evidence.ordered:
             return Cut(prefix_spec(ratios, channel_map))
         layers = tuple(layer for group in sorted(ratios) for layer in channel_map.groups[group].layers)
         attentive = Piece(name="attentive", options={"layers": layers})

@@ -21,7 +21,7 @@ from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.pieces import make
 from edge_server.strategy.policies import RATIOS, SELECTIONS, Client, Policy, RoundResult
-from edge_server.strategy.pruners import PRUNERS, Cut, Pruner
+from edge_server.strategy.pruners import PRUNERS, Cut, Evidence, Pruner
 from edge_server.strategy.schedules import SCHEDULES, Schedule
 from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from edge_server.strategy.transforms import TRANSFORMS, Transform
@@ -176,9 +176,8 @@ def cut(
 ) -> Cut:
     """The sub-model of a device with pruning ratio `ratio`, as things stand; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
-    made = strategy.pruner.cut(
-        by_group, network.channel_map, ordered=state.ordered, params=state.params, seed=seed, client=client
-    )
+    evidence = Evidence(state.ordered, state.params, seed, client)
+    made = strategy.pruner.cut(by_group, network.channel_map, evidence)
     return replace(made, objectives=strategy.objectives + made.objectives)
 
 

@@ -18,7 +18,7 @@ from edge_client.surgery import arrays_of
 from edge_client.work import do_training
 from edge_client.workplace import LocalData, Workplace
 from edge_server.firewall import MAX_ABS, examine, max_answer_bytes
-from edge_server.strategy.pruners import Attention
+from edge_server.strategy.pruners import Attention, Evidence
 from schemas.blobs import BlobRef, encode_groups, encode_json, read_groups
 from schemas.errors import PeerError
 from schemas.messages import Task, Update, decode_message, encode_message
@@ -337,7 +337,7 @@ def test_the_weakest_tier_may_not_answer_with_a_full_model(name, shape):
 def test_what_a_device_answers_in_the_first_round_passes(tmp_path, examples, first_round, ratio):
     params, channel_map = network("two-nn", (1, 8, 8))
     by_group = group_ratios(entry("two-nn"), ratio, channel_map)
-    cut = Attention(first_round).cut(by_group, channel_map, ordered=False)
+    cut = Attention(first_round).cut(by_group, channel_map, Evidence(ordered=False))
     digits = load_source("digits")
     data = LocalData(digits.subset(np.arange(examples)), digits.subset(np.arange(24, 32)))
     place = Workplace("pi", BlobStore(tmp_path / "blobs"), data, tmp_path / "models")

@@ -14,7 +14,7 @@ from edge_server.strategy.combiners import COMBINERS
 from edge_server.strategy.pieces import make
 from edge_server.strategy.policies import RATIOS as RATIO_POLICIES
 from edge_server.strategy.policies import SELECTIONS
-from edge_server.strategy.pruners import PRUNERS
+from edge_server.strategy.pruners import PRUNERS, Evidence
 from edge_server.strategy.schedules import SCHEDULES
 from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.strategy import close, make_strategy, plan
@@ -190,7 +190,7 @@ def test_without_pruning_every_device_gets_the_full_model(name):
 @pytest.mark.parametrize("name", PRUNERS)
 def test_ratio_zero_is_the_full_model(name, ordered):
     pruner = make("pruner", PRUNERS, piece(name))
-    assert pruner.cut({"hidden": 0.0}, MAP, ordered=ordered).spec == SubModelSpec()
+    assert pruner.cut({"hidden": 0.0}, MAP, Evidence(ordered=ordered)).spec == SubModelSpec()
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -199,7 +199,7 @@ def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
     pruner = make("pruner", PRUNERS, piece(name))
     ratios = [0.0, 0.1, 0.3, 0.5, 0.7, 0.99]
     kept = [
-        set(pruner.cut({"hidden": ratio}, MAP, ordered=ordered).spec.indices("hidden", CHANNELS))
+        set(pruner.cut({"hidden": ratio}, MAP, Evidence(ordered=ordered)).spec.indices("hidden", CHANNELS))
         for ratio in ratios
     ]
     assert all(more >= fewer for more, fewer in itertools.pairwise(kept))

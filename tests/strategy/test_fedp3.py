@@ -9,6 +9,7 @@ import pytest
 
 from edge_server.firewall import examine
 from edge_server.strategy.layers_pruner import Layers, returned_layers, units
+from edge_server.strategy.pruner import Evidence
 from edge_server.strategy.strategy import close, make_strategy, plan
 from edge_server.strategy.updates import globalised
 from schemas.blobs import BlobRef
@@ -130,7 +131,7 @@ def test_a_layer_that_nobody_sent_stays():
 def examined(layers: tuple[str, ...]) -> None:
     """Examine an update with these layers where the task wants the final one only."""
     common = {"federation": "home", "run": "run-1", "round": 1, "attempt": 1}
-    cut = Layers(layers=0).cut({"hidden": 0.6}, MAP, ordered=False)
+    cut = Layers(layers=0).cut({"hidden": 0.6}, MAP, Evidence(ordered=False))
     model = ModelSpec(name="mlp", input_shape=(2,), num_classes=2)
     task = Task(**common, tier=1, ratio=0.6, model=model, spec=cut.spec, returned=cut.returned, blobs={})
     metrics = TrainingMetrics(examples=10, epochs=1, steps=1)

@@ -8,7 +8,7 @@ import pytest
 from edge_client.slicing import extract
 from edge_server.config import load_config
 from edge_server.strategy.policies import Client
-from edge_server.strategy.pruners import PRUNERS, Index, Magnitude, Random, l1_norms
+from edge_server.strategy.pruners import PRUNERS, Evidence, Index, Magnitude, Random, l1_norms
 from edge_server.strategy.strategy import State, close, make_strategy, plan, tier_spec
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -44,17 +44,15 @@ def test_a_channel_weighs_the_sum_of_its_absolute_weights():
 )
 def test_the_heaviest_channels_stay(ratio, kept):
     for ordered in (False, True):
-        cut = Magnitude().cut({"hidden": ratio}, MAP, ordered=ordered, params=PARAMS)
+        cut = Magnitude().cut({"hidden": ratio}, MAP, Evidence(ordered=ordered, params=PARAMS))
         assert cut.spec.kept == {"hidden": kept}
         assert cut.personal is None
 
 
 def test_equal_channels_go_from_the_last():
     same = {**PARAMS, "hidden.weight": np.ones((5, 2), np.float32)}
-    assert Magnitude().cut({"hidden": 0.6}, MAP, ordered=True, params=same).spec.indices("hidden", 5) == (
-        0,
-        1,
-    )
+    cut = Magnitude().cut({"hidden": 0.6}, MAP, Evidence(ordered=True, params=same))
+    assert cut.spec.indices("hidden", 5) == (0, 1)
 
 
 def test_every_tier_gets_the_heaviest_channels_of_the_model_as_it_stands():
@@ -82,7 +80,8 @@ def test_coupled_layers_rank_by_the_mean_of_their_norms():
         "one.weight": np.array([[5], [1]], np.float32),
         "two.weight": np.array([[-1], [6]], np.float32),
     }
-    assert Magnitude().cut({"g": 0.5}, coupled, ordered=True, params=params).spec.kept == {"g": (1,)}
+    cut = Magnitude().cut({"g": 0.5}, coupled, Evidence(ordered=True, params=params))
+    assert cut.spec.kept == {"g": (1,)}
 
 
 @pytest.mark.parametrize("pruner", [Magnitude(), Random()])
@@ -95,7 +94,7 @@ def test_blocks_that_must_stay_whole_do(pruner):
     # Means by block: (9 + 0) / 2 = 4.5, (1 + 2) / 2 = 1.5 and (5 + 6) / 2 = 5.5.
     params = {"g.weight": np.array([[9], [0], [1], [2], [5], [6]], np.float32)}
     for seed in range(5):
-        kept = pruner.cut({"g": 0.6}, blocks, ordered=True, params=params, seed=seed).spec.kept["g"]
+        kept = pruner.cut({"g": 0.6}, blocks, Evidence(ordered=True, params=params, seed=seed)).spec.kept["g"]
         assert kept in ((0, 1), (2, 3), (4, 5))
         extract(params, SubModelSpec(kept={"g": kept}), blocks)
     if isinstance(pruner, Magnitude):
@@ -130,10 +129,10 @@ def test_groups_are_drawn_independently():
             f"{name}.weight": ParameterLayout(shape=(8, 1), axes={0: s}) for name, s in segments.items()
         },
     )
-    kept = Random().cut({"h": 0.5, "g": 0.5}, two, ordered=True, seed=1).spec.kept
+    kept = Random().cut({"h": 0.5, "g": 0.5}, two, Evidence(ordered=True, seed=1)).spec.kept
     assert kept["g"] != kept["h"]
     # The order in which groups are named is irrelevant.
-    assert Random().cut({"g": 0.5, "h": 0.5}, two, ordered=True, seed=1).spec.kept == kept
+    assert Random().cut({"g": 0.5, "h": 0.5}, two, Evidence(ordered=True, seed=1)).spec.kept == kept
 
 
 # --- what a tier stands for ---
