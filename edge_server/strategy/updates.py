@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import overload
 
 import numpy as np
@@ -75,12 +74,15 @@ class RoundUpdates(Sequence[GlobalUpdate]):
         *,
         keep: bool = False,
     ) -> None:
-        self.sources = tuple(sources)
-        self._make = lru_cache(maxsize=None)(self._number) if keep else self._number
-        self._made = make
+        self.sources, self._make = tuple(sources), make
+        self._kept: dict[int, GlobalUpdate] | None = {} if keep else None
 
-    def _number(self, index: int) -> GlobalUpdate:
-        return self._made(self.sources[index])
+    def _made(self, index: int) -> GlobalUpdate:
+        if self._kept is None:
+            return self._make(self.sources[index])
+        if index not in self._kept:
+            self._kept[index] = self._make(self.sources[index])
+        return self._kept[index]
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -92,10 +94,10 @@ class RoundUpdates(Sequence[GlobalUpdate]):
     def __getitem__(self, index: int | slice) -> GlobalUpdate | Sequence[GlobalUpdate]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        return self._make(index if index >= 0 else len(self) + index)
+        return self._made(index if index >= 0 else len(self) + index)
 
     def __iter__(self) -> Iterator[GlobalUpdate]:
-        return map(self._make, range(len(self)))
+        return map(self._made, range(len(self)))
 
 
 def sources_of(updates: Sequence[GlobalUpdate]) -> Sequence[ClientUpdate]:
