@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
-	@echo "make bench    measure a simulation against its bare training (MNIST in DATA_ROOT)"
+	@echo "make bench    measure a simulation's time and memory (MNIST in DATA_ROOT, 7 GB free in TMPDIR)"
 	@echo "make lint     formatting, lint, types, import contracts"
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches"
@@ -35,6 +35,7 @@ test: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.simulation --data-root $(DATA_ROOT)
+	$(BIN)/python -m tests.benchmarks.memory --data-root $(DATA_ROOT)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -13,6 +13,8 @@ from edge_client.command_output import Subparsers
 from schemas.errors import ConfigError, EdgeError
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+WORDS = ("overrides", "words")
+"""The lists of words that verbs take."""
 
 
 class Verb(Protocol):
@@ -52,7 +54,7 @@ class CommandLine:
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Run one verb and return its exit code; errors go to stderr without a traceback."""
         try:
-            args = self.parser().parse_args(argv)
+            args = self._parsed(argv)
             code = int(args.execute(args))
             # A reader that went away shows when the last output is sent: here, or too late to handle.
             sys.stdout.flush()
@@ -74,6 +76,18 @@ class CommandLine:
             return self._fail(error, FAILED)
         except KeyboardInterrupt:
             return INTERRUPTED
+
+    def _parsed(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """The arguments. KEY=VALUE words may also stand behind options, where argparse does not look."""
+        args, rest = self.parser().parse_known_args(argv)
+        words = next((name for name in WORDS if hasattr(args, name)), None)
+        unknown = [word for word in rest if words is None or word.startswith("-")]
+        if unknown:
+            remedy = f"{self.prog} {args.verb} --help says what there is"
+            raise ConfigError(f"{args.verb}: there is no {' '.join(unknown)}; {remedy}")
+        if words is not None:
+            setattr(args, words, [*getattr(args, words), *rest])
+        return args
 
     def _fail(self, error: Exception, code: int) -> int:
         for line in str(error).splitlines() or [type(error).__name__]:

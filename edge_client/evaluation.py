@@ -24,11 +24,16 @@ class Evaluation:
     examples: int
 
 
-def evaluate(module: nn.Module, data: LabelledData, *, batch_size: int = 256) -> Evaluation:
-    """Evaluate on all of `data`; the module's mode and weights stay as they are."""
+def evaluate(
+    module: nn.Module, data: LabelledData, *, inputs: Inputs | None = None, batch_size: int = 256
+) -> Evaluation:
+    """Evaluate on all of `data`; the module's mode and weights stay as they are.
+
+    `inputs`: those of `data`, where the caller has them already.
+    """
     if len(data) == 0:
         return Evaluation(None, None, 0)
-    outputs = _forward(module, data.inputs(), batch_size)
+    outputs = _forward(module, data.inputs() if inputs is None else inputs, batch_size)
     labels = torch.from_numpy(data.labels).to(outputs.device)
     loss = float(functional.cross_entropy(outputs, labels))
     correct = int((outputs.argmax(dim=1) == labels).sum())

@@ -24,8 +24,13 @@ class PrivateState:
 
     def load(self, run: str, round_number: int) -> Groups:
         """The groups kept after the last counted round before `round_number`; none at the start."""
+        kept = self.kept(run, round_number)
+        return read_groups(kept) if kept else {}
+
+    def kept(self, run: str, round_number: int) -> Path | None:
+        """The file that `load` reads."""
         earlier = [number for number in self._rounds(run) if number < round_number]
-        return read_groups(self._file(run, earlier[-1])) if earlier else {}
+        return self._file(run, earlier[-1]) if earlier else None
 
     def propose(self, run: str, round_number: int, attempt: int, groups: Groups) -> None:
         """Put down what this attempt at a round would leave; nothing is kept of no groups."""

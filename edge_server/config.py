@@ -167,15 +167,29 @@ class SimulationSettings(Settings):
     the weakest first (none: whatever they do takes no time); `dropouts`: they come and go as such boards do;
     `hold_out`: the share of its examples that a device never trains on. `joins_s`: when each device first
     comes, in virtual seconds, the last one's time for all that follow; they come and stay.
+    `ray_address`: the cluster of the engine `ray`, as `host:port`; without it, one begun on this machine.
     """
 
-    engine: Literal["local", "ray"] = "local"
+    engine: str = "local"
+    ray_address: str | None = None
     workers: int | None = Field(default=None, ge=1, le=1024)
     device: Literal["cpu", "cuda"] = "cpu"
     clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
     dropouts: bool = False
     hold_out: float = Field(default=0.0, ge=0, lt=1)
     joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
+
+    @model_validator(mode="after")
+    def _engine_is_known(self) -> SimulationSettings:
+        from edge_server.simulation.engines import check_engine
+
+        try:
+            check_engine(self.engine)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if self.ray_address is not None and self.engine != "ray":
+            raise ValueError("ray-address is for engine = 'ray'")
+        return self
 
     @model_validator(mode="after")
     def _boards_are_known(self) -> SimulationSettings:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.labelled import Inputs, LabelledData
 from edge_client.evaluation import Evaluation, evaluate
 from edge_client.export import export_onnx
 from edge_client.slicing import extract
@@ -38,9 +38,11 @@ class GlobalModel:
         load_arrays(module, extract(params, spec, self._channel_map))
         return module
 
-    def test(self, params: Arrays, spec: SubModelSpec, data: LabelledData) -> Evaluation:
-        """Loss and accuracy of a sub-model."""
-        return evaluate(self.sub_model(params, spec), data)
+    def test(
+        self, params: Arrays, spec: SubModelSpec, data: LabelledData, inputs: Inputs | None = None
+    ) -> Evaluation:
+        """Loss and accuracy of a sub-model; `inputs` are those of `data`, where they are at hand."""
+        return evaluate(self.sub_model(params, spec), data, inputs=inputs)
 
     def export(
         self,

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Literal
 
 from edge_server.fleet import Fleet
-from edge_server.participant import Participant, Status
+from edge_server.participant import AT_WORK, Participant, Status
+from edge_server.participants import Participants
 from edge_server.round_events import Announce, Command, End
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
@@ -74,7 +75,7 @@ class Federation:
     attempt: int = 0
     plannings: int = 0
     fleet: Fleet = field(default_factory=Fleet)
-    participants: Mapping[str, Participant] = field(default_factory=dict)
+    participants: Participants = field(default_factory=Participants)
     needed: int | None = None
     not_before: float = 0.0
     abandoned: int = 0
@@ -83,13 +84,23 @@ class Federation:
     @property
     def at_work(self) -> tuple[Participant, ...]:
         """The participants whose part is still open."""
-        return tuple(one for one in self.participants.values() if not one.final)
+        return self.participants.having(AT_WORK)
+
+    @property
+    def working(self) -> int:
+        """How many are at work."""
+        return self.participants.count(AT_WORK)
 
     @property
     def updates(self) -> dict[str, Update]:
         """The counted updates that wait to be aggregated."""
-        counted = [one for one in self.participants.values() if one.status is Status.COUNTED]
+        counted = self.participants.having({Status.COUNTED})
         return {one.device: one.update for one in counted if one.update is not None}
+
+    @property
+    def done(self) -> int:
+        """How many updates wait to be aggregated."""
+        return self.participants.count({Status.COUNTED})
 
     @property
     def deadline(self) -> float | None:
@@ -103,8 +114,7 @@ Step = tuple[Federation, list[Command]]
 def with_participant(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:
     """Put a participant's next state, and its commands, into the federation's."""
     participant, commands = stepped
-    participants = {**federation.participants, participant.device: participant}
-    return replace(federation, participants=participants), commands
+    return replace(federation, participants=federation.participants.put(participant)), commands
 
 
 def oldest_round(federation: Federation) -> int:

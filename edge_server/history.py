@@ -22,6 +22,7 @@ class RoundRecord(Frozen):
 
     `test_*` are the server's, on its own test data; `client_accuracy` is the devices' mean on theirs. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
+    `staleness` is, for the updates of buffered rounds that came late, by how many rounds.
     """
 
     round: int
@@ -40,6 +41,7 @@ class RoundRecord(Frozen):
     test_accuracy: float | None = None
     tier_accuracy: Mapping[int, float] = Field(default_factory=dict)
     client_accuracy: float | None = None
+    staleness: Mapping[str, int] = Field(default_factory=dict)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)
 

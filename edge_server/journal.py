@@ -19,12 +19,15 @@ CREATE TABLE IF NOT EXISTS updates (
 
 
 class Journal:
-    """One connection in WAL mode; usable from any thread, one at a time."""
+    """One connection in WAL mode; usable from any thread, one at a time.
 
-    def __init__(self, path: Path) -> None:
+    One that is not `durable` does not wait for the disk: it outlives its process, but not a power cut.
+    """
+
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
         self._connection = sqlite3.connect(path, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=FULL")
+        self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
         self._connection.executescript(SCHEMA)
 
     def planned(self, round_number: int, selected: Iterable[str]) -> None:

@@ -13,13 +13,14 @@ join the next aggregation; where no device can fill the buffer, `min_clients` up
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edge_server.closing import RETRY_S, abandon, close
 from edge_server.federation import Buffering, Federation, Phase, Step, announce
 from edge_server.fleet import Device
 from edge_server.participant import Participant, Status
+from edge_server.participants import Participants
 from edge_server.planning import ask, hand_out, ready, wait
 from edge_server.round_events import RoundPlanned
 
@@ -47,13 +48,13 @@ def missed(participant: Participant) -> Participant:
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if not event.assignments:
         return abandon(federation, "no device chosen", now)
-    fresh = replace(federation, phase=Phase.TRAINING, participants={}, needed=event.needed)
+    fresh = replace(federation, phase=Phase.TRAINING, participants=Participants(), needed=event.needed)
     begun, offers = hand_out(fresh, event.assignments, now)
     return begun, [announce(begun, "training"), *offers]
 
 
 def _advance(federation: Federation, now: float) -> Step:
-    return wait(replace(federation, participants={}), now)
+    return wait(replace(federation, participants=Participants()), now)
 
 
 def _settle(federation: Federation, now: float) -> Step:
@@ -63,24 +64,25 @@ def _settle(federation: Federation, now: float) -> Step:
         return federation, []
     asked = len(federation.participants)
     needed = min(asked, federation.needed or asked)
-    if federation.at_work and len(federation.updates) < needed:
+    if federation.working and federation.done < needed:
         return federation, []
     return _finish(federation, needed, now)
 
 
 def _finish(federation: Federation, needed: int, now: float) -> Step:
-    count = len(federation.updates)
+    count = federation.done
     if count < max(1, math.ceil(federation.rules.quorum * needed)):
         why = f"{count} of {needed} updates, below the quorum"
-        return abandon(replace(federation, participants={}), why, now)
-    final = {name: one if one.final else missed(one) for name, one in federation.participants.items()}
+        return abandon(replace(federation, participants=Participants()), why, now)
+    parts = federation.participants.values()
+    final = Participants.of(one if one.final else missed(one) for one in parts)
     closing, commands = close(replace(federation, participants=final), final)
     return closing, [announce(closing, "aggregating"), *commands]
 
 
 # --- buffered ---
 def _begin_more(federation: Federation, event: RoundPlanned, now: float) -> Step:
-    idle = not federation.at_work
+    idle = not federation.working
     if not event.assignments and idle:
         return _pause(federation, "no device chosen", now)
     if not event.assignments:
@@ -96,19 +98,28 @@ def _advance_version(federation: Federation, now: float) -> Step:
 
 def _settle_buffer(federation: Federation, now: float) -> Step:
     buffering = _buffering(federation)
-    free = _free(federation)
-    vacant = min(len(free), buffering.concurrency - len(federation.at_work))
-    if federation.phase is Phase.WAITING and free and ready(federation, now):
-        return ask(federation, free, wanted=vacant)
+    if federation.phase is Phase.WAITING and ready(federation, now):
+        return _ask_free(federation)
     if federation.phase is not Phase.TRAINING:
         return federation, []
-    if len(federation.updates) >= buffering.size:
+    if federation.done >= buffering.size:
         return _close_buffer(federation)
-    if vacant > 0 and now >= federation.not_before:
-        return ask(federation, free, wanted=vacant)
-    if federation.at_work or free:
+    if federation.working < buffering.concurrency and now >= federation.not_before:
+        asking, plan = _ask_free(federation)
+        if plan:
+            return asking, plan
+    if federation.working or _free(federation):
         return federation, []
     return _make_do(federation, now)
+
+
+def _ask_free(federation: Federation) -> Step:
+    """Ask for a plan with those who are free, if anyone is."""
+    free = _free(federation)
+    if not free:
+        return federation, []
+    vacant = _buffering(federation).concurrency - federation.working
+    return ask(federation, free, wanted=min(len(free), vacant))
 
 
 def _buffering(federation: Federation) -> Buffering:
@@ -118,12 +129,14 @@ def _buffering(federation: Federation) -> Buffering:
 
 def _free(federation: Federation) -> tuple[Device, ...]:
     """The devices that may be planned: neither at work nor done, or lost, since the last aggregation."""
+    if len(federation.participants) >= len(federation.fleet.devices):
+        return ()
     return tuple(one for one in federation.fleet.alive() if one.name not in federation.participants)
 
 
 def _make_do(federation: Federation, now: float) -> Step:
     """Nobody works and nobody can: close with what there is, or try again with those who are left."""
-    count = len(federation.updates)
+    count = federation.done
     if count >= max(1, federation.rules.min_clients):
         return _close_buffer(federation)
     if count < len(federation.participants):
@@ -133,26 +146,23 @@ def _make_do(federation: Federation, now: float) -> Step:
 
 def _pause(federation: Federation, why: str, now: float) -> Step:
     """Let those whose task was lost try again, after a pause; what counts goes on counting."""
-    return abandon(replace(federation, participants=_having(federation, Status.COUNTED)), why, now)
-
-
-def _having(federation: Federation, *statuses: Status) -> Mapping[str, Participant]:
-    return {name: one for name, one in federation.participants.items() if one.status in statuses}
+    counted = Participants.of(federation.participants.having({Status.COUNTED}))
+    return abandon(replace(federation, participants=counted), why, now)
 
 
 def _close_buffer(federation: Federation) -> Step:
     """Aggregate what is done; a task that would be too old for the next round, or that has none, is over."""
     last = federation.round >= federation.rules.rounds
     oldest = federation.round + 1 - _buffering(federation).max_staleness
-    over, open_ = {}, {}
-    for name, one in federation.participants.items():
+    over, open_ = [], []
+    for one in federation.participants.values():
         if one.final:
-            over[name] = one
+            over.append(one)
         elif last or one.assignment.task.round < oldest:
-            over[name] = missed(one)
+            over.append(missed(one))
         else:
-            open_[name] = one
-    return close(replace(federation, participants=open_), over)
+            open_.append(one)
+    return close(replace(federation, participants=Participants.of(open_)), Participants.of(over))
 
 
 SYNCHRONOUS = Pacing(_begin, _advance, _settle)

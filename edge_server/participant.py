@@ -41,6 +41,7 @@ class Status(StrEnum):
 
 
 FINAL = frozenset({Status.COUNTED, Status.DECLINED, Status.REFUSED, Status.MISSED})
+AT_WORK = frozenset(Status) - FINAL
 SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
 
 

@@ -23,7 +23,9 @@ def ready(federation: Federation, now: float) -> bool:
     rules = federation.rules
     begun = federation.attempt > 0
     enough = rules.min_clients if begun else max(rules.start_clients, rules.min_clients)
-    return now >= federation.not_before and len(federation.fleet.alive()) >= enough
+    if now < federation.not_before or len(federation.fleet.devices) < enough:
+        return False
+    return len(federation.fleet.alive()) >= enough
 
 
 def ask(federation: Federation, devices: tuple[Device, ...], *, wanted: int | None = None) -> Step:

@@ -27,7 +27,8 @@ from edge_server.federation import (
     with_participant,
 )
 from edge_server.pacing import missed, pacing_of
-from edge_server.participant import Status
+from edge_server.participant import SENDING, Participant, Status
+from edge_server.participants import Participants
 from edge_server.planning import hand_out, wait
 from edge_server.round_events import (
     Broke,
@@ -90,7 +91,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
         return federation, []
     if not event.assignments:
         return end(federation, "finished")
-    begun, offers = hand_out(replace(federation, participants={}), event.assignments, now)
+    begun, offers = hand_out(replace(federation, participants=Participants()), event.assignments, now)
     return begun, [announce(begun, "delivering"), *offers]
 
 
@@ -103,31 +104,32 @@ def _advance(federation: Federation, number: int, now: float) -> Step:
     if not federation.rules.deliver:
         return end(federation, "finished")
     attempt = federation.attempt + 1
-    delivering = replace(federation, phase=Phase.DELIVERING, participants={}, attempt=attempt)
+    delivering = replace(federation, phase=Phase.DELIVERING, participants=Participants(), attempt=attempt)
     return delivering, [PlanRound(number, attempt, federation.fleet.alive(), deliver=True)]
 
 
 def _tick(federation: Federation, now: float) -> Step:
     commands: list[Command] = []
-    participants = dict(federation.participants)
-    for device, participant in federation.participants.items():
-        known = federation.fleet.devices.get(device)
+    participants: list[Participant] = []
+    for participant in federation.participants.values():
+        known = federation.fleet.devices.get(participant.device)
         alive = known is not None and known.alive
-        participants[device], more = part.tick(participant, now, alive=alive)
+        ticked, more = part.tick(participant, now, alive=alive)
+        participants.append(ticked)
         commands += more
-    return _give_up(replace(federation, participants=participants), now), commands
+    return _give_up(replace(federation, participants=Participants.of(participants)), now), commands
 
 
 def _give_up(federation: Federation, now: float) -> Federation:
     """Mark who has missed its part: at its deadline, or a lost device after `rejoin_s`."""
-    participants = dict(federation.participants)
-    for device, participant in federation.participants.items():
-        known = federation.fleet.devices.get(device)
+    participants = federation.participants
+    for participant in federation.at_work:
+        known = federation.fleet.devices.get(participant.device)
         lost_at = known.lost_at if known is not None else None
         gone = lost_at is not None and now >= lost_at + federation.rules.rejoin_s
         late = now >= participant.deadline
-        if (late or gone) and not participant.final and participant.status is not Status.CHECKING:
-            participants[device] = missed(participant)
+        if (late or gone) and participant.status is not Status.CHECKING:
+            participants = participants.put(missed(participant))
     return replace(federation, participants=participants)
 
 
@@ -136,7 +138,7 @@ def _settle(federation: Federation, now: float) -> Step:
     granted, commands = _grant(federation, now)
     if granted.phase is not Phase.DELIVERING:
         settled, more = pacing_of(granted).settle(granted, now)
-    elif granted.participants and not granted.at_work:
+    elif granted.participants and not granted.working:
         settled, more = end(granted, "finished")
     else:
         return granted, commands
@@ -147,12 +149,16 @@ def _grant(federation: Federation, now: float) -> Step:
     """Let the next devices upload, never more than `uploads_at_once`; none begins during a planning."""
     if federation.phase is Phase.PLANNING:
         return federation, []
-    sending = sum(p.status in part.SENDING for p in federation.participants.values())
-    waiting = [p for p in federation.participants.values() if p.status is Status.WAITING]
+    free = federation.rules.uploads_at_once - federation.participants.count(SENDING)
+    if free <= 0:
+        return federation, []
     # Whoever had a turn and fell silent comes last.
-    waiting.sort(key=lambda participant: participant.receiving is not None)
+    waiting = sorted(
+        federation.participants.having({Status.WAITING}),
+        key=lambda participant: participant.receiving is not None,
+    )
     commands: list[Command] = []
-    for participant in waiting[: max(0, federation.rules.uploads_at_once - sending)]:
+    for participant in waiting[:free]:
         federation, more = with_participant(federation, part.grant(participant, now))
         commands += more
     return federation, commands

@@ -74,17 +74,27 @@ class RunFolder:
         write_synced(self.path / "summary.json", (summary.model_dump_json(indent=2) + "\n").encode())
 
     def save_model(
-        self, round_number: int, params: Arrays, channel_map: ChannelMap, manifest: Mapping[str, object]
+        self,
+        round_number: int,
+        params: Arrays,
+        channel_map: ChannelMap,
+        manifest: Mapping[str, object],
+        *,
+        durable: bool = True,
     ) -> str:
         """Keep the global model after a round and return the sha256 of its state; older versions go."""
         version = self.path / "models" / f"round-{round_number:04d}"
         version.mkdir(exist_ok=True)
         state = encode_groups({"model": params})
         digest = digest_of(state)
-        write_synced(version / "state.safetensors", state)
-        write_synced(version / "channel-map.json", encode_json(channel_map))
         described = {"round": round_number, "state_sha256": digest, **manifest}
-        write_synced(version / "manifest.json", (json.dumps(described, indent=2) + "\n").encode())
+        files = {
+            "state.safetensors": state,
+            "channel-map.json": encode_json(channel_map),
+            "manifest.json": (json.dumps(described, indent=2) + "\n").encode(),
+        }
+        for name, data in files.items():
+            write_synced(version / name, data, durable=durable)
         versions = sorted((self.path / "models").iterdir(), key=lambda path: int(path.name.split("-")[1]))
         for old in versions[:-KEPT_VERSIONS]:
             shutil.rmtree(old)

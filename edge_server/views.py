@@ -28,10 +28,12 @@ def make_snapshot(
     summary: Summary | None = None,
 ) -> Snapshot:
     """The run at `now` (seconds of the same clock as `began`)."""
+    by_tier = _by_tier(federation, tier)
     devices = [
-        _device_view(device, federation, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
-        for device in _by_tier(federation, tier)
+        _device_view(device, federation, tally, tier=number, ratio=ratios[number - 1])
+        for number, device in by_tier
     ]
+    deadline = federation.deadline
     return Snapshot(
         federation=federation.name,
         run=federation.run,
@@ -39,12 +41,12 @@ def make_snapshot(
         round=federation.round,
         rounds=federation.rules.rounds,
         elapsed_s=now - began,
-        deadline_in_s=None if federation.deadline is None else max(0.0, federation.deadline - now),
+        deadline_in_s=None if deadline is None else max(0.0, deadline - now),
         devices=tuple(devices),
         history=tuple(tally.history),
         delivered={
-            device.name: _device_record(device, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
-            for device in _by_tier(federation, tier)
+            device.name: _device_record(device, tally, tier=number, ratio=ratios[number - 1])
+            for number, device in by_tier
             if device.name in tally.deliveries
         },
         summary=summary,
@@ -53,8 +55,10 @@ def make_snapshot(
     )
 
 
-def _by_tier(federation: Federation, tier: TierOf) -> list[Device]:
-    return sorted(federation.fleet.devices.values(), key=lambda device: (tier(device), device.name))
+def _by_tier(federation: Federation, tier: TierOf) -> list[tuple[int, Device]]:
+    """Every device with its tier, by tier and name."""
+    devices = ((tier(device), device) for device in federation.fleet.devices.values())
+    return sorted(devices, key=lambda pair: (pair[0], pair[1].name))
 
 
 def _device_view(
@@ -132,8 +136,8 @@ def make_summary(
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         devices=tuple(
-            _device_record(device, tally, tier=tier(device), ratio=ratios[tier(device) - 1])
-            for device in _by_tier(federation, tier)
+            _device_record(device, tally, tier=number, ratio=ratios[number - 1])
+            for number, device in _by_tier(federation, tier)
         ),
         onnx=onnx,
     )

@@ -75,8 +75,9 @@ class Workshop:
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
         self.chunk_bytes = CHUNK_BYTES
-        self._journal = Journal(folder.journal)
+        self._journal = Journal(folder.journal, durable=durable)
         self._test_data = _test_data(config)
+        self._test_inputs = self._test_data.inputs() if self._test_data else None
         self._preprocessing = self._test_data.preprocessing if self._test_data else Preprocessing()
         self._spec = _model_spec(config, self._test_data)
         module = build_model(self._spec, seed=config.federation.seed)
@@ -265,6 +266,7 @@ class Workshop:
                 tier: one.accuracy for tier, one in tested.items() if tier and one.accuracy is not None
             },
             client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
+            staleness={name: late for name, late in sorted(command.staleness.items()) if late},
             weights=self._state.observed.get("weights", {}),
             attention=self._state.observed.get("attention", {}),
         )
@@ -296,7 +298,7 @@ class Workshop:
         for spec in (SubModelSpec(), *specs.values()):
             key = spec.model_dump_json()
             if key not in by_spec:
-                by_spec[key] = self.model.test(self._state.params, spec, data)
+                by_spec[key] = self.model.test(self._state.params, spec, data, self._test_inputs)
         return {tier: by_spec[spec.model_dump_json()] for tier, spec in {0: SubModelSpec(), **specs}.items()}
 
     def _save(self, number: int) -> str:
@@ -306,7 +308,9 @@ class Workshop:
             "model": self._spec.model_dump(mode="json"),
             "preprocessing": self._preprocessing.model_dump(mode="json"),
         }
-        return self._folder.save_model(number, self._state.params, self._network.channel_map, manifest)
+        return self._folder.save_model(
+            number, self._state.params, self._network.channel_map, manifest, durable=self._durable
+        )
 
     # --- delivering ---
     def export_tiers(self) -> dict[int, Path]:

@@ -23,6 +23,7 @@ examples:
   edge-server compare attending-figure-4 device=cuda --seeds 1,2 --only ATTENDING
   edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
 
+Each recipe is a row, run once per seed; figures are the mean and the standard deviation over the seeds.
 The folder holds table.md, table.csv, results.json, report.html, curves.png and curves.csv, and a run folder
 for every row, column and seed. After Ctrl-C the same command goes on: what is finished is not run again.
 """
@@ -34,11 +35,17 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "words",
         nargs="*",
+        default=[],
         metavar="EXPERIMENT|RECIPE|KEY=VALUE",
         help="a shipped experiment or its file; or recipes; what is put over all of them, e.g. rounds=3",
     )
     parser.add_argument("--list", action="store_true", help="list the shipped experiments and end")
-    parser.add_argument("--scale", default="full", metavar="NAME", help="small or full (default: full)")
+    parser.add_argument(
+        "--scale",
+        default="full",
+        metavar="NAME",
+        help="full, or small for a first look (default: full)",
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where results go (default: runs/compare-NAME-SCALE)"
     )
@@ -109,9 +116,10 @@ def _list(output_format: str) -> int:
 
 
 def _seeds(text: str) -> tuple[int, ...]:
-    seeds = tuple(int(word) for word in text.split(","))
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise argparse.ArgumentTypeError(f"{text} is not a list of different seeds such as 1,2,3")
+    words = text.split(",")
+    seeds = tuple(int(word) for word in words if word.isdecimal())
+    if len(set(seeds)) < len(words):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of different seeds such as 1,2,3")
     return seeds
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
 from edge_server.commands.options import add_run_options, run_folder
@@ -18,9 +19,14 @@ examples:
   edge-server simulate attending data.source=digits num-clients=100 fraction=0.1 workers=2
   edge-server simulate federation.toml rounds=50 --out runs/long --resume
 
-Ctrl-C ends the run and leaves its folder whole; --resume with the same --out goes on from the last closed
-round and ends as if nothing had been. simulation.clock=[] lets nothing take time; simulation.dropouts=true
-lets devices come and go.
+edge-server recipes lists the recipes. A run needs data: data.source=digits ships with the package, others
+want data.data-root=FOLDER too.
+
+Ctrl-C ends the run and leaves its folder whole; the same words with --resume and its --out go on from the
+last closed round and end as if nothing had been. Not so in buffered mode, which has no such point.
+
+Round times are virtual: what the boards that the devices stand for would take. simulation.clock=[] lets
+nothing take time; simulation.dropouts=true lets devices come and go.
 """
 
 
@@ -30,9 +36,11 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the file, e.g. rounds=3"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="where devices train (default: the file's)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--resume", action="store_true", help="go on with the interrupted run in --out")
     add_run_options(parser)
     parser.set_defaults(execute=execute)
 
@@ -50,11 +58,14 @@ def execute(args: argparse.Namespace) -> int:
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     overrides += [f"simulation.device={args.device}"] if args.device is not None else []
     config = load_config(args.config, overrides)
-    out = run_folder(args.out, config.federation.name)
+    named = "name" in config.federation.model_fields_set
+    out = run_folder(args.out, config.federation.name if named else Path(args.config).stem)
     logging.basicConfig(
         level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
     )
     with make_display(format=args.format) as display:
         summary = simulate(config, out=out, watcher=display, resume=args.resume)
     tell_where(out, args.format)
+    if summary.outcome == "interrupted" and config.clients.mode == "rounds":
+        print(f"to go on: the same words with --resume --out {out}", file=sys.stderr)
     return exit_code(summary)

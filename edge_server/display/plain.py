@@ -9,7 +9,7 @@ from rich.console import Console
 
 from edge_server.display.closing import print_closing
 from edge_server.display.crowd import crowd_line, is_crowd
-from edge_server.display.tables import trouble_text
+from edge_server.display.tables import late_text, trouble_text
 from edge_server.display.units import (
     bytes_text,
     clean,
@@ -59,6 +59,10 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
         for view in now.devices:
             yield from _device_changes(known.get(view.device), view)
     closed = before.history[-1].round if before is not None and before.history else 0
+    if before is None and now.history:
+        last = now.history[-1]
+        yield f"going on after round {last.round} of {now.rounds}, test {percent_text(last.test_accuracy)}"
+        closed = last.round
     for record in now.history:
         if record.round > closed:
             yield round_line(record, rounds=now.rounds)
@@ -97,6 +101,7 @@ def round_line(record: RoundRecord, *, rounds: int) -> str:
         f"train loss {loss_text(record.train_loss)}",
         f"{len(record.completed)}/{len(record.selected)} devices",
         trouble_text(record),
+        late_text(record),
         f"{bytes_text(record.downlink_bytes)} down",
         f"{bytes_text(record.uplink_bytes)} up",
         duration_text(record.duration_s) + (" virtual" if record.virtual_time_s is not None else ""),

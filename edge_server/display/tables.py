@@ -18,6 +18,7 @@ from edge_server.display.units import (
     ms_text,
     names_text,
     percent_text,
+    ratio_text,
     si_text,
 )
 from edge_server.history import DeviceRecord, RoundRecord, Summary
@@ -48,7 +49,12 @@ def add_numbers(table: Table, *names: str) -> None:
 
 
 def device_table(summary: Summary, *, dense: bool = False) -> Table:
-    """One row per device: its compact model, its bytes, and its accuracy in both runtimes."""
+    """One row per device: its compact model, its bytes, and its accuracy in both runtimes.
+
+    Where no device has a model of its own, as in a simulation, its part in the rounds instead.
+    """
+    if all(device.parameters is None for device in summary.devices):
+        return _part_table(summary, dense=dense)
     table = plain_table("Devices", dense=dense)
     table.add_column("device", overflow="fold")
     add_numbers(table, "tier", "params" if dense else "parameters", "MACs", "down", "up", "torch", "onnx")
@@ -59,6 +65,23 @@ def device_table(summary: Summary, *, dense: bool = False) -> Table:
     for device in summary.devices:
         mark = [Text("differs" if runtimes_differ(device) else "", style="red")] if differs else []
         table.add_row(*_device_cells(device), *mark, ms_text(device.latency_ms))
+    return table
+
+
+def _part_table(summary: Summary, *, dense: bool) -> Table:
+    table = plain_table("Devices", dense=dense)
+    table.add_column("device", overflow="fold")
+    add_numbers(table, "tier", "pruned", "updates", "refused", "down", "up")
+    for device in summary.devices:
+        table.add_row(
+            Text(clean(device.device)),
+            str(device.tier),
+            ratio_text(device.ratio),
+            str(device.rounds),
+            str(device.refusals),
+            bytes_text(device.downlink_bytes),
+            bytes_text(device.uplink_bytes),
+        )
     return table
 
 
@@ -84,7 +107,8 @@ def runtimes_differ(device: DeviceRecord) -> bool:
 def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table:
     """One row per round, the last `LAST_ROUNDS` of them; below them, what did not count and why."""
     table = plain_table("Rounds", dense=dense)
-    add_numbers(table, "round", "devices", "test", "tiers", "train loss", "down", "up", "time")
+    time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
+    add_numbers(table, "round", "devices", "test", "tiers", "train loss", "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
         table.add_row(*_round_cells(record))
     table.caption = Text("\n".join(_remarks(history)))
@@ -128,6 +152,14 @@ def trouble_text(record: RoundRecord) -> str:
         refusals = [f"{rejected.device} ({rejected.reason})" for rejected in record.rejected]
         parts.append(f"refused {names_text(refusals)}")
     return "; ".join(parts)
+
+
+def late_text(record: RoundRecord) -> str:
+    """How many updates were begun in an earlier round: `2 late by up to 3 rounds`; empty when none was."""
+    if not record.staleness:
+        return ""
+    most = max(record.staleness.values())
+    return f"{len(record.staleness)} late by up to {most} round{'s' if most > 1 else ''}"
 
 
 def outcome_text(summary: Summary) -> str:

@@ -66,7 +66,8 @@ def write_boundary(folder: Path, boundary: Boundary, tally: Tally) -> None:
         downlink=tally.downlink,
         refusals=tuple((device, reason, count) for (device, reason), count in tally.refusals.items()),
     )
-    write_synced(folder / FILE, written.model_dump_json().encode())
+    # Like the model and the state that belong to it.
+    write_synced(folder / FILE, written.model_dump_json().encode(), durable=False)
 
 
 def read_boundary(folder: Path, tally: Tally) -> Boundary | None:

@@ -14,7 +14,7 @@ from edge_client.blobstore import BlobStore
 from edge_client.private import PrivateState
 from edge_client.workplace import Workplace
 from edge_server.simulation.engine import Job, Outcome
-from edge_server.simulation.shared_data import SharedData
+from edge_server.simulation.shared_data import CarriedData, SharedData
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Task, encode_message
 from schemas.values import Reason
@@ -29,7 +29,7 @@ KEPT_MODULES = 8
 class WorkSetup:
     """What a worker must know before its first job: small, and the same for all of a run."""
 
-    data: SharedData
+    data: SharedData | CarriedData
     blobs: Path
     clients: Path
     model: str

@@ -20,6 +20,9 @@ from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
 
 JobFuture = Future[Outcome]
 
+PRELOADED = ["edge_client.work", "edge_server.simulation.client_work", "torch._dynamo"]
+"""What workers share from their birth; the last one is large, and torch's optimizers import it when used."""
+
 
 class LocalEngine(Engine[JobFuture]):
     """A pool of worker processes, each ready after its first job."""
@@ -74,7 +77,7 @@ def _context() -> BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["edge_client.work", "edge_server.simulation.client_work"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 

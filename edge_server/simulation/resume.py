@@ -13,7 +13,8 @@ from edge_server.simulation.boundary import Boundary, cut_history, read_boundary
 from edge_server.tally import Tally
 from schemas.errors import ConfigError
 
-MAY_DIFFER = ("federation.rounds", "simulation.workers")
+MAY_DIFFER = ("federation.rounds", "simulation.workers", "simulation.engine", "simulation.ray-address")
+"""How far a run goes, and what decides no result."""
 
 
 def reopen(out: Path, config: Config) -> RunFolder:
@@ -28,7 +29,7 @@ def reopen(out: Path, config: Config) -> RunFolder:
         if before.get(key) != now.get(key) and key not in MAY_DIFFER:
             raise ConfigError(
                 f"--resume: {key} is {now.get(key)!r}, the run in {out} has {before.get(key)!r}; "
-                f"only {' and '.join(MAY_DIFFER)} may differ"
+                f"only {', '.join(MAY_DIFFER)} may differ"
             )
     write_synced(path, config.to_toml().encode())
     return RunFolder(out)

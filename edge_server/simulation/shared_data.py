@@ -27,22 +27,43 @@ class SharedData:
 
     def open(self) -> DataShares:
         """Map the files."""
+        return self.carried().open()
+
+    def carried(self) -> CarriedData:
+        """The same with its arrays, still mapped: for a worker that has no access to the files."""
         images, labels, order = (
-            np.load(self.folder / f"{name}.npy", mmap_mode="r") for name in ("images", "labels", "order")
+            np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r"))
+            for name in ("images", "labels", "order")
         )
+        return CarriedData(self.ranges, self.preprocessing, images, labels, order)
+
+
+@dataclass(frozen=True, eq=False)
+class CarriedData:
+    """What `SharedData` names, arrays and all: images [N, C, H, W], labels [N], order [N]."""
+
+    ranges: Mapping[str, Range]
+    preprocessing: Preprocessing
+    images: np.ndarray
+    labels: np.ndarray
+    order: np.ndarray
+
+    def open(self) -> DataShares:
+        """Take the arrays as they are."""
         names = self.preprocessing.class_names
-        return DataShares(self, LabelledData(images, labels, names, self.preprocessing), order)
+        data = LabelledData(self.images, self.labels, names, self.preprocessing)
+        return DataShares(self.ranges, data, self.order)
 
 
 class DataShares:
-    """The mapped data; `of` copies only what one device holds."""
+    """All data, mapped or carried; `of` copies only what one device holds."""
 
-    def __init__(self, shared: SharedData, data: LabelledData, order: np.ndarray) -> None:
-        self._shared, self._data, self._order = shared, data, order
+    def __init__(self, ranges: Mapping[str, Range], data: LabelledData, order: np.ndarray) -> None:
+        self._ranges, self._data, self._order = ranges, data, order
 
     def of(self, device: str) -> LocalData:
         """A device's own examples."""
-        begin, middle, end = self._shared.ranges[device]
+        begin, middle, end = self._ranges[device]
         return LocalData(
             self._data.subset(self._order[begin:middle]), self._data.subset(self._order[middle:end])
         )

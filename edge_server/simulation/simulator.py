@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from edge_client.blobstore import BlobStore
 from edge_client.data.labelled import LabelledData
@@ -20,9 +18,8 @@ from edge_server.server import Watcher
 from edge_server.serving import stopped_by_signals
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
-from edge_server.simulation.engine import Engine
+from edge_server.simulation.engines import prepare_engine
 from edge_server.simulation.happenings import Happening
-from edge_server.simulation.local_engine import LocalEngine, warm_up
 from edge_server.simulation.pace import pace_of
 from edge_server.simulation.population import VirtualDevice, make_population
 from edge_server.simulation.resume import reopen, restore
@@ -55,7 +52,7 @@ def simulate(
     ONNX files. Raises `ConfigError` for what cannot be.
     """
     config = as_simulated(config)
-    _prepare_engine(config)
+    begin_engine = prepare_engine(config.simulation)
     data = _train_data(config)
     population = make_population(config, data.labels)
     folder = reopen(out, config) if resume else RunFolder.create(out, config)
@@ -80,7 +77,9 @@ def simulate(
             config.model.name,
             config.simulation.device,
         )
-        with _engine(config, setup) as engine:
+        # The workers have it all; from here on only its shape is wanted.
+        data = data.subset(())
+        with contextlib.closing(begin_engine(setup)) as engine:
             around = Surroundings(
                 config.federation.name,
                 timeline,
@@ -130,35 +129,6 @@ def _scratch(out: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _prepare_engine(config: Config) -> None:
-    """Say at once what cannot be, and let processes start while data and model are made ready."""
-    if config.simulation.device == "cuda" and not _has_cuda():
-        raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
-    if config.simulation.engine != "local":
-        raise ConfigError(f"[simulation] engine: '{config.simulation.engine}' is not there yet: use 'local'")
-    warm_up()
-
-
-@contextlib.contextmanager
-def _engine(config: Config, setup: WorkSetup) -> Iterator[Engine[Any]]:
-    """The engine that the configuration names; it ends with the block."""
-    engine = LocalEngine(setup, workers=config.simulation.workers or _cores())
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
-def _has_cuda() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _macs(workshop: Workshop) -> Callable[[SubModelSpec], int]:

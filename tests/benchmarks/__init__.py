@@ -1,1 +1,1 @@
-"""Benchmarks: each figure is a ratio measured in one run, paired and repeated, with median and spread."""
+"""Benchmarks: times as ratios measured in pairs, repeated, with median and spread; memory as a peak."""

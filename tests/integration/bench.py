@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
@@ -44,10 +45,15 @@ class Bench:
         self.devices = tuple(
             Device(name, 1, CapabilityProfile(tier=tier), CARD) for tier, name in enumerate(NAMES, start=1)
         )
+        self._waiting: set[str] = set()
 
-    def tasks(self, number: int, attempt: int, *, deliver: bool = False) -> dict[str, Task]:
+    def tasks(
+        self, number: int, attempt: int, *, deliver: bool = False, among: Collection[str] = NAMES
+    ) -> dict[str, Task]:
         """Plan, and hand each device the blobs of its task."""
-        planned = self.workshop.plan(PlanRound(number, attempt, self.devices, deliver=deliver))
+        devices = tuple(device for device in self.devices if device.name in among)
+        keep = frozenset(self._waiting)
+        planned = self.workshop.plan(PlanRound(number, attempt, devices, deliver=deliver, keep=keep))
         for name, assignment in planned.assignments.items():
             encode_message(assignment.task)
             for ref in assignment.task.blobs.values():
@@ -57,8 +63,13 @@ class Bench:
 
     def round(self, number: int) -> tuple[RoundRecord, dict[str, Update]]:
         """One whole round."""
+        updates = self.answers(number)
+        return self.close(number, updates), updates
+
+    def answers(self, number: int, *, among: Collection[str] = NAMES) -> dict[str, Update]:
+        """Plan, train and check: what the devices of `among` that were chosen answer."""
         updates = {}
-        for name, task in self.tasks(number, number).items():
+        for name, task in self.tasks(number, number, among=among).items():
             place = self.places[name]
             update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
             encode_message(update)
@@ -68,10 +79,17 @@ class Bench:
             checked = self.workshop.check(CheckUpdate(name, update), task)
             assert checked.reason is None, checked.detail
             updates[name] = update
-        close = CloseRound(number, updates, tuple(sorted(updates)), (), {})
+            self._waiting.add(update.blob.digest)
+        return updates
+
+    def close(self, number: int, updates: Mapping[str, Update]) -> RoundRecord:
+        """Aggregate these updates, of this round or an earlier one, and tell the devices that they count."""
+        staleness = {name: number - update.round for name, update in updates.items()}
+        close = CloseRound(number, updates, tuple(sorted(updates)), (), {}, staleness)
         record = self.workshop.close(close, uplink=0, downlink=0, duration_s=0)
         for name, update in updates.items():
             private = self.places[name].private
             assert private is not None
             private.commit(update.run, update.round, update.attempt)
-        return record, updates
+            self._waiting.discard(update.blob.digest)
+        return record

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from edge_server.participant import Status
 from edge_server.round_events import CloseRound, PlanRound
 from edge_server.rounds import Buffering, RoundRules
 from schemas.messages import Update
@@ -105,6 +106,16 @@ class JoinedMachines(RuleBasedStateMachine):
     @invariant()
     def one_planning_or_closing_is_under_way_at_most(self) -> None:
         assert sum(isinstance(job, PlanRound | CloseRound) for job in self.world.todo) <= 1
+
+    @precondition(there)
+    @invariant()
+    def the_kept_counts_are_those_of_the_participants(self) -> None:
+        participants = self.world.federation.participants
+        statuses = [one.status for one in participants.values()]
+        assert {status: participants.counts[status] for status in Status} == {
+            status: statuses.count(status) for status in Status
+        }
+        assert list(participants) == [one.device for one in participants.values()]
 
     @precondition(there)
     @invariant()

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleDimensions
 from edge_server.display.closing import print_closing
 from edge_server.display.display import Display, make_display
 from edge_server.display.json_lines import JsonLines
-from edge_server.display.plain import PlainDisplay, changes
+from edge_server.display.plain import PlainDisplay, changes, round_line
 from edge_server.display.pretty import PrettyDisplay
 from edge_server.display.sparkline import sparkline
 from edge_server.display.tables import LAST_ROUNDS, device_table, round_table
@@ -357,8 +357,34 @@ def test_the_device_table_says_where_the_runtimes_differ() -> None:
 
 def test_a_device_that_delivered_nothing_has_dashes() -> None:
     bare = DeviceRecord(device="board", tier=5, ratio=0.0)
-    row = next(line for line in drawn(device_table(summary(devices=(bare,)))) if line.startswith("board"))
+    lines = drawn(device_table(summary(devices=(MEASURED, bare))), width=100)
+    row = next(line for line in lines if line.startswith("board"))
     assert row.split() == ["board", "5", "-", "-", "0", "B", "0", "B", "-", "-", "-"]
+
+
+def test_devices_without_models_of_their_own_are_told_by_their_part_in_the_rounds() -> None:
+    virtual = DeviceRecord(device="board", tier=1, ratio=0.7, rounds=3, uplink_bytes=2000)
+    lines = drawn(device_table(summary(devices=(virtual,))))
+    assert lines[1].split() == ["device", "tier", "pruned", "updates", "refused", "down", "up"]
+    assert lines[3].split() == ["board", "1", "70%", "3", "0", "0", "B", "2", "kB"]
+
+
+def test_virtual_time_is_called_so() -> None:
+    assert drawn(round_table([record(1)]))[1].split()[-2:] == ["up", "time"]
+    virtual = record(1).model_copy(update={"virtual_time_s": 1.0})
+    assert drawn(round_table([virtual]))[1].split()[-2:] == ["virtual", "time"]
+
+
+def test_late_updates_are_counted_with_the_latest() -> None:
+    assert "late" not in round_line(record(1), rounds=9)
+    late = record(4).model_copy(update={"staleness": {"a": 1, "b": 3}})
+    assert "2 late by up to 3 rounds" in round_line(late, rounds=9)
+
+
+def test_a_run_that_goes_on_does_not_tell_its_rounds_again() -> None:
+    lines = list(changes(None, snapshot(history=(record(1), scored(2)))))
+    assert [line for line in lines if "closed" in line] == []
+    assert any(line.startswith("going on after round 2 of") for line in lines)
 
 
 def test_the_round_table_names_what_did_not_count() -> None:

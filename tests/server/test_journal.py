@@ -109,13 +109,15 @@ def test_it_may_be_used_by_another_thread_than_its_maker(journal, path):
     assert rows(path, "SELECT count(*) FROM updates") == [(1,)]
 
 
-def test_what_was_said_survives_the_death_of_the_process(path):
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_was_said_survives_the_death_of_the_process(path, durable):
     program = (
         "import os, sys; from pathlib import Path; from edge_server.journal import Journal;"
-        "journal = Journal(Path(sys.argv[1])); journal.planned(1, ['a']);"
+        "journal = Journal(Path(sys.argv[1]), durable=sys.argv[2] == 'True');"
+        "journal.planned(1, ['a']);"
         "journal.examined(1, 'a', '1' * 64, size=7, examples=3, reason=None); os.kill(os.getpid(), 9)"
     )
-    died = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT)
+    died = subprocess.run([sys.executable, "-c", program, str(path), str(durable)], cwd=ROOT)
     assert died.returncode == -9
     journal = Journal(path)
     journal.closed(1, ONE)

@@ -1,0 +1,56 @@
+"""All participants of a round by name, and how many of them are how far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from edge_server.participant import Participant, Status
+
+
+@dataclass(frozen=True, eq=False)
+class Participants(Mapping[str, Participant]):
+    """A frozen mapping. Its counts are kept, so that no event of one device has to look at all the others."""
+
+    by_name: dict[str, Participant] = field(default_factory=dict)
+    counts: Counter[Status] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, participants: Iterable[Participant]) -> Participants:
+        """These, in this order."""
+        by_name = {one.device: one for one in participants}
+        return cls(by_name, Counter(one.status for one in by_name.values()))
+
+    def put(self, participant: Participant) -> Participants:
+        """With this one's next state, in its old place, or with one more at the end."""
+        before = self.by_name.get(participant.device)
+        by_name = self.by_name.copy()
+        by_name[participant.device] = participant
+        if before is not None and before.status is participant.status:
+            return Participants(by_name, self.counts)
+        counts = Counter(self.counts)
+        counts[participant.status] += 1
+        if before is not None:
+            counts[before.status] -= 1
+        return Participants(by_name, counts)
+
+    def count(self, statuses: Iterable[Status]) -> int:
+        """How many have one of these statuses."""
+        return sum(self.counts[status] for status in statuses)
+
+    def having(self, statuses: Iterable[Status]) -> tuple[Participant, ...]:
+        """Those who have one of these statuses, in order."""
+        wanted = frozenset(statuses)
+        if not self.count(wanted):
+            return ()
+        return tuple(one for one in self.by_name.values() if one.status in wanted)
+
+    def __getitem__(self, name: str) -> Participant:
+        return self.by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)

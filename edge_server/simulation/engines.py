@@ -1,0 +1,96 @@
+"""Every engine by name; what one of them needs is imported only for it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from schemas.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from edge_server.config import SimulationSettings
+    from edge_server.simulation.client_work import WorkSetup
+    from edge_server.simulation.engine import Engine
+
+    Begin = Callable[[WorkSetup], Engine[Any]]
+
+
+REACHABLE_S = 10.0
+
+
+def _local(settings: SimulationSettings) -> Begin:
+    from edge_server.simulation.local_engine import LocalEngine, warm_up
+
+    if settings.device == "cuda" and not _has_cuda():
+        raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
+    warm_up()
+    return lambda setup: LocalEngine(setup, workers=settings.workers or _cores())
+
+
+def _ray(settings: SimulationSettings) -> Begin:
+    if find_spec("ray") is None:
+        raise ConfigError("[simulation] engine: 'ray' needs Ray: pip install 'edge-federation[ray]'")
+    # Ray reads these when it is imported.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if settings.ray_address is None:
+        _keep_ray_to_this_process()
+    else:
+        _check_reachable(settings.ray_address)
+    from edge_server.simulation.ray_engine import RayEngine, begun_cluster, joined_cluster
+
+    if settings.ray_address is None:
+        return lambda setup: RayEngine(setup, begun_cluster(settings.workers or _cores()))
+    address = settings.ray_address
+    return lambda setup: RayEngine(setup, joined_cluster(address, settings.workers))
+
+
+def _keep_ray_to_this_process() -> None:
+    """A cluster of its own hears the loopback interface alone, and whoever has the token of this process."""
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    if "RAY_AUTH_MODE" not in os.environ:
+        # Ray would keep a token in the user's home.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would wait for minutes; what is no `host:port`, such as `auto`, is left to it."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHABLE_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"[simulation] ray-address: no Ray at '{address}': {error}") from error
+
+
+ENGINES: dict[str, Callable[[SimulationSettings], Begin]] = {"local": _local, "ray": _ray}
+
+
+def check_engine(name: str) -> None:
+    """Raise `ConfigError` with the nearest name for an engine that is not there."""
+    if name not in ENGINES:
+        raise ConfigError(f"unknown engine '{name}'{nearest(name, ENGINES)}")
+
+
+def prepare_engine(settings: SimulationSettings) -> Begin:
+    """What begins the engine, once it is known what workers need to know.
+
+    Says at once what cannot be (`ConfigError`), and lets processes start while data and model are made ready.
+    """
+    check_engine(settings.engine)
+    return ENGINES[settings.engine](settings)
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

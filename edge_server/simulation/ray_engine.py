@@ -1,0 +1,221 @@
+"""The engine of a Ray cluster: every job is a Ray task, its files travel through Ray's object store.
+
+No machine of the cluster needs the run folder: the data go into the store once, a round's blobs once, and
+what a device keeps to itself goes with its job; what the job writes comes back and is put down here. A job
+whose worker dies is done again by Ray, and comes to the same.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from edge_client.blobstore import BlobStore
+from edge_client.files import write_synced
+from edge_server.simulation.client_work import WorkSetup, private_state
+from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
+from edge_server.simulation.shared_data import SharedData
+from edge_server.simulation.travelling_work import Done, Files, read_bytes, work
+from schemas.errors import ConfigError
+from schemas.messages import Task
+
+Reference = Any
+"""An object in Ray's store."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster at hand: how many jobs it does at once, the folder for benches, how to leave it.
+
+    Without a folder each machine makes benches where it has temporary files.
+    """
+
+    workers: int
+    folder: str | None
+    leave: Callable[[], None]
+
+
+def begun_cluster(workers: int) -> Cluster:
+    """A cluster of this machine alone, without dashboard or logs; `leave` ends it and removes its files."""
+    # Ray's sockets lie in it, and their paths must be short.
+    folder = tempfile.TemporaryDirectory(prefix="edge-ray-", dir="/tmp", ignore_cleanup_errors=True)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def leave() -> None:
+        ray.shutdown()
+        # Ray has put its own handler there.
+        signal.signal(signal.SIGTERM, before)
+        folder.cleanup()
+
+    try:
+        _init(address="local", num_cpus=workers, include_dashboard=False, _temp_dir=folder.name)
+    except BaseException:
+        leave()
+        raise
+    return Cluster(workers, folder.name, leave)
+
+
+def joined_cluster(address: str, workers: int | None) -> Cluster:
+    """The cluster at `address`, of which this machine is a node; it stays when the simulation ends."""
+    _init(address=address)
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    return Cluster(workers or max(cpus, 1), None, ray.shutdown)
+
+
+def _init(**options: Any) -> None:
+    if ray.is_initialized():
+        raise ConfigError("[simulation] engine: this process uses Ray already: call ray.shutdown() first")
+    try:
+        ray.init(log_to_driver=False, configure_logging=False, **options)
+    except (OSError, RuntimeError, ValueError, RayError) as error:
+        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"[simulation] engine: no Ray at '{options['address']}': {reason}; "
+            "a cluster that asks for a token is joined with RAY_AUTH_MODE=token"
+        ) from error
+
+
+@dataclass(eq=False)
+class RayJob:
+    """A job that was submitted, and its outcome once that is here."""
+
+    job: Job
+    outcome: Outcome | None = None
+    dropped: bool = False
+
+
+class RayEngine(Engine[RayJob]):
+    """Has one task per worker under way; the others wait here, so that Ray need not hold their files."""
+
+    def __init__(self, setup: WorkSetup, cluster: Cluster) -> None:
+        self._setup, self._cluster = setup, cluster
+        self._waiting: deque[RayJob] = deque()
+        self._running: dict[Reference, RayJob] = {}
+        self._blobs = RoundBlobs(BlobStore(setup.blobs, durable=False))
+        try:
+            self._work = ray.remote(**_needs(setup, cluster.workers))(work)
+            self._carried = ray.put(_carried(setup))
+        except BaseException:
+            cluster.leave()
+            raise
+
+    def submit(self, job: Job) -> RayJob:
+        """Begin a job, or let it wait for its turn."""
+        handle = RayJob(job)
+        self._waiting.append(handle)
+        self._launch()
+        return handle
+
+    def result(self, handle: RayJob, *, timeout_s: float) -> Outcome | None:
+        """Wait for a job and take in whatever ends meanwhile; `EngineError` if Ray could not do one."""
+        if handle.dropped:
+            raise EngineError("a job was cancelled and yet asked for")
+        until = time.monotonic() + timeout_s
+        while handle.outcome is None:
+            if not self._take_in(max(0.0, until - time.monotonic())):
+                return None
+        return handle.outcome
+
+    def cancel(self, handle: RayJob) -> None:
+        """Drop a job that has not begun; one under way is finished for nothing."""
+        handle.dropped = True
+        if handle in self._waiting:
+            self._waiting.remove(handle)
+
+    def close(self) -> None:
+        """Leave the cluster, which drops the jobs under way; end it if it was begun here."""
+        self._waiting.clear()
+        self._running.clear()
+        self._cluster.leave()
+
+    def _launch(self) -> None:
+        while self._waiting and len(self._running) < self._cluster.workers:
+            handle = self._waiting.popleft()
+            files = self._files(handle.job)
+            task = self._work.remote(
+                self._carried, self._cluster.folder, handle.job, tuple(files), *files.values()
+            )
+            self._running[task] = handle
+
+    def _files(self, job: Job) -> dict[str, Any]:
+        """What the job needs beside its task: blobs that the store has, and what the device keeps."""
+        task = Task.model_validate_json(job.task)
+        digests = [ref.digest for ref in task.blobs.values()]
+        files: dict[str, Any] = {f"blobs/{digest}": self._blobs.get(digest, task.round) for digest in digests}
+        clients = self._setup.clients
+        kept = private_state(clients, job.device).kept(task.run, task.round)
+        if kept is not None:
+            files[f"clients/{kept.relative_to(clients).as_posix()}"] = read_bytes(kept)
+        return files
+
+    def _take_in(self, timeout_s: float) -> bool:
+        """Take in one job that has ended, and begin the next; False if none ends in time."""
+        ended, _ = ray.wait(list(self._running), timeout=timeout_s)
+        for task in ended:
+            handle = self._running.pop(task)
+            if not handle.dropped:
+                handle.outcome = self._outcome(handle.job, task)
+        self._launch()
+        return bool(ended)
+
+    def _outcome(self, job: Job, task: Reference) -> Outcome:
+        try:
+            done: Done = ray.get(task)
+        except RayError as error:
+            raise EngineError(f"Ray could not do the work of {job.device}: {_last_line(error)}") from error
+        self._put_down(done.files)
+        return done.outcome
+
+    def _put_down(self, files: Files) -> None:
+        folders: dict[str, Path] = {"blobs": self._setup.blobs, "clients": self._setup.clients}
+        for name, content in files.items():
+            part, _, rest = name.partition("/")
+            write_synced(folders[part] / rest, content.tobytes(), durable=False)
+
+
+class RoundBlobs:
+    """Blobs in Ray's store: each is put once, and let go when a round has passed without it."""
+
+    def __init__(self, source: BlobStore) -> None:
+        self._source, self._round = source, 0
+        self._now: dict[str, Reference] = {}
+        self._before: dict[str, Reference] = {}
+
+    def get(self, digest: str, round_number: int) -> Reference:
+        """The blob for a task of that round."""
+        if round_number != self._round:
+            self._round, self._before, self._now = round_number, self._now, {}
+        if digest not in self._now:
+            known = self._before.get(digest)
+            self._now[digest] = known or ray.put(read_bytes(self._source.path(digest)))
+        return self._now[digest]
+
+
+def _carried(setup: WorkSetup) -> WorkSetup:
+    data = setup.data
+    return replace(setup, data=data.carried() if isinstance(data, SharedData) else data)
+
+
+def _needs(setup: WorkSetup, workers: int) -> dict[str, float]:
+    """What a task occupies: a core, and its part of a GPU where it trains on one."""
+    if setup.accelerator == "cpu":
+        return {"num_cpus": 1}
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    if gpus == 0:
+        raise ConfigError("[simulation] device: no machine of the Ray cluster has a GPU: use 'cpu'")
+    return {"num_cpus": 1, "num_gpus": 1 / math.ceil(workers / gpus)}
+
+
+def _last_line(error: RayError) -> str:
+    """Ray's messages hold a whole traceback; what was wrong stands last."""
+    return str(error).strip().rpartition("\n")[2]

@@ -1,0 +1,77 @@
+"""A worker's bench away from the run folder: a job's files come with it, what it writes goes back with it.
+
+Between two jobs nothing is left on its machine. Any engine that can carry files may use it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.simulation.client_work import ClientWork, WorkSetup
+from edge_server.simulation.engine import Job, Outcome
+
+Bytes = NDArray[np.uint8]
+"""A file's content as an array [bytes], which object stores share without copying it."""
+
+Files = Mapping[str, Bytes]
+"""Files by name: `blobs/` or `clients/` and the path below those two folders of the set-up."""
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """What comes back of a job: its outcome, and the files that it has written."""
+
+    outcome: Outcome
+    files: Files
+
+
+class TravellingWork:
+    """The bench of one worker process, in a folder of its own below `parent`."""
+
+    def __init__(self, setup: WorkSetup, parent: str | None = None) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="edge-worker-", dir=parent))
+        self._parts = (self._root / "blobs", self._root / "clients")
+        blobs, clients = self._parts
+        self._work = ClientWork(replace(setup, blobs=blobs, clients=clients))
+        shutil.rmtree(self._root)
+
+    def do(self, job: Job, brought: Files) -> Done:
+        """Lay out what was brought, do the job, pack what is new, tidy up."""
+        self._root.mkdir(mode=0o700)
+        try:
+            for name, content in brought.items():
+                path = self._root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.data)
+            outcome = self._work.do(job)
+            return Done(outcome, self._written(brought))
+        finally:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def _written(self, brought: Files) -> Files:
+        paths = [path for part in self._parts for path in sorted(part.rglob("*")) if path.is_file()]
+        names = {path.relative_to(self._root).as_posix(): path for path in paths}
+        return {name: read_bytes(path) for name, path in names.items() if name not in brought}
+
+
+def read_bytes(path: Path) -> Bytes:
+    """A file's content."""
+    return np.fromfile(path, dtype=np.uint8)
+
+
+_bench: TravellingWork | None = None
+
+
+def work(setup: WorkSetup, parent: str | None, job: Job, names: tuple[str, ...], *contents: Bytes) -> Done:
+    """Do a job on this process's bench, which its first job sets up."""
+    global _bench
+    if _bench is None:
+        _bench = TravellingWork(setup, parent)
+    return _bench.do(job, dict(zip(names, contents, strict=True)))

@@ -1,0 +1,128 @@
+"""How much memory a simulation of a thousand devices takes: `python -m tests.benchmarks.memory`.
+
+`attending` with 1,000 clients of `two-nn` on 60 images of MNIST each. The simulation runs as a command of its
+own; its processes are looked at from outside. A page that several processes share counts once (PSS).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+BOUND_BYTES = 1_500_000_000
+"""What a simulation of 1,000 clients of `two-nn` may take."""
+SAMPLE_S = 0.5
+ROLES = ("simulation", "helper", "worker")
+"""By descent: the command itself, what it starts, and the workers that the process server starts."""
+
+
+def command(args: argparse.Namespace, out: Path) -> list[str]:
+    """The simulation to measure; every client has 60 images, trained on once in one batch."""
+    words = [
+        "data.source=MNIST",
+        f'data.data-root="{args.data_root}"',
+        "data.samples-per-client=60",
+        "model.name=two-nn",
+        f"num-clients={args.clients}",
+        f"clients.fraction={args.fraction}",
+        f"rounds={args.rounds}",
+        "local-epochs=1",
+        "batch-size=64",
+        f"workers={args.workers}",
+    ]
+    program = [sys.executable, "-m", "edge_server.cli", "simulate", "attending"]
+    return [*program, *words, "--out", str(out), "--format", "json"]
+
+
+def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
+    """Run it: the peak of the sum in bytes, the peak of each process, wall seconds."""
+    peak, peaks = 0, Counter[str]()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=args.folder) as folder:
+        process = subprocess.Popen(command(args, Path(folder) / "run"), stdout=subprocess.DEVNULL)
+        try:
+            while process.poll() is None:
+                now = sample(process.pid)
+                peak = max(peak, sum(now.values()))
+                peaks = peaks | Counter(now)
+                time.sleep(SAMPLE_S)
+        finally:
+            process.terminate()
+            process.wait()
+    if process.returncode != 0:
+        raise RuntimeError(f"the simulation ended with {process.returncode}")
+    return peak, dict(peaks), time.perf_counter() - started
+
+
+def sample(root: int) -> dict[str, int]:
+    """Bytes of a process and of all that descend from it, by role and process number."""
+    depths = family(root)
+    sizes = {pid: pss(pid) for pid in depths}
+    return {f"{ROLES[min(depths[pid], 2)]} {pid}": size for pid, size in sizes.items() if size is not None}
+
+
+def family(root: int) -> dict[int, int]:
+    """The process and its descendants, each with how far down it is."""
+    parents = {int(path.name): parent(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
+    depths, found = {root: 0}, [root]
+    for pid in found:
+        children = [child for child, its_parent in parents.items() if its_parent == pid]
+        depths.update((child, depths[pid] + 1) for child in children)
+        found += children
+    return depths
+
+
+def parent(process: Path) -> int | None:
+    """The parent of a process; None for one that is gone."""
+    try:
+        # The name, in brackets, may itself hold blanks and brackets.
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def pss(pid: int) -> int | None:
+    """The process's proportional set size in bytes; None for one that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--data-root", default="../shared/data", help="folder with MNIST (default: %(default)s)"
+    )
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--fraction", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--folder", help="where the updates of a round have room: 6.7 MB for each client of it"
+    )
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    args = parser.parse_args()
+    peak, peaks, seconds = measure(args)
+    if args.format == "json":
+        print(
+            json.dumps({"peak": peak, "bound": BOUND_BYTES, "processes": peaks, "seconds": seconds}, indent=2)
+        )
+        return
+    for name, size in sorted(peaks.items(), key=lambda item: -item[1]):
+        print(f"{name:<20} {size / 1e6:8.0f} MB at most")
+    verdict = "within" if peak <= BOUND_BYTES else "OVER"
+    print(f"num-clients={args.clients} fraction={args.fraction:g} rounds={args.rounds}: {seconds:.0f} s")
+    print(f"peak of all: {peak / 1e6:.0f} MB, {verdict} the bound of {BOUND_BYTES / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

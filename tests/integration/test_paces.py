@@ -1,0 +1,218 @@
+"""Rounds that do not wait for everyone, and algorithms that send more than a model, over a broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client import export, work
+from edge_client.address import BrokerAddress
+from edge_client.agent import Agent, AgentSettings
+from edge_client.data.partition import holdout
+from edge_client.data.sources import load_source
+from edge_client.private import PrivateState
+from edge_client.workplace import LocalData, Workplace
+from edge_server.config import Config, load_config
+from edge_server.demo import device_name, devices
+from edge_server.history import RoundRecord
+from schemas.messages import Task, Update
+from schemas.values import CapabilityProfile
+from tests.integration.conftest import Run
+
+Serve = Callable[[Config], Run]
+Start = Callable[[Config], list[Future[str | None]]]
+
+# What the broker does is another's test; one is enough here.
+pytestmark = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
+
+TIERS = {"strong": 5, "middle": 3, "weak": 1}
+MLP_BYTES = 4 * (64 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10)
+"""The model on 8x8 digits: 55,210 parameters of four bytes each, 220,840 bytes."""
+NEVER = 99
+
+
+def config(recipe: str, **overrides: Any) -> Config:
+    """Three devices and three rounds; keys as in `demo_config`."""
+    settings = {
+        "federation.name": "test",
+        "data.source": "digits",
+        "model.name": "mlp",
+        "rounds": 3,
+        "num-clients": 3,
+        "deadline-s": 60.0,
+        "rejoin-s": 5.0,
+        "test-samples": 60,
+        **overrides,
+    }
+    return load_config(recipe, [f"{key}={value}" for key, value in settings.items()])
+
+
+class Gate:
+    """Keeps devices from a task until someone has begun a later round; `let_go`: who was told to drop it."""
+
+    def __init__(self, until: Mapping[tuple[str, int], int]) -> None:
+        self._until, self._begun = until, threading.Condition()
+        self._latest = 0
+        self._train = work.do_training
+        self.let_go: list[tuple[str, int]] = []
+
+    def do_training(
+        self, task: Task, place: Workplace, *, should_stop: Callable[[], bool], **more: Any
+    ) -> Update:
+        """Stands for the device's own; waits first."""
+        wanted = self._until.get((place.device, task.round), 0)
+        with self._begun:
+            self._latest = max(self._latest, task.round)
+            self._begun.notify_all()
+            while not should_stop() and not self._begun.wait_for(lambda: self._latest >= wanted, 0.02):
+                pass
+        if should_stop():
+            self.let_go.append((place.device, task.round))
+        return self._train(task, place, should_stop=should_stop, **more)
+
+
+@pytest.fixture
+def start(address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start the three devices in threads of this process; the future of each is how its run ended."""
+    convert, one_at_a_time = export._convert, threading.Lock()
+
+    def alone(*args: Any) -> Any:
+        # torch exports one network at a time in a process; devices are processes of their own elsewhere.
+        with one_at_a_time:
+            return convert(*args)
+
+    monkeypatch.setattr(export, "_convert", alone)
+    agents: list[Agent] = []
+    with ThreadPoolExecutor(len(TIERS)) as pool:
+
+        def begin(config: Config) -> list[Future[str | None]]:
+            agents.extend(agent(config, name, address, tmp_path / name) for name in TIERS)
+            return [pool.submit(one.run) for one in agents]
+
+        yield begin
+        for one in agents:
+            one.stop()
+
+
+def agent(config: Config, name: str, address: BrokerAddress, state: Path) -> Agent:
+    """A device with forty examples."""
+    state.mkdir()
+    first = 40 * list(TIERS).index(name)
+    train, held_out = holdout(load_source("digits").subset(range(first, first + 40)), seed=0)
+    settings = AgentSettings(
+        config.federation.name,
+        name,
+        address,
+        state,
+        source="digits",
+        profile=CapabilityProfile(tier=min(TIERS[name], len(config.tiers.ratios))),
+        once=True,
+        threads=1,
+    )
+    return Agent(settings, LocalData(train, held_out))
+
+
+def finished(run: Run, ends: list[Future[str | None]]) -> list[RoundRecord]:
+    """Wait for everyone; whoever gets a model at the end has it. Returns the history."""
+    summary = run.finished()
+    assert [end.result(timeout=30) for end in ends] == ["finished"] * len(TIERS)
+    assert summary.outcome == "finished"
+    assert {device.device for device in summary.devices} == TIERS.keys()
+    delivered = run.server._config.federation.deliver
+    assert all((device.onnx_accuracy is not None) == delivered for device in summary.devices)
+    history = run.server._tally.history
+    assert sum(record.uplink_bytes for record in history) <= summary.uplink_bytes
+    assert sum(record.downlink_bytes for record in history) <= summary.downlink_bytes
+    return history
+
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "fedbuff": {},
+    "attending-fedbuff": {"model.name": "two-nn", "deliver": "false"},
+}
+
+
+@pytest.mark.parametrize("recipe", SMALL)
+def test_a_buffered_round_takes_what_was_begun_in_an_earlier_one(
+    serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    """The weak device is done in round two with round one's task, the middle one a round later likewise."""
+    gate = Gate({("weak", 1): 2, ("middle", 2): 3, ("weak", 3): NEVER})
+    monkeypatch.setattr(work, "do_training", gate.do_training)
+    settings = config(recipe, **{"buffer-size": 2, **SMALL[recipe]})
+    ends = start(settings)
+    history = finished(serve(settings), ends)
+    assert [record.completed for record in history] == [
+        ("middle", "strong"),
+        ("strong", "weak"),
+        ("middle", "strong"),
+    ]
+    assert [record.staleness for record in history] == [{}, {"weak": 1}, {"middle": 1}]
+    # What has no round left to count in is dropped, on both sides.
+    assert history[2].dropped == ("weak",)
+    assert gate.let_go == [("weak", 3)]
+    if recipe == "fedbuff":
+        # Six updates counted; seven tasks were given: three, then two and two again.
+        assert 6 * MLP_BYTES < sum(record.uplink_bytes for record in history) < 6.2 * MLP_BYTES
+        assert 7 * MLP_BYTES < sum(record.downlink_bytes for record in history) < 7.2 * MLP_BYTES
+
+
+def test_a_device_drops_a_task_that_is_too_old_and_takes_part_again(
+    serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate({("weak", 1): NEVER, ("middle", 2): NEVER, ("strong", 3): NEVER})
+    monkeypatch.setattr(work, "do_training", gate.do_training)
+    settings = config("fedbuff", **{"buffer-size": 2, "max-staleness": 0, "deliver": "false"})
+    ends = start(settings)
+    history = finished(serve(settings), ends)
+    assert [record.completed for record in history] == [
+        ("middle", "strong"),
+        ("strong", "weak"),
+        ("middle", "weak"),
+    ]
+    assert [record.dropped for record in history] == [("weak",), ("middle",), ("strong",)]
+    assert gate.let_go == [("weak", 1), ("middle", 2), ("strong", 3)]
+    assert all(record.staleness == {} for record in history)
+
+
+def test_over_selection_lets_go_who_is_slow_and_asks_again_in_the_next_round(
+    serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate({("weak", 1): NEVER, ("weak", 2): NEVER, ("strong", 3): NEVER})
+    monkeypatch.setattr(work, "do_training", gate.do_training)
+    # Two of three are needed, 1.5 times as many are asked.
+    settings = config("fedavg", **{"fraction": 0.6, "over-select": 1.5, "deliver": "false"})
+    ends = start(settings)
+    history = finished(serve(settings), ends)
+    assert [record.selected for record in history] == [("middle", "strong", "weak")] * 3
+    assert [record.dropped for record in history] == [("weak",), ("weak",), ("strong",)]
+    assert gate.let_go == [("weak", 1), ("weak", 2), ("strong", 3)]
+    # Two updates a round are sent, though three models went out.
+    for record in history:
+        assert 2 * MLP_BYTES < record.uplink_bytes < 2.2 * MLP_BYTES
+        assert 3 * MLP_BYTES < record.downlink_bytes < 3.2 * MLP_BYTES
+
+
+def test_scaffold_sends_its_controls_along_and_each_process_keeps_its_own(
+    serve: Serve, address: BrokerAddress, tmp_path: Path
+) -> None:
+    settings = config("scaffold", fraction=1.0, deliver="false")
+    with devices(settings, address, tmp_path / "devices") as processes:
+        run = serve(settings)
+        summary = run.finished()
+        assert [process.wait(timeout=30) for process in processes] == [0] * 3
+    assert summary.outcome == "finished"
+    for record in run.server._tally.history:
+        assert len(record.completed) == 3
+        # A model and as large a control, up and down, for three devices.
+        assert 6 * MLP_BYTES < record.uplink_bytes < 6.2 * MLP_BYTES
+        assert 6 * MLP_BYTES < record.downlink_bytes < 6.2 * MLP_BYTES
+    for index in range(3):
+        kept = PrivateState(tmp_path / "devices" / device_name(index) / "private")
+        control = kept.load(summary.run, 4)["own-control"]
+        assert any(array.any() for array in control.values())

@@ -1,0 +1,37 @@
+"""Words and options in any order, and wrong ones: what `edge-server` makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.cli import EDGE_SERVER
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["simulate fedavg rounds=3 workers=2 --seed 1", "simulate fedavg rounds=3 --seed 1 workers=2"],
+)
+def test_words_may_stand_behind_options(line: str) -> None:
+    args = EDGE_SERVER._parsed(line.split())
+    assert (args.config, args.overrides, args.seed) == ("fedavg", ["rounds=3", "workers=2"], 1)
+
+
+def test_rows_may_stand_behind_options() -> None:
+    args = EDGE_SERVER._parsed(["compare", "fedavg", "--seeds", "1,2", "attending", "rounds=3"])
+    assert (args.words, args.seeds) == (["fedavg", "attending", "rounds=3"], (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("simulate fedavg --sede 1", "simulate: there is no --sede; edge-server simulate --help"),
+        ("report runs/one runs/two", "report: there is no runs/two; edge-server report --help"),
+        ("simulate", "required: FEDERATION.toml|RECIPE\n"),
+        ("compare fedavg --seeds 1,x", "'1,x' is not a list of different seeds such as 1,2,3"),
+        ("compare fedavg --seeds 1,1", "'1,1' is not a list of different seeds such as 1,2,3"),
+        ("compare fedavg --seeds=-1,2", "'-1,2' is not a list of different seeds such as 1,2,3"),
+    ],
+)
+def test_what_makes_no_sense_is_bad_usage(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert EDGE_SERVER.run(line.split()) == 2
+    assert said in capsys.readouterr().err

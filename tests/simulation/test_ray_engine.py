@@ -1,0 +1,140 @@
+"""The engine `ray`: a cluster of two workers on this machine comes to what the local engine comes to."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli import main
+from edge_server.simulation import engines
+from edge_server.snapshot import Snapshot
+from tests.simulation.small import SMALL, StopAfter, history, last_model, run
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: .[ray]")
+long = pytest.mark.timeout(600)
+
+MIXED = ("num-clients=5", "fraction=0.6", "rounds=3", "workers=2")
+
+
+class Onlooker:
+    """A watcher that holds on to every process that this one begins, and that those begin."""
+
+    def __init__(self) -> None:
+        # The server from which the local engine forks stays as long as the tests.
+        self._before = _descendants(os.getpid())
+        self.processes: dict[int, int] = {}
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Note the processes that are new."""
+        for pid in _descendants(os.getpid()) - self._before - self.processes.keys():
+            try:
+                self.processes[pid] = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+
+    def all_ended(self, *, timeout_s: float) -> bool:
+        """Wait until none of them is there."""
+        going = set(self.processes.values())
+        while going:
+            ended, _, _ = select.select(going, [], [], timeout_s)
+            if not ended:
+                return False
+            going -= set(ended)
+        for descriptor in self.processes.values():
+            os.close(descriptor)
+        return True
+
+
+def _descendants(root: int) -> set[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                # "pid (name) state parent": a name may hold anything, brackets too.
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    found: set[int] = set()
+    level = {root}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level}
+        found |= level
+    return found
+
+
+def _private_states(out: Path) -> dict[str, bytes]:
+    folder = out / "clients"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of SCAFFOLD, whose devices keep a control between rounds, with the local engine."""
+    out = tmp_path_factory.mktemp("local") / "run"
+    assert run(out, "scaffold", *MIXED).outcome == "finished"
+    return out
+
+
+@needs_ray
+@long
+def test_a_cluster_comes_to_the_same_bytes_as_the_local_engine(local: Path, tmp_path: Path) -> None:
+    out = tmp_path / "ray"
+    assert run(out, "scaffold", *MIXED, "engine=ray").outcome == "finished"
+    assert (out / "history.jsonl").read_bytes() == (local / "history.jsonl").read_bytes()
+    assert last_model(out) == last_model(local)
+    assert _private_states(out) == _private_states(local) != {}
+
+
+@needs_ray
+@long
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+def test_an_interrupted_cluster_is_ended_and_the_local_engine_resumes_its_run(
+    local: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    onlooker = Onlooker()
+    stopper = StopAfter(1)
+
+    class Both:
+        def show(self, snapshot: Snapshot) -> None:
+            onlooker.show(snapshot)
+            stopper.show(snapshot)
+
+    assert run(out, "scaffold", *MIXED, "engine=ray", watcher=Both()).outcome == "interrupted"
+    # The store and the manager of the cluster, and two workers at least.
+    assert len(onlooker.processes) >= 4
+    assert onlooker.all_ended(timeout_s=120)
+    assert len(history(out)) == 1
+    assert run(out, "scaffold", *MIXED, resume=True).outcome == "finished"
+    assert (out / "history.jsonl").read_bytes() == (local / "history.jsonl").read_bytes()
+    assert last_model(out) == last_model(local)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simulation.engine=rays"], "did you mean 'ray'"),
+        (["ray-address=10.0.0.1:6379"], "ray-address is for engine = 'ray'"),
+        pytest.param(["engine=ray", "ray-address=127.0.0.1:1"], "no Ray at '127.0.0.1:1'", marks=needs_ray),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused_with_the_remedy(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "fedavg", *SMALL, *words, "--out", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_ray_the_message_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    assert main(["simulate", "fedavg", *SMALL, "engine=ray", "--out", str(tmp_path / "run")]) == 2
+    assert "pip install 'edge-federation[ray]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
