@@ -15,12 +15,13 @@ EXAMPLES = """\
 The very same rounds, sessions, training and aggregation as over a broker, joined in memory, in virtual time.
 
 examples:
-  edge-server simulate fedavg data.source=digits rounds=3
-  edge-server simulate attending data.source=digits num-clients=100 fraction=0.1 workers=2
+  edge-server simulate fedavg rounds=3
+  edge-server simulate attending num-clients=100 rounds=20 batch-size=8 local-epochs=2 learning-rate=0.1
+  edge-server simulate adafl data.source=MNIST data.data-root=data partition=shards shards=2 num-clients=100
   edge-server simulate federation.toml rounds=50 --out runs/long --resume
 
-edge-server recipes lists the recipes. A run needs data: data.source=digits ships with the package, others
-want data.data-root=FOLDER too.
+edge-server recipes lists the recipes. Without data.source the digits that ship with the package are shared
+out; others want data.data-root=FOLDER too.
 
 Ctrl-C ends the run and leaves its folder whole; the same words with --resume and its --out go on from the
 last closed round and end as if nothing had been. Not so in buffered mode, which has no such point.

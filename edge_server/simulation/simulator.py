@@ -30,6 +30,7 @@ from edge_server.tally import Tally
 from edge_server.workshop import Workshop
 from schemas.blobs import BlobRef
 from schemas.errors import ConfigError
+from schemas.frozen import Settings
 from schemas.submodel import SubModelSpec
 from schemas.values import CapabilityProfile, DataCard
 
@@ -106,16 +107,22 @@ def simulate(
 
 
 def as_simulated(config: Config) -> Config:
-    """The configuration with what simulations do unless told: no device exports a model of its own."""
-    if "deliver" in config.federation.model_fields_set:
-        return config
-    quiet = config.federation.model_copy(update={"deliver": False})
-    return config.model_copy(update={"federation": quiet})
+    """The configuration with what simulations do unless told.
+
+    No device exports a model of its own, and where neither data nor shapes are named, the shipped digits are
+    shared out.
+    """
+    update: dict[str, Settings] = {}
+    if "deliver" not in config.federation.model_fields_set:
+        update["federation"] = config.federation.model_copy(update={"deliver": False})
+    if config.data.source is None and config.model.input_shape is None:
+        update["data"] = config.data.model_copy(update={"source": "digits"})
+    return config.model_copy(update=update)
 
 
 def _train_data(config: Config) -> LabelledData:
     if config.data.source is None:
-        raise ConfigError("[data] source: a simulation needs data, for instance data.source=digits")
+        raise ConfigError("[data] source: none is named, and a simulation needs data of [model] input-shape")
     return load_source(config.data.source, data_root=config.data.data_root, split="train")
 
 

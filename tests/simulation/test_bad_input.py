@@ -16,7 +16,7 @@ from tests.simulation.small import SMALL
     ("words", "said"),
     [
         (["fedavgg", "data.source=digits"], "did you mean 'fedavg'"),
-        (["fedavg"], "data.source=digits"),
+        (["fedavg", "model.input-shape=[1, 28, 28]", "num-classes=10"], "[data] source: none is named"),
         (["fedavg", "data.source=digitz"], "did you mean 'digits'"),
         (["fedavg", *SMALL, 'simulation.clock=["pi-zero"]'], "did you mean 'pi-zero-2'"),
         (["fedavg", *SMALL, "simulation.engine=locale"], "'local'"),

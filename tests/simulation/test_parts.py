@@ -13,6 +13,7 @@ from edge_server.display.crowd import crowd_line
 from edge_server.simulation.boundary import Boundary, cut_history, read_boundary, write_boundary
 from edge_server.simulation.device import Standing
 from edge_server.simulation.population import make_population
+from edge_server.simulation.simulator import as_simulated
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.transit import Transits, later_windows, transfer_bytes
 from edge_server.snapshot import DeviceView
@@ -140,3 +141,10 @@ def test_history_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
 def test_many_devices_are_counted_by_tier() -> None:
     views = [DeviceView(f"d{n}", n % 2 + 1, 0.5, "offline" if n == 0 else "idle") for n in range(30)]
     assert crowd_line(views) == "29 devices: 14 of tier 1, 15 of tier 2"
+
+
+def test_without_data_or_shapes_the_shipped_digits_are_shared_out() -> None:
+    assert as_simulated(load_config("fedavg")).data.source == "digits"
+    assert as_simulated(load_config("fedavg", ["data.source=MNIST"])).data.source == "MNIST"
+    shaped = load_config("fedavg", ["model.input-shape=[1, 28, 28]", "num-classes=10"])
+    assert as_simulated(shaped).data.source is None
