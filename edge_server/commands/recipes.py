@@ -20,7 +20,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print a line per recipe."""
-    from edge_server.config import read_recipe, recipe_names
+    from edge_server.recipe_files import read_recipe, recipe_names
 
     recipes = [read_recipe(name)["recipe"] for name in recipe_names()]
     if args.format == "json":

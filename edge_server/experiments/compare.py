@@ -23,7 +23,7 @@ def named_experiment(words: Sequence[str]) -> Experiment:
         return load_experiment(words[0])
     if len(words) == 1 and Path(words[0]).suffix == "" and not Path(words[0]).exists():
         # One word alone is meant as an experiment unless it is a recipe.
-        from edge_server.config import recipe_names
+        from edge_server.recipe_files import recipe_names
 
         if words[0] not in recipe_names():
             return load_experiment(words[0])

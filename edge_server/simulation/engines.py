@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from edge_server.config import SimulationSettings
+    from edge_server.settings import SimulationSettings
     from edge_server.simulation.client_work import WorkSetup
     from edge_server.simulation.engine import Engine
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_server.config import recipe_names
 from edge_server.history import RoundRecord
+from edge_server.recipe_files import recipe_names
 from schemas.blobs import Arrays
 from tests.integration.bench import NAMES, Bench
 

@@ -6,7 +6,8 @@ import pytest
 
 from edge_server.cli import main
 from edge_server.compatibility import problems
-from edge_server.config import Config, check_config, load_config, merge_tables, read_recipe, recipe_names
+from edge_server.config import Config, check_config, load_config, merge_tables
+from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.strategy.combiners import COMBINERS, IGNORES_WEIGHTS
 from edge_server.strategy.pruners import PRUNERS, RANKS_CHANNELS
 from edge_server.strategy.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES, TRANSFORMS

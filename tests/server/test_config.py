@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.config import Config, load_config, read_recipe, recipe_names
+from edge_server.config import Config, load_config
+from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec

@@ -1,0 +1,29 @@
+"""The recipes that ship with the package: named algorithms as TOML."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Any
+
+from schemas.errors import ConfigError, nearest
+
+RECIPES = "edge_server.recipes"
+
+
+def recipe_names() -> list[str]:
+    """The shipped recipes."""
+    return sorted(
+        item.name.removesuffix(".toml")
+        for item in resources.files(RECIPES).iterdir()
+        if item.name.endswith(".toml")
+    )
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """A shipped recipe as it stands; raises `ConfigError` with the nearest name."""
+    if name not in recipe_names():
+        raise ConfigError(f"unknown recipe '{name}'{nearest(name, recipe_names())}")
+    table = tomllib.loads((resources.files(RECIPES) / f"{name}.toml").read_text())
+    table["recipe"]["name"] = name
+    return table

@@ -1,0 +1,58 @@
+"""The record of a round: what its updates, its tests and its traffic amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edge_client.evaluation import Evaluation
+from edge_server.history import Rejected, RoundRecord
+from edge_server.round_events import CloseRound
+
+
+def round_record(
+    command: CloseRound,
+    *,
+    fraction: float,
+    tested: Mapping[int, Evaluation],
+    observed: Mapping[str, Any],
+    uplink: int,
+    downlink: int,
+    duration_s: float,
+    virtual_time_s: float | None = None,
+) -> RoundRecord:
+    """One line of the history; `tested` is by tier, the full model as tier 0, and may be empty.
+
+    `observed` is what the strategy has seen in the round: weights and attention.
+    """
+    accepted = list(command.updates.values())
+    return RoundRecord(
+        round=command.round,
+        fraction=fraction,
+        local_epochs=max(update.metrics.epochs for update in accepted),
+        selected=command.selected,
+        completed=tuple(sorted(command.updates)),
+        dropped=command.dropped,
+        rejected=tuple(Rejected(device=name, reason=r) for name, r in sorted(command.rejected.items())),
+        uplink_bytes=uplink,
+        downlink_bytes=downlink,
+        duration_s=duration_s,
+        virtual_time_s=virtual_time_s,
+        train_loss=_mean([(u.metrics.train_loss, u.metrics.examples) for u in accepted]),
+        test_loss=tested[0].loss if tested else None,
+        test_accuracy=tested[0].accuracy if tested else None,
+        tier_accuracy={
+            tier: one.accuracy for tier, one in tested.items() if tier and one.accuracy is not None
+        },
+        client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
+        staleness={name: late for name, late in sorted(command.staleness.items()) if late},
+        weights=observed.get("weights", {}),
+        attention=observed.get("attention", {}),
+    )
+
+
+def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean by examples of what is known; none where nothing is."""
+    known = [(value, weight) for value, weight in values if value is not None and weight > 0]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None

@@ -1,0 +1,192 @@
+"""The sections of a federation file, each checked by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from edge_client.data.partition import parse_partition
+from edge_client.models.registry import entry
+from edge_client.pruning import mean_ratio
+from edge_server.config_errors import UNNAMED
+from schemas.errors import ConfigError
+from schemas.frozen import Settings
+from schemas.names import Name
+
+
+class RecipeInfo(Settings):
+    """What a recipe says of itself."""
+
+    name: str
+    summary: str
+    citation: str
+
+
+class FederationSettings(Settings):
+    """The run as a whole; `deliver`: at the end every device exports its own ONNX model.
+
+    The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
+    `evaluate-tiers-every` divides it; both after the last round.
+    """
+
+    name: Name = "federation"
+    seed: int = Field(default=0, ge=0)
+    rounds: int = Field(default=10, ge=1, le=1_000_000)
+    evaluate_every: int = Field(default=1, ge=1)
+    evaluate_tiers_every: int = Field(default=1, ge=1)
+    deliver: bool = True
+
+
+class ClientSettings(Settings):
+    """Who takes part in a round, and how long it may take (seconds).
+
+    The run begins once `start_clients` are there (all `num_clients` unless stated). `over_select` times as
+    many devices are asked as a round needs. In `buffered` mode a round closes with `buffer_size` updates
+    that lag at most `max_staleness` rounds behind, and `concurrency` devices (all) train at once.
+    """
+
+    mode: Literal["rounds", "buffered"] = "rounds"
+    num_clients: int = Field(default=5, ge=1)
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    start_clients: int | None = Field(default=None, ge=1)
+    min_clients: int = Field(default=1, ge=1)
+    quorum: float = Field(default=0.5, ge=0, le=1)
+    deadline_s: float = Field(default=600.0, gt=0)
+    rejoin_s: float = Field(default=15.0, ge=0)
+    uploads_at_once: int = Field(default=32, ge=1)
+    over_select: float = Field(default=1.0, ge=1)
+    buffer_size: int = Field(default=10, ge=1)
+    max_staleness: int = Field(default=20, ge=0)
+    concurrency: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _buffer_can_be_filled(self) -> ClientSettings:
+        at_once = self.num_clients if self.concurrency is None else self.concurrency
+        if self.mode == "rounds":
+            return self
+        if self.buffer_size > self.num_clients:
+            raise ValueError(f"buffer-size {self.buffer_size} is more than num-clients {self.num_clients}")
+        if self.buffer_size > at_once:
+            raise ValueError(f"buffer-size {self.buffer_size} is more than concurrency {at_once}")
+        if self.over_select > 1:
+            raise ValueError("over-select is for mode 'rounds': a buffer waits for nobody in particular")
+        return self
+
+
+class ModelSettings(Settings):
+    """The global network; shape and classes come from `[data] source` where they are not given."""
+
+    name: str = "two-nn"
+    num_classes: int | None = Field(default=None, ge=1)
+    input_shape: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+
+    @model_validator(mode="after")
+    def _model_is_known(self) -> ModelSettings:
+        try:
+            entry(self.name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+
+class DataSettings(Settings):
+    """The data that the server tests on, and how simulated or local devices share it.
+
+    With `test_samples` the server tests on so many of its examples, always the same ones.
+    """
+
+    source: str | None = None
+    data_root: Path | None = None
+    partition: str = "iid"
+    alpha: float | None = Field(default=None, gt=0)
+    shards: int | None = Field(default=None, ge=1)
+    samples_per_client: int | None = Field(default=None, ge=1)
+    test_samples: int | None = Field(default=None, ge=1)
+
+    @property
+    def partition_spec(self) -> str:
+        """The partition with its number, as `edge-client --partition` takes it."""
+        number = {"dirichlet": self.alpha, "shards": self.shards}.get(self.partition)
+        return self.partition if number is None else f"{self.partition}({number})"
+
+    @model_validator(mode="after")
+    def _partition_is_known(self) -> DataSettings:
+        try:
+            parse_partition(self.partition_spec)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+
+_Share = Annotated[float, Field(ge=0, lt=1)]
+_Ratio = Annotated[
+    Annotated[_Share, Tag(f"{UNNAMED}number")] | Annotated[Mapping[str, _Share], Tag(f"{UNNAMED}table")],
+    Discriminator(lambda value: f"{UNNAMED}{'table' if isinstance(value, Mapping) else 'number'}"),
+]
+
+
+class TierSettings(Settings):
+    """Capability tiers, the weakest first: tier n trains with pruning ratio `ratios[n - 1]`.
+
+    A ratio may be a table per layer, `{"layer1.*" = 0.2, "layer3.*" = 0.6}` (ATTENDING, appendix H):
+    the first glob that matches counts, and what none matches stays whole.
+    """
+
+    ratios: Annotated[tuple[_Ratio, ...], Field(min_length=1)] = (
+        0.7,
+        0.5,
+        0.3,
+        0.1,
+        0.0,
+    )
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """One number per tier: a table's mean (ATTENDING, eq. 10)."""
+        return tuple(mean_ratio(ratio) for ratio in self.ratios)
+
+
+class SimulationSettings(Settings):
+    """How `edge-server simulate` runs devices that are not there.
+
+    `workers`: processes, as many as cores unless stated; `clock`: the boards whose speed the devices have,
+    the weakest first (none: whatever they do takes no time); `dropouts`: they come and go as such boards do;
+    `hold_out`: the share of its examples that a device never trains on. `joins_s`: when each device first
+    comes, in virtual seconds, the last one's time for all that follow; they come and stay.
+    `ray_address`: the cluster of the engine `ray`, as `host:port`; without it, one begun on this machine.
+    """
+
+    engine: str = "local"
+    ray_address: str | None = None
+    workers: int | None = Field(default=None, ge=1, le=1024)
+    device: Literal["cpu", "cuda"] = "cpu"
+    clock: tuple[str, ...] = ("pi-zero-2", "pi-3", "pi-4", "pi-5", "jetson-nano")
+    dropouts: bool = False
+    hold_out: float = Field(default=0.0, ge=0, lt=1)
+    joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
+
+    @model_validator(mode="after")
+    def _engine_is_known(self) -> SimulationSettings:
+        from edge_server.simulation.engines import check_engine
+
+        try:
+            check_engine(self.engine)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if self.ray_address is not None and self.engine != "ray":
+            raise ValueError("ray-address is for engine = 'ray'")
+        return self
+
+    @model_validator(mode="after")
+    def _boards_are_known(self) -> SimulationSettings:
+        from edge_server.simulation.profiles import profile
+
+        try:
+            for name in self.clock:
+                profile(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self

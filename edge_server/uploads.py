@@ -1,0 +1,44 @@
+"""An uploaded update: whether it may count, and what the strategy gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edge_client.blobstore import BlobStore
+from edge_server.firewall import examine
+from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.updates import ClientUpdate
+from schemas.blobs import SpooledGroups, read_groups
+from schemas.errors import PeerError
+from schemas.messages import Task, Update
+from schemas.submodel import ChannelMap
+from schemas.values import Reason
+
+
+def verdict(
+    update: Update, task: Task, store: BlobStore, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
+) -> tuple[Reason | None, str]:
+    """Why the update in `store` must not count, as code and detail; no code where it may.
+
+    `rules` are those of the groups that devices may send beside the model.
+    """
+    if not store.verify(update.blob):
+        return Reason.DIGEST_MISMATCH, "the bytes are not those of the digest"
+    try:
+        groups = read_groups(store.path(update.blob.digest))
+        examine(update, groups, task, channel_map, rules)
+    except PeerError as error:
+        return Reason(error.reason), str(error)
+    return None, ""
+
+
+def client_update(update: Update, store: BlobStore, *, staleness: int, ratio: float | None) -> ClientUpdate:
+    """The update with its figures; its arrays stay on disk until they are asked for.
+
+    `ratio` is its task's, where that is known.
+    """
+    measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
+    if ratio is not None:
+        measured["ratio"] = ratio
+    groups = SpooledGroups(store.path(update.blob.digest))
+    return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)
