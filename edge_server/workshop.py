@@ -5,6 +5,7 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,6 @@ class Workshop:
             if resume is None
             else load_checkpoint(folder.checkpoint(resume))
         )
-        self._clients: dict[str, Client] = {}
         self._ratios: dict[tuple[str, int], float] = {}
         self._state_sha256 = self._save(self._state.round)
 
@@ -111,7 +111,8 @@ class Workshop:
 
     def _training(self, command: PlanRound) -> tuple[dict[str, Job], int]:
         clients = [Client(device.name, self.tier(device), device.data.examples) for device in command.devices]
-        self._clients.update({client.name: client for client in clients})
+        there = {client.name: (client.tier, client.examples) for client in clients}
+        self._state = replace(self._state, clients={**self._state.clients, **there})
         entropy = [self._config.federation.seed, command.round, command.retry]
         rng = np.random.default_rng(entropy if command.wanted is None else [*entropy, command.attempt])
         planned = plan(
@@ -182,7 +183,7 @@ class Workshop:
             )
             for device, update in command.updates.items()
         ]
-        known = [client for _, client in sorted(self._clients.items())]
+        known = [Client(name, *about) for name, about in sorted(self._state.clients.items())]
         self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
         self._state_sha256 = self._save(command.round)
         record = round_record(

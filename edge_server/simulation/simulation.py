@@ -261,8 +261,8 @@ class Simulation:
 
     # --- the workshop ---
     def _plan(self, command: PlanRound) -> RoundPlanned:
-        # A buffered round has several plannings.
-        if command.wanted is None or command.retry == 0:
+        # A buffered round has several plannings, or none, and lasts from closing to closing.
+        if command.wanted is None or command.attempt == 1:
             self._tally.begin_round()
         self._forget_old_blobs()
         return self._workshop.plan(command)
@@ -285,6 +285,7 @@ class Simulation:
         record = self._workshop.close(
             command, uplink=uplink, downlink=downlink, duration_s=seconds, virtual_time_s=now
         )
+        self._tally.begin_round()
         self._tally.closed(record)
         self._watcher.show(self._snapshot())
         self._timeline.post(now + self._latency_s, ServerHears(RoundClosed(command.round)))

@@ -12,10 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edge_client.objectives.momentum import gradient_mass
-from edge_server.strategy.updates import Around, ClientUpdate, GlobalUpdate
-
-STATISTICS = ("running_mean", "running_var")
-"""The last part of the names of what a normalisation measures and no optimizer steps."""
+from edge_server.strategy.updates import Around, ClientUpdate, GlobalUpdate, is_statistic
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,7 @@ class NormaliseSteps:
             return update
         factor = self.effective_steps(around.sources or (update.source,)) / mass
         delta = {
-            name: array if name.rpartition(".")[2] in STATISTICS else factor * array
-            for name, array in update.delta.items()
+            name: array if is_statistic(name) else factor * array for name, array in update.delta.items()
         }
         return replace(update, delta=delta)
 

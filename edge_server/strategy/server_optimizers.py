@@ -1,6 +1,7 @@
 """Server optimizers: how the global model follows the combined change (Reddi et al. 2021).
 
 The pseudo-gradient is minus the combined change, so an optimizer steps against it as against any gradient.
+A normalisation's running statistics are averaged, whatever the optimizer.
 Where no client of a round holds a coordinate its pseudo-gradient is 0: what has gathered there decays and
 goes on moving it, as for a round without change.
 """
@@ -13,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from edge_server.strategy.updates import is_statistic
 from schemas.blobs import Array, Arrays, Groups
 
 
@@ -53,8 +55,14 @@ class Momentum:
         velocity = {
             name: self.beta * _gathered(state, "velocity", params, name) - pseudo_gradient[name]
             for name in params
+            if not is_statistic(name)
         }
-        after = {name: params[name] + self.learning_rate * velocity[name] for name in params}
+        after = {
+            name: before + self.learning_rate * velocity[name]
+            if name in velocity
+            else before - pseudo_gradient[name]
+            for name, before in params.items()
+        }
         return after, {"velocity": velocity}
 
 
@@ -81,6 +89,9 @@ class Adam:
         first, second, after = {}, {}, {}
         for name, before in params.items():
             change = -pseudo_gradient[name]
+            if is_statistic(name):
+                after[name] = before + change
+                continue
             m = _gathered(state, "first-moment", params, name)
             v = _gathered(state, "second-moment", params, name, start=self.adaptivity**2)
             first[name] = self.beta1 * m + (1 - self.beta1) * change

@@ -65,13 +65,15 @@ class State:
     """Everything that a run carries from round to round; `round` counts the rounds that are closed.
 
     `ordered` says whether the channels of the global model are ranked (ATTENDING, after round one); `groups`
-    is what the server holds beside the model, {group: arrays}.
+    is what the server holds beside the model, {group: arrays}; `clients` are all that were ever there, as
+    {name: (tier, examples)}.
     """
 
     params: Arrays
     round: int = 0
     ordered: bool = False
     groups: Groups = field(default_factory=dict)
+    clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     selection: Any = None
     ratio: Any = None
     weighting: Any = None
@@ -212,9 +214,9 @@ def close(
     matched = _matched(strategy, state, updates, channel_map)
     weights = strategy.weighting.weigh(state.weighting, matched)
     change = strategy.combiner(matched, weights)
-    pseudo_gradient = {name: -array for name, array in change.items()}
-    params, optimizer = strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
     sources = sources_of(matched)
+    ranks = not state.ordered and any(source.groups.get("attention") for source in sources)
+    params, optimizer = _stepped(strategy, state, change, ranks=ranks)
     by_client = {source.client: float(weight) for source, weight in zip(sources, weights, strict=True)}
     result = RoundResult(
         state.round + 1,
@@ -233,7 +235,7 @@ def close(
         state,
         params=result.after,
         round=state.round + 1,
-        ordered=state.ordered or any(source.groups.get("attention") for source in sources),
+        ordered=state.ordered or ranks,
         groups=groups,
         selection=selection,
         ratio=ratio,
@@ -245,6 +247,17 @@ def close(
             **strategy.ratio.observed(ratio),
         },
     )
+
+
+def _stepped(strategy: Strategy, state: State, change: Arrays, *, ranks: bool) -> tuple[Arrays, Groups]:
+    """The server optimizer's step.
+
+    A round that `ranks` channels mostly reorders them: that is taken as it is, no direction to go on in.
+    """
+    if ranks:
+        return {name: array + change[name] for name, array in state.params.items()}, {}
+    pseudo_gradient = {name: -array for name, array in change.items()}
+    return strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
 
 
 KEEP_NUMBERS = 32_000_000

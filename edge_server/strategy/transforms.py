@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -18,17 +19,22 @@ Transform = Callable[[GlobalUpdate, Around], GlobalUpdate]
 """`(update, what is around it) -> update`."""
 
 
-def attention_matching() -> Transform:
+def attention_matching(*, rest: str = "moved") -> Transform:
     """Reorder a client's channels by its own attention, most attended first (ATTENDING, eq. 8).
 
-    DESIGN.md section 6, decision 1, on the direction. The client's model w + delta moves as a whole, the
-    channels that it cut away included (they stay as in w and take the last places), so the result is again
-    a difference to w. An update without attention scores (from round two on) passes unchanged.
+    DESIGN.md section 6, decision 1, on the direction. The client's model w + delta moves as a whole, so the
+    result is again a difference to w. An update without attention scores (from round two on) passes as it is.
+
+    `rest` is what stands in the last places, where channels are missing that the client cut away: these
+    as they are in w, `moved` there (the client's whole model then computes what it did before), or what w has
+    there, `in-place` (Algorithm 2, lines 5 and 6, to the letter: some channels of w then stand twice).
     """
-    return match_attention
+    if rest not in ("moved", "in-place"):
+        raise ValueError(f"rest is 'moved' or 'in-place', not '{rest}'")
+    return partial(match_attention, in_place=rest == "in-place")
 
 
-def match_attention(update: GlobalUpdate, around: Around) -> GlobalUpdate:
+def match_attention(update: GlobalUpdate, around: Around, *, in_place: bool = False) -> GlobalUpdate:
     """Move the channels of one update into the places of their rank.
 
     An update that was trained before the model's channels were ranked, but comes after (a slow device where
@@ -51,6 +57,8 @@ def match_attention(update: GlobalUpdate, around: Around) -> GlobalUpdate:
     recovered = permute({name: params[name] + held[name] for name in params}, order, channel_map)
     delta = {name: recovered[name] - params[name] for name in params}
     coverage = permute(update.coverage, order, channel_map)
+    if in_place:
+        delta = {name: np.where(coverage[name], array, np.float32(0)) for name, array in delta.items()}
     held_there = permute(update.held, order, channel_map)
     return replace(update, delta=delta, coverage=coverage, held=held_there, order=order)
 

@@ -100,6 +100,14 @@ class RoundUpdates(Sequence[GlobalUpdate]):
         return map(self._made, range(len(self)))
 
 
+def is_statistic(name: str) -> bool:
+    """Whether a parameter is a normalisation's running statistic: measured, not trained.
+
+    Scaled or carried on by momentum, a variance may fall below 0: statistics are only ever averaged.
+    """
+    return name.rpartition(".")[2] in ("running_mean", "running_var")
+
+
 def sources_of(updates: Sequence[GlobalUpdate]) -> Sequence[ClientUpdate]:
     """The updates as sent, without putting any into global coordinates."""
     return updates.sources if isinstance(updates, RoundUpdates) else [update.source for update in updates]

@@ -45,11 +45,18 @@ class Examples(Weighting):
 
 
 class Equal(Weighting):
-    """All alike, 1 / K (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, line 16; IGFL, eq. 5)."""
+    """All alike, 1 / K (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, line 16; IGFL, eq. 5).
+
+    Whoever has no example has nothing to say, where anyone has some: its zero would shorten the step.
+    """
 
     def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
         """Weights [K]."""
-        return np.full(len(updates), 1 / len(updates))
+        heard = np.array([source.examples > 0 for source in sources_of(updates)], dtype=np.float64)
+        if not heard.any():
+            heard[:] = 1
+        shares: Weights = heard / heard.sum()
+        return shares
 
 
 WEIGHTINGS: dict[str, Callable[..., Weighting]] = {

@@ -200,6 +200,37 @@ def test_buffered_rounds_are_the_same_with_any_number_of_workers(tmp_path: Path)
     assert all(len(record["completed"]) >= 2 for record in history(tmp_path / "1"))
 
 
+@pytest.mark.parametrize("concurrency", [2, 6])
+def test_the_bytes_and_seconds_of_buffered_rounds_add_up_to_the_runs(
+    tmp_path: Path, concurrency: int
+) -> None:
+    words = ("clients.mode=buffered", "buffer-size=2", "num-clients=6", "rounds=5")
+    summary = run(tmp_path / "run", "fedavg", *words, f"concurrency={concurrency}")
+    rounds = history(tmp_path / "run")
+    # What comes after the last closing belongs to no round: acknowledgements, and tasks that are let go.
+    assert sum(record["uplink_bytes"] for record in rounds) <= summary.uplink_bytes
+    late = summary.uplink_bytes - sum(record["uplink_bytes"] for record in rounds)
+    assert late <= 6 * max(record["uplink_bytes"] / len(record["completed"]) for record in rounds)
+    assert sum(record["duration_s"] for record in rounds) == pytest.approx(
+        rounds[-1]["virtual_time_s"], abs=0.1
+    )
+
+
+def test_a_run_resumes_to_the_same_end_after_a_device_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SCAFFOLD's control is a mean over all clients that ever were there, also over the one that is gone.
+    words = ("num-clients=4", "rounds=4", "rejoin-s=0.1", 'simulation.clock=["pi-4"]', "local-epochs=2")
+    _away(monkeypatch, "device-0001", 0.35, float("inf"))
+    for out, stop in (("straight", None), ("resumed", StopAfter(2))):
+        run(tmp_path / out, "scaffold", *words, watcher=stop)
+    run(tmp_path / "resumed", "scaffold", *words, resume=True)
+    one, two = ((tmp_path / name / "history.jsonl").read_bytes() for name in ("straight", "resumed"))
+    assert one == two
+    assert last_model(tmp_path / "straight") == last_model(tmp_path / "resumed")
+    assert 0 < sum("device-0001" in record["completed"] for record in history(tmp_path / "straight")) < 4
+
+
 def test_json_output_is_a_line_per_round_and_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

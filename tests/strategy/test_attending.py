@@ -13,7 +13,7 @@ from edge_client.pruning import personal_spec
 from edge_client.slicing import permute
 from edge_server.strategy.policies import Client
 from edge_server.strategy.strategy import State, close, make_strategy, plan
-from edge_server.strategy.transforms import match_attention, recover
+from edge_server.strategy.transforms import attention_matching, match_attention, recover
 from edge_server.strategy.updates import Around, ClientUpdate, globalised
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -98,6 +98,28 @@ def test_a_matched_model_computes_what_the_clients_own_model_did():
     moved = {name: W[name] + matched("b").delta[name] for name in W}
     x = np.array([0.5, -0.25], np.float32)
     assert np.allclose(classes(own, x), classes(moved, x))
+
+
+def test_the_rest_may_be_what_the_global_model_has_in_its_last_places():
+    # a keeps 3 and 1, moved by 1: places 0 and 1 become 3 + 1 and 1 + 1. Places 2, 3, 4 keep the global
+    # model's own 2, 3, 4; moved, they would hold what a cut away: 4, 0, 2.
+    one = attention_matching(rest="in-place")(globalised(sent("a"), MAP), Around(W, MAP))
+    assert (W["hidden.bias"] + one.delta["hidden.bias"]).tolist() == [4, 2, 2, 3, 4]
+    assert (W["hidden.bias"] + matched("a").delta["hidden.bias"]).tolist() == [4, 2, 4, 0, 2]
+    assert one.coverage["hidden.bias"].tolist() == [True, True, False, False, False]
+
+
+def test_a_round_that_ranks_channels_is_no_direction_to_go_on_in():
+    momentum = StrategySpec(
+        pruner=Piece(name="attention"),
+        transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
+        server_optimizer=Piece(name="momentum"),
+    )
+    updates = [sent(client) for client in "abc"]
+    plain = close(ATTENDING, State(params=W), updates, MAP)
+    after = close(make_strategy(momentum, RATIOS), State(params=W), updates, MAP)
+    assert after.server_optimizer == {}
+    assert all((after.params[name] == plain.params[name]).all() for name in W)
 
 
 def test_recovery_covers_everything_with_the_global_model():

@@ -57,6 +57,23 @@ def test_the_control_moves_by_the_changes_over_the_number_of_all_clients():
     assert closed(*sent).tolist() == [1.5, 1.5, 1, 1, 1]
 
 
+def test_the_control_is_the_mean_of_all_clients_also_after_more_have_come():
+    # Two clients of two bring c_i = 1: c = 1. Two more come, whose c_i are 0: the mean of the four is 1/2.
+    # One of them then changes by 2: (1 + 1 + 2 + 0) / 4 = 1.
+    strategy = make_strategy(SCAFFOLD, RATIOS)
+    few = [update(name, nothing(), control=control([1] * 5)) for name in ("c0", "c1")]
+    first = close(strategy, start(strategy, arrays(0)), few, MAP, clients=CLIENTS[:2])
+    assert first.groups["control"]["hidden.bias"].tolist() == [1] * 5
+    quiet = [update("c2", nothing(), control=control([0] * 5))]
+    second = close(strategy, first, quiet, MAP, clients=CLIENTS[:4])
+    assert second.groups["control"]["hidden.bias"].tolist() == [0.5] * 5
+    third = close(
+        strategy, second, [update("c3", nothing(), control=control([2] * 5))], MAP, clients=CLIENTS[:4]
+    )
+    assert third.groups["control"]["hidden.bias"].tolist() == [1] * 5
+    assert sent_down(strategy, third, WHOLE, MAP)["control"].keys() == MAP.parameters.keys()
+
+
 def test_controls_follow_their_channels_when_attention_reorders_them():
     # c0 ranks 3, 1, 0, 2, 4 and sends the best two, with 6 and 12: they come to lie in places 0 and 1.
     # c1 ranks 4, 3, 2, 1, 0 and sends all, in that order, with 1 to 5. N = 6.
@@ -107,6 +124,15 @@ def test_equal_weights_do_not_look_at_examples():
     # The plain mean of 1 and 0.
     assert all((array == 0.5).all() for array in after.params.values())
     assert after.observed["weights"] == {"a": 0.5, "b": 0.5}
+
+
+def test_who_has_no_example_does_not_shorten_the_step():
+    strategy = make_strategy(SCAFFOLD, RATIOS)
+    one = {name: np.ones_like(array) for name, array in arrays(0).items()}
+    sent = [update("a", one, examples=1), update("b", nothing(), examples=0)]
+    after = close(strategy, start(strategy, nothing()), sent, MAP)
+    assert after.observed["weights"] == {"a": 1, "b": 0}
+    assert all((array == 1).all() for array in after.params.values())
 
 
 # --- both sides, with one number to learn ---
