@@ -48,10 +48,10 @@ def settings(data_root: str, rounds: int, workers: int) -> Config:
 
 
 def simulated_seconds(config: Config) -> float:
-    """Wall seconds of a whole simulation: processes, data, rounds, tests, history, report."""
+    """Wall seconds of a simulation: processes, data, rounds, tests, history, report; no ONNX files."""
     with tempfile.TemporaryDirectory(prefix="edge-bench-") as folder:
         started = time.perf_counter()
-        summary = simulate(config, out=Path(folder) / "run", watcher=Silent())
+        summary = simulate(config, out=Path(folder) / "run", watcher=Silent(), export=False)
         seconds = time.perf_counter() - started
     if summary.outcome != "finished":
         raise RuntimeError(f"the simulation has {summary.outcome}: {summary.detail}")

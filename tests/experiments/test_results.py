@@ -1,0 +1,34 @@
+"""The committed results: one folder per shipped experiment, each saying what made it."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+EXPERIMENTS = Path(str(resources.files("edge_server.experiments")))
+NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_has_results_that_say_what_made_them(name: str) -> None:
+    folder = EXPERIMENTS / "results" / name
+    made = json.loads((folder / "results.json").read_text())["made"]
+    assert made["command"].startswith(f"edge-server compare {name} ")
+    assert made["commit"]
+    assert made["cpu"]
+    assert made["command"] in (folder / "table.md").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_name_no_place_on_the_machine_that_made_them(name: str) -> None:
+    for path in (EXPERIMENTS / "results" / name).glob("*"):
+        if path.suffix != ".png":
+            assert " /" not in path.read_text().replace(" / ", " ")
+
+
+def test_results_are_linked_where_people_look() -> None:
+    listed = (EXPERIMENTS / "results" / "README.md").read_text()
+    assert all(f"({name}/table.md)" in listed for name in NAMES)
