@@ -82,6 +82,10 @@ class BlobStore:
             file.seek(index * ref.chunk_bytes)
             return encode_chunk(ref.digest, index, file.read(ref.chunk_bytes))
 
+    def parts(self) -> set[str]:
+        """Names of the blobs that have begun to come."""
+        return {entry.stem for entry in self._directory.glob("*.part")}
+
     def keep_only(self, digests: frozenset[str]) -> None:
         """Forget every other blob, and every part of one."""
         for entry in self._directory.iterdir():
