@@ -15,16 +15,13 @@ from tests.chaos.campaign import campaign
 def main() -> int:
     """Run the campaign; exit code 1 where a run came to another end than the undisturbed one."""
     parser = argparse.ArgumentParser(prog="tests.chaos", description=__doc__)
-    parser.add_argument("--blows", type=int, default=500, metavar="N", help="(default: %(default)s)")
-    parser.add_argument(
-        "--rounds", type=int, default=12, metavar="N", help="of each run (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--per-run", type=int, default=60, metavar="N", help="most in one run (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the schedule (default: %(default)s)"
-    )
+    for name, number, what in (
+        ("--blows", 500, "in all"),
+        ("--rounds", 12, "of each run"),
+        ("--per-run", 60, "most blows in one run"),
+        ("--seed", 0, "of the schedule"),
+    ):
+        parser.add_argument(name, type=int, default=number, metavar="N", help=f"{what} (default: {number})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     args = parser.parse_args()
     began = time.monotonic()

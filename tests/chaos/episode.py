@@ -66,6 +66,7 @@ class Episode:
     def run(self) -> Outcome:
         """Strike until the schedule or the run is at its end."""
         try:
+            self._stage.open()
             self._await_all(0.0)
             while len(self._struck) < self._blows and not self._over(self._random.uniform(0.05, 1.0)):
                 self._strike()

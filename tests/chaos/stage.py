@@ -47,6 +47,9 @@ class Stage:
         self.broker = self._spawn_broker()
         self.links = Links(self.port)
         self.ports = {device: self.links.port(device) for device in DEVICES}
+
+    def open(self) -> None:
+        """Start the server and the devices."""
         self.server = self._spawn_server()
         self.devices = {device: self._spawn_device(device) for device in DEVICES}
 
