@@ -210,8 +210,8 @@ class Server:
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(device, message):
-                self._send(device, message)
+            case Send(device, message, vouched):
+                self._send(device, self._workshop.notary.countersigned(message, vouched))
             case Announce(message):
                 topic = str(StateTopic(self._config.federation.name))
                 self._link.publish(topic, encode_message(message), retain=True)

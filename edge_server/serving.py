@@ -36,11 +36,13 @@ def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerA
 
 def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path) -> Summary:
     """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`."""
+    from edge_server.notary import run_notary
     from edge_server.workshop import Workshop
 
     run = run_name(config.federation.name)
     folder = RunFolder.create(out, config)
-    server = Server(config, run, address, Workshop(config, run, folder), watcher)
+    notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
+    server = Server(config, run, address, Workshop(config, run, folder, notary=notary), watcher)
     with stopped_by_signals(server.stop):
         summary = server.run()
     write_report(folder.path)
@@ -51,6 +53,8 @@ def tell_where(out: Path, output_format: str) -> None:
     """Say where the run is, to people; programs have asked for JSON alone."""
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
+        if (out / "signing.pub").exists():
+            print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 
 
 def exit_code(summary: Summary) -> int:

@@ -29,7 +29,8 @@ class FederationSettings(Settings):
     """The run as a whole; `deliver`: at the end every device exports its own ONNX model.
 
     The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
-    `evaluate-tiers-every` divides it; both after the last round.
+    `evaluate-tiers-every` divides it; both after the last round. It signs tasks and models with the Ed25519
+    key at `signing-key` (PEM, mode 0600, made where there is none), or else with one made for the run.
     """
 
     name: Name = "federation"
@@ -38,6 +39,7 @@ class FederationSettings(Settings):
     evaluate_every: int = Field(default=1, ge=1)
     evaluate_tiers_every: int = Field(default=1, ge=1)
     deliver: bool = True
+    signing_key: Path | None = None
 
 
 class ClientSettings(Settings):
