@@ -94,10 +94,9 @@ def test_a_run_signs_with_the_files_key_or_one_of_its_own(tmp_path: Path):
 # --- a run ---
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    words = ("model.name=two-nn", "ratios=[0.5, 0.0]")
     notary = Notary("federation", "run-1", SERVER)
-    return Bench(
-        tmp_path_factory.mktemp("bench"), "attending", "model.name=two-nn", "ratios=[0.5, 0.0]", notary=notary
-    )
+    return Bench(tmp_path_factory.mktemp("bench"), "attending", *words, notary=notary)
 
 
 def test_every_task_is_signed_for_its_device(bench: Bench):
