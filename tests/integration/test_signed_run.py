@@ -1,4 +1,4 @@
-"""A whole federation whose server signs: over real sockets, with devices that insist on it and ones that don't."""
+"""A whole federation whose server signs, over real sockets, with devices that insist on it and others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def started(url: str, folder: Path, keys: dict[str, Path]) -> Iterator[None]:
         for share, (name, trusts) in enumerate(DEVICES.items(), start=1):
             (folder / name).mkdir(parents=True)
             words = ["--broker", url, "--federation", "test", "--device-id", name, "--data", "digits"]
-            words += ["--share", f"{share}/3", "--tier", str(share), "--state-dir", str(folder / name)]
+            words += ["--share", f"{share}/3", "--tier", str(min(share, 2)), "--state-dir", str(folder / name)]
             words += ["--threads", "1", "--once", *(["--trust", str(keys[trusts])] if trusts else [])]
             with (folder / name / "client.log").open("wb") as log:
                 command = [sys.executable, "-m", "edge_client.cli", "run", *words]
@@ -58,7 +58,7 @@ def started(url: str, folder: Path, keys: dict[str, Path]) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """One run of two rounds and a delivery."""
+    """One run of a round and a delivery."""
     folder = tmp_path_factory.mktemp("signed")
     keys = {}
     for name in ("server", "stranger"):
@@ -67,7 +67,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     config = demo_config(
         **{
             "clients.num-clients": 3,
-            "tiers.ratios": "[0.7, 0.4, 0.0]",
+            "tiers.ratios": "[0.7, 0.0]",
+            "rounds": 1,
             "federation.signing-key": folder / "server.key",
         }
     )
@@ -91,12 +92,11 @@ def test_the_run_goes_on_without_the_device_that_trusts_another_key(ended: Ended
 
 def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
     key = read_trusted_key(ended.key)
-    for tier in (1, 2, 3):
-        signed = load_model(
-            ended.folder / "onnx" / f"tier-{tier}.onnx", trust=key, exported_by="server"
-        ).signed
+    for tier in (1, 2):
+        path = ended.folder / "onnx" / f"tier-{tier}.onnx"
+        signed = load_model(path, trust=key, exported_by="server").signed
         assert signed is not None
-        assert (signed.tier, signed.run, signed.round) == (tier, ended.summary.run, 2)
+        assert (signed.tier, signed.run, signed.round) == (tier, ended.summary.run, 1)
     for tier, name in ((1, "careful"), (2, "easy-going")):
         path = ended.devices / name / "models" / "model.onnx"
         model = load_model(path, trust=key, exported_by=name)
@@ -111,9 +111,8 @@ def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
 
 def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ended: Ended):
     assert (ended.folder / "signing.pub").read_text() == ended.key.read_text()
-    assert not [
-        path for path in ended.folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()
-    ]
+    files = [path for path in ended.folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"PRIVATE KEY" in path.read_bytes()]
 
 
 def test_a_model_that_is_altered_afterwards_is_refused(ended: Ended, tmp_path: Path):
