@@ -240,6 +240,15 @@ class Agent:
             case _:
                 raise PeerError(f"nothing is expected on {topic}")
 
+    def _present(self, message: AnyMessage) -> dict[str, int]:
+        """What an earlier process, or an earlier task, left half fetched of the blobs of a new task."""
+        task = self._session.task
+        if not isinstance(message, Task) or (
+            task and (task.run, task.attempt) == (message.run, message.attempt)
+        ):
+            return {}
+        return {ref.digest: self._store.present(ref) for ref in message.blobs.values()}
+
     def _decode(self, payload: bytes) -> AnyMessage:
         """Decode a message, and tell the server if it is none."""
         try:
@@ -262,7 +271,7 @@ class Agent:
             if isinstance(message, Task):
                 self._step(Distrusted(message, Reason(error.reason), str(error)))
             raise
-        self._step(Received(message))
+        self._step(Received(message, self._present(message)))
 
     def _progressed(self, event: Progress) -> None:
         task = self._session.task

@@ -29,8 +29,8 @@ from schemas.messages import (
 from schemas.values import Reason
 
 
-def receive(federation: Federation, message: FromDevice, now: float) -> Step:
-    """Take a message of a device."""
+def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
+    """Take a message of a device; `have` are the chunks of an update that are here already."""
     match message:
         case Birth():
             return _born(federation, message, now)
@@ -39,7 +39,7 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
         case TaskReply():
             return _replied(federation, message, now)
         case Update():
-            return _claimed(federation, message)
+            return _claimed(federation, message, have)
         case Delivery():
             return _delivered(federation, message)
         case BlobRequest():
@@ -77,7 +77,7 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     return with_participant(federation, (replied[0], [*answers, *replied[1]]))
 
 
-def _claimed(federation: Federation, update: Update) -> Step:
+def _claimed(federation: Federation, update: Update, have: int) -> Step:
     """An update is announced: fetch it, or say at once what becomes of it."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
@@ -89,7 +89,7 @@ def _claimed(federation: Federation, update: Update) -> Step:
         return federation, [_turn_away(federation, update)]
     if participant.final:
         return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
-    claimed, commands = part.claims(participant, update)
+    claimed, commands = part.claims(participant, update, have=have)
     if claimed.status is Status.REFUSED and claimed.reason is not None:
         commands += [_refusal(update, claimed.reason, "")]
     return with_participant(federation, (claimed, commands))
@@ -147,9 +147,8 @@ def _delivered(federation: Federation, delivery: Delivery) -> Step:
     answer = _acknowledge(delivery, vouched)
     if participant.final:
         return federation, [answer]
-    return with_participant(
-        federation, (replace(participant, status=Status.COUNTED), [answer, Deliver(delivery)])
-    )
+    done = replace(participant, status=Status.COUNTED)
+    return with_participant(federation, (done, [Deliver(delivery), answer]))
 
 
 def _vouched(task: Task, delivery: Delivery) -> Manifest | None:

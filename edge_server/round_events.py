@@ -20,9 +20,13 @@ class Started:
 
 @dataclass(frozen=True)
 class FromFleet:
-    """Event: a message of a device; its topic has already proved who sent it."""
+    """Event: a message of a device; its topic has already proved who sent it.
+
+    `have` are the chunks of an update that lie in the server's store since before it was restarted, as bits.
+    """
 
     message: FromDevice
+    have: int = 0
 
 
 @dataclass(frozen=True)

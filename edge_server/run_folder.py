@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from edge_client.files import write_synced
@@ -46,6 +46,16 @@ class RunFolder:
         return self.path / "blobs"
 
     @property
+    def ended(self) -> bool:
+        """Whether the run in it is over."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def spool(self) -> Path:
+        """The updates of closed rounds."""
+        return self.path / "spool"
+
+    @property
     def journal(self) -> Path:
         """The SQLite journal."""
         return self.path / "journal.sqlite"
@@ -72,6 +82,11 @@ class RunFolder:
         """Append one line to the history."""
         with (self.path / "history.jsonl").open("a") as file:
             file.write(record.model_dump_json() + "\n")
+
+    def rewrite_history(self, records: Iterable[RoundRecord]) -> None:
+        """Make the history say just this: a line that was cut off, or is missing, is put right."""
+        lines = "".join(record.model_dump_json() + "\n" for record in records)
+        write_synced(self.path / "history.jsonl", lines.encode())
 
     def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`."""

@@ -44,8 +44,8 @@ def started(url: str, folder: Path, keys: dict[str, Path]) -> Iterator[None]:
         for share, (name, trusts) in enumerate(DEVICES.items(), start=1):
             (folder / name).mkdir(parents=True)
             words = ["--broker", url, "--federation", "test", "--device-id", name, "--data", "digits"]
-            words += ["--share", f"{share}/3", "--tier", str(min(share, 2)), "--state-dir", str(folder / name)]
-            words += ["--threads", "1", "--once", *(["--trust", str(keys[trusts])] if trusts else [])]
+            words += ["--share", f"{share}/3", "--tier", str(min(share, 2)), "--threads", "1", "--once"]
+            words += ["--state-dir", str(folder / name), *(["--trust", str(keys[trusts])] if trusts else [])]
             with (folder / name / "client.log").open("wb") as log:
                 command = [sys.executable, "-m", "edge_client.cli", "run", *words]
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log))
