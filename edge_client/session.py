@@ -20,6 +20,7 @@ from edge_client.session_events import (
     Command,
     Connected,
     Disconnected,
+    Distrusted,
     Event,
     Received,
     Result,
@@ -104,6 +105,8 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _work_done(session, result, now)
         case WorkFailed():
             return _work_failed(session, event, now)
+        case Distrusted():
+            return session, _decline(session, event)
         case Tick():
             return _tick(session, now)
 
@@ -257,6 +260,15 @@ def _work_failed(session: Session, event: WorkFailed, now: float) -> Step:
     why = {"reason": event.reason, "detail": event.detail[:500]}
     reply = _task_reply(session, event.task, accepted=False, **why)
     return _work_done(session, reply, now)
+
+
+def _decline(session: Session, event: Distrusted) -> list[Command]:
+    """Say no; but not where the true task of that attempt is here: then what came was made up from it."""
+    current, named = session.task, (event.task.run, event.task.attempt)
+    if current is not None and (current.run, current.attempt) == named:
+        return []
+    why = {"reason": event.reason, "detail": event.detail[:500]}
+    return [Send(_task_reply(session, event.task, accepted=False, **why))]
 
 
 def _answer_request(session: Session, request: BlobRequest) -> Command:

@@ -67,11 +67,30 @@ class WorkFailed:
 
 
 @dataclass(frozen=True)
+class Distrusted:
+    """Event: a task came that the trusted key does not vouch for."""
+
+    task: Task
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
 class Tick:
     """Event: time has passed."""
 
 
-Event = Connected | Disconnected | Received | ChunkArrived | BlobChecked | WorkDone | WorkFailed | Tick
+Event = (
+    Connected
+    | Disconnected
+    | Received
+    | ChunkArrived
+    | BlobChecked
+    | WorkDone
+    | WorkFailed
+    | Distrusted
+    | Tick
+)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.participant import Participant, Status
 from edge_server.round_events import Command, Deliver, Send, SendChunks, UpdateChecked
 from schemas.blobs import Chunk
+from schemas.manifest import Manifest
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -20,6 +21,7 @@ from schemas.messages import (
     Delivery,
     FromDevice,
     Refusal,
+    Task,
     TaskReply,
     Telemetry,
     Update,
@@ -138,12 +140,23 @@ def checked(federation: Federation, event: UpdateChecked) -> Step:
 
 
 def _delivered(federation: Federation, delivery: Delivery) -> Step:
-    answer = _acknowledge(delivery)
     participant = _participant(federation, delivery)
-    if participant is None or participant.final:
+    if participant is None:
+        return federation, [_acknowledge(delivery)]
+    vouched = _vouched(participant.assignment.task, delivery)
+    answer = _acknowledge(delivery, vouched)
+    if participant.final:
         return federation, [answer]
     done = replace(participant, status=Status.COUNTED)
     return with_participant(federation, (done, [Deliver(delivery), answer]))
+
+
+def _vouched(task: Task, delivery: Delivery) -> Manifest | None:
+    """What a signature for a delivered model is over: the device's word, on a task that was signed for it."""
+    if task.manifest is None:
+        return None
+    given = task.manifest.manifest
+    return given.model_copy(update={"what": "device-export", "sha256": delivery.metrics.onnx_sha256})
 
 
 def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
@@ -174,7 +187,7 @@ def _answer_request(federation: Federation, request: BlobRequest) -> Command:
     )
 
 
-def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
+def _acknowledge(result: Update | Delivery | TaskReply, vouched: Manifest | None = None) -> Command:
     acknowledgement = Acknowledgement(
         federation=result.federation,
         device=result.device,
@@ -182,7 +195,7 @@ def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
         attempt=result.attempt,
         digest=result.blob.digest if isinstance(result, Update) else None,
     )
-    return Send(result.device, acknowledgement)
+    return Send(result.device, acknowledgement, vouched)
 
 
 def _refusal(update: Update, reason: Reason, detail: str) -> Command:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from edge_client.transfer import WriteChunk
 from edge_server.fleet import Device
 from schemas.blobs import BlobRef, Chunk
+from schemas.manifest import Manifest
 from schemas.messages import Delivery, FromDevice, Message, Task, Update
 from schemas.values import Reason
 
@@ -120,10 +121,11 @@ class Announce:
 
 @dataclass(frozen=True)
 class Send:
-    """Command: publish to one device."""
+    """Command: publish to one device, and along with it the signature over `vouched`, if there is a key."""
 
     device: str
     message: Message
+    vouched: Manifest | None = None
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,10 @@ class RunFolder:
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             old.unlink()
 
+    def version(self, round_number: int) -> Path:
+        """The global model after a round."""
+        return self.path / "models" / f"round-{round_number:04d}"
+
     def onnx(self, tier: int) -> Path:
         """The exported model of a tier."""
         return self.path / "onnx" / f"tier-{tier}.onnx"
@@ -98,14 +102,20 @@ class RunFolder:
         durable: bool = True,
     ) -> str:
         """Keep the global model after a round and return the sha256 of its state; older versions go."""
-        version = self.path / "models" / f"round-{round_number:04d}"
+        version = self.version(round_number)
         version.mkdir(exist_ok=True)
         state = encode_groups({"model": params})
         digest = digest_of(state)
-        described = {"round": round_number, "state_sha256": digest, **manifest}
+        channels = encode_json(channel_map)
+        described = {
+            "round": round_number,
+            "state_sha256": digest,
+            "channel_map_sha256": digest_of(channels),
+            **manifest,
+        }
         files = {
             "state.safetensors": state,
-            "channel-map.json": encode_json(channel_map),
+            "channel-map.json": channels,
             "manifest.json": (json.dumps(described, indent=2) + "\n").encode(),
         }
         for name, data in files.items():

@@ -280,8 +280,8 @@ class Server:
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(device, message):
-                self._send(device, message)
+            case Send(device, message, vouched):
+                self._send(device, self._workshop.notary.countersigned(message, vouched))
             case Announce(message):
                 self._announce(message)
             case SendChunks(device, ref, first, count):

@@ -40,12 +40,15 @@ def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path
 
     A run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
     """
+    from edge_server.notary import run_notary
     from edge_server.workshop import Workshop
 
     with locked(out):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         run = recovered.federation.run if recovered else run_name(config.federation.name)
-        workshop = Workshop(config, run, folder, resume=recovered.resumption if recovered else None)
+        notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
+        resume = recovered.resumption if recovered else None
+        workshop = Workshop(config, run, folder, resume=resume, notary=notary)
         server = Server(config, run, address, workshop, watcher, recovered)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()
@@ -57,6 +60,8 @@ def tell_where(out: Path, output_format: str) -> None:
     """Say where the run is, to people; programs have asked for JSON alone."""
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
+        if (out / "signing.pub").exists():
+            print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 
 
 def exit_code(summary: Summary) -> int:

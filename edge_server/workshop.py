@@ -25,6 +25,7 @@ from edge_server.firewall import max_answer_bytes
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
+from edge_server.notary import Notary
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
     Assignment,
@@ -56,7 +57,7 @@ class Workshop:
 
     A `resumable` run keeps its state after every round, and `resume` says what to go on from. One that is
     not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
-    are not kept.
+    are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Workshop:
         resumable: bool = True,
         resume: Resumption | None = None,
         durable: bool = True,
+        notary: Notary | None = None,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
+        self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
@@ -120,6 +123,7 @@ class Workshop:
         for name, job in jobs.items():
             blobs = {"state": states[name], "channel-map": channel_map}
             task = make_task(self._terms, command, name, job, blobs=blobs, participants=len(jobs))
+            task = self.notary.task(task, name, parent_sha256=self._state_sha256)
             limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
             assignments[name] = Assignment(task, limit)
         self._journal.planned(
@@ -261,9 +265,11 @@ class Workshop:
             "model": self._spec.model_dump(mode="json"),
             "preprocessing": self._preprocessing.model_dump(mode="json"),
         }
-        return self._folder.save_model(
+        digest = self._folder.save_model(
             number, self._state.params, self._network.channel_map, manifest, durable=self._durable
         )
+        self.notary.model(self._folder.version(number) / "manifest.json", number)
+        return digest
 
     # --- delivering ---
     def export_tiers(self) -> dict[int, Path]:
@@ -271,14 +277,16 @@ class Workshop:
         paths = {}
         ratios = zip(self._config.tiers.ratios, self._config.tiers.levels, strict=True)
         for tier, (ratio, level) in enumerate(ratios, start=1):
-            paths[tier] = self._folder.onnx(tier)
+            paths[tier], spec = self._folder.onnx(tier), self.tier_spec(ratio)
+            provenance = self._provenance(tier, level)
             self.model.export(
                 paths[tier],
                 self._state.params,
-                self.tier_spec(ratio),
+                spec,
                 preprocessing=self._preprocessing,
-                provenance=self._provenance(tier, level),
+                provenance=provenance,
             )
+            self.notary.export(paths[tier], provenance, spec)
         return paths
 
     def tier(self, device: Device) -> int:
