@@ -49,6 +49,7 @@ from schemas.messages import (
     FederationEnd,
     Message,
     Refusal,
+    Task,
     Telemetry,
     Update,
     decode_message,
@@ -229,9 +230,19 @@ class Agent:
                 self._step(ChunkArrived(decode_chunk(payload)))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if payload:
-                    self._step(Received(self._decode(payload)))
+                    message = self._decode(payload)
+                    self._step(Received(message, self._present(message)))
             case _:
                 raise PeerError(f"nothing is expected on {topic}")
+
+    def _present(self, message: AnyMessage) -> dict[str, int]:
+        """What an earlier process, or an earlier task, left half fetched of the blobs of a new task."""
+        task = self._session.task
+        if not isinstance(message, Task) or (
+            task and (task.run, task.attempt) == (message.run, message.attempt)
+        ):
+            return {}
+        return {ref.digest: self._store.present(ref) for ref in message.blobs.values()}
 
     def _decode(self, payload: bytes) -> AnyMessage:
         """Decode a message, and tell the server if it is none."""

@@ -92,6 +92,8 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _resume(replace(session, connected=True), now)
         case Disconnected():
             return replace(session, connected=False), []
+        case Received(Task() as task, present):
+            return _offered(session, task, present, now)
         case Received(message):
             return _receive(session, message, now)
         case ChunkArrived(chunk):
@@ -108,8 +110,6 @@ def step(session: Session, event: Event, now: float) -> Step:
 
 def _receive(session: Session, message: AnyMessage, now: float) -> Step:
     match message:
-        case Task():
-            return _offered(session, message, now)
         case BlobRequest():
             return session, [_answer_request(session, message)]
         case Acknowledgement() | Refusal():
@@ -136,7 +136,7 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     return over, [*commands, RunEnded(end)]
 
 
-def _offered(session: Session, task: Task, now: float) -> Step:
+def _offered(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
     current = session.task
     if task.run in session.ended or task.attempt < session.attempts.get(task.run, 0):
         return session, []
@@ -146,7 +146,7 @@ def _offered(session: Session, task: Task, now: float) -> Step:
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
-        receiving[digest], asks = transfer.start(ref, now)
+        receiving[digest], asks = transfer.start(ref, now, present.get(digest, 0))
         commands += _requests(session, asks)
     begun = replace(
         dropped,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk
@@ -25,9 +26,13 @@ class Disconnected:
 
 @dataclass(frozen=True)
 class Received:
-    """Event: a message for this device, or for all."""
+    """Event: a message for this device, or for all.
+
+    With a task comes what is half there of its blobs: `present`, bitmaps of chunk numbers by digest.
+    """
 
     message: AnyMessage
+    present: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
