@@ -20,7 +20,8 @@ from edge_client.disk import forget_others, keep_blob, keep_chunk, note_session,
 from edge_client.epochs import EpochCheckpoints
 from edge_client.files import sweep
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
-from edge_client.memory import Memory, MemoryFile, blobs_of
+from edge_client.memory import Memory, blobs_of
+from edge_client.memory_file import MemoryFile
 from edge_client.private import PrivateState
 from edge_client.session import Phase, Session
 from edge_client.session_events import (

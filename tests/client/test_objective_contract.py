@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -16,8 +18,8 @@ from schemas.blobs import Groups, digest_of, encode_groups
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import ModelSpec
 
-OPTIONS: dict[str, dict[str, object]] = {"attentive": {"layers": ("conv2",)}}
-"""Options of the objectives that have no default for one of theirs."""
+OPTIONS: dict[str, dict[str, object]] = {"attentive": {"layers": ("conv2",)}, "mix": {"means": 4}}
+"""Options of the objectives that have no default for one of theirs, or one with which little happens."""
 SPEC = ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10)
 
 
@@ -107,10 +109,11 @@ def answer_digest(module, result: TrainingResult) -> str:
     return digest_of(encode_groups({"model": arrays_of(module), **result.groups, **kept}))
 
 
+@pytest.mark.parametrize("epoch", [1, 3])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_training_that_was_killed_ends_in_the_same_bytes(name, optimizer, tmp_path):
-    """Killed after epoch 1 of 3 and taken up by fresh objects, in a round with what an earlier one left."""
+def test_a_training_that_was_killed_ends_in_the_same_bytes(name, optimizer, epoch, tmp_path):
+    """Killed after epoch 1 or 3 of 3, taken up by fresh objects, in a round with what an earlier one left."""
     if OBJECTIVES[name].optimizers and optimizer not in OBJECTIVES[name].optimizers:
         pytest.skip(f"{name} is made for other optimizers")
     _, first = trained(name, digits())
@@ -142,6 +145,7 @@ def test_a_training_that_was_killed_ends_in_the_same_bytes(name, optimizer, tmp_
         return EpochCheckpoint(tmp_path / "epochs", "", interval_s=0)
 
     whole = go(99, None)
-    with pytest.raises(TrainingStopped):
-        go(1, checkpoint())
+    with contextlib.suppress(TrainingStopped):
+        go(epoch, checkpoint())
+    assert len(checkpoint().load()["losses"]) == epoch
     assert go(99, checkpoint()) == whole
