@@ -17,7 +17,7 @@ from edge_client import session as machine
 from edge_client.address import BrokerAddress
 from edge_client.blobstore import BlobStore
 from edge_client.disk import forget_others, keep_blob, keep_chunk, note_session, settle
-from edge_client.epochs import EpochCheckpoints
+from edge_client.epochs import INTERVAL_S, EpochCheckpoints
 from edge_client.files import sweep
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.memory import Memory, blobs_of
@@ -76,7 +76,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Who this device is and how it takes part; `once`: end with the first run that it took part in."""
+    """Who this device is and how it takes part; `once`: end with the first run that it took part in.
+
+    `checkpoint_s` is the shortest time between two checkpoints of a training.
+    """
 
     federation: str
     device: str
@@ -87,6 +90,7 @@ class AgentSettings:
     once: bool = False
     threads: int | None = None
     model_code: frozenset[str] = frozenset()
+    checkpoint_s: float = INTERVAL_S
 
 
 class Agent:
@@ -97,7 +101,7 @@ class Agent:
         self.inbox: Inbox = queue.SimpleQueue()
         sweep(settings.state)
         self._memory = MemoryFile(settings.state / "task.json")
-        self._checkpoints = EpochCheckpoints(settings.state / "epochs")
+        self._checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
         self._store = BlobStore(settings.state / "blobs")
         self._private = PrivateState(settings.state / "private")
         self._place = Workplace(

@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, positive_int, print_json
+from edge_client.command_output import Subparsers, add_verb, positive_float, positive_int, print_json
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ examples:
       --partition 'dirichlet(0.3)' --share 3/5 --tier 1
 
 It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
+Started again with the same --state-dir, after a kill or a power cut too, it goes on with its task: after the
+last finished epoch that was kept, and with the chunks that are still missing.
 """
 
 
@@ -56,6 +58,12 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--threads", type=positive_int, metavar="N", help="threads for training")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="blobs and models (default: under ~)")
     parser.add_argument(
+        "--checkpoint-s",
+        type=positive_float,
+        metavar="S",
+        help="a kill costs so many seconds of training, and an epoch, at most (default: 5)",
+    )
+    parser.add_argument(
         "--model-code",
         action="append",
         default=[],
@@ -71,6 +79,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run until the federation (with --once) or the user ends it."""
     from edge_client.address import TlsFiles, parse_address
     from edge_client.agent import Agent, AgentSettings
+    from edge_client.epochs import INTERVAL_S
     from edge_client.profile import profile
     from schemas.names import is_name
 
@@ -93,6 +102,7 @@ def execute(args: argparse.Namespace) -> int:
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),
+        checkpoint_s=args.checkpoint_s or INTERVAL_S,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))
