@@ -48,6 +48,7 @@ from tests.client.test_session import (
     update,
 )
 
+DIGITS = load_source("digits").subset(range(10))
 GROUPS = {"own-control": {"w": np.ones(3, np.float32)}}
 
 
@@ -91,11 +92,10 @@ class Life:
     """One process of the device, from its start until it is simply no longer there."""
 
     def __init__(self, state: Path, *, connected: bool = True) -> None:
-        digits = load_source("digits").subset(range(10))
         settings = AgentSettings(
             FEDERATION, DEVICE, BrokerAddress("nowhere", 1), state, "digits", CapabilityProfile()
         )
-        self.agent = Agent(settings, LocalData(digits, digits))
+        self.agent = Agent(settings, LocalData(DIGITS, DIGITS))
         if connected:
             self.hand(LinkUp(self.link.first_session, None))
 
@@ -302,3 +302,60 @@ def test_nothing_that_the_disk_refuses_ends_the_agent(tmp_path, monkeypatch, cap
     life.hand(LinkUp(life.link.first_session + 1, None))
     assert life.phase is Phase.IDLE
     assert caplog.text.count("Read-only file system") >= 4
+
+
+# --- killed at any instant ---
+class Killed(BaseException):
+    """The process is gone: nothing that follows is done."""
+
+
+def play(state: Path, instants: list[int]) -> Life:
+    """A device and a server that answers all it says, over as many lives as it takes.
+
+    It dies right before the next command that it would carry out once so many are done; `instants` are those
+    of each life. Returns the last life, in which the server has confirmed the update.
+    """
+    counted: list[Update] = []
+    for instant in [*instants, None]:
+        life = Life(state, connected=False)
+        do, left = life.agent._do, [instant]
+
+        def until_killed(command: Any, do: Any = do, left: list[int | None] = left) -> None:
+            if left[0] == 0:
+                raise Killed
+            left[0] = None if left[0] is None else left[0] - 1
+            do(command)
+
+        life.agent._do = until_killed  # type: ignore[method-assign]
+        try:
+            serve(life, state, counted)
+        except Killed:
+            continue
+        break
+    return life
+
+
+def serve(life: Life, state: Path, counted: list[Update]) -> None:
+    """The server offers its task until an update of it is `counted`, which it confirms whenever it is told."""
+    life.hand(LinkUp(life.link.first_session, None))
+    if not counted:
+        life.hear(task())
+        life.receive(0, 1, 2)
+        if life.phase is Phase.WORKING:
+            finish(life, state)
+        counted += life.said(Update)
+    if life.said(Update):
+        life.hear(acknowledgement())
+
+
+@pytest.mark.parametrize("first", range(12))
+def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, first):
+    for second in (0, 3, 5, 8):
+        state = tmp_path / str(second)
+        last = play(state, [first, second])
+        assert (last.phase, last.agent._session.memory.task) == (Phase.IDLE, None)
+        private = PrivateState(state / "private")
+        assert (private.load(RUN, 2)["own-control"]["w"] == 1).all()
+        assert not list((state / "private" / RUN).glob("*.proposed"))
+        after = Life(state)
+        assert (after.phase, after.said(Update), after.started) == (Phase.IDLE, [], [])
