@@ -142,8 +142,8 @@ def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(ben
         "federation", "run-1", RoundRules(2), Phase.DELIVERING, participants=Participants.of([participant])
     )
     after, commands = receive(federation, delivery, 0.0)
-    assert isinstance(commands[0], Send)
-    sent = bench.workshop.notary.countersigned(commands[0].message, commands[0].vouched)
+    assert isinstance(commands[-1], Send)
+    sent = bench.workshop.notary.countersigned(commands[-1].message, commands[-1].vouched)
     signed = sent.manifest
     manifest = TRUSTED.check(signed)
     assert task.manifest is not None
