@@ -64,7 +64,8 @@ class Federation:
     """The whole state of a run, as far as rounds go.
 
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
-    close a synchronous round (None: all). `counted` holds each device's last counted update.
+    close a synchronous round (None: all). `counted` holds each device's last counted update. `ended` says why
+    the run is done before its last round.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Federation:
     not_before: float = 0.0
     abandoned: int = 0
     counted: Mapping[str, Update] = field(default_factory=dict)
+    ended: str = ""
 
     @property
     def at_work(self) -> tuple[Participant, ...]:
@@ -148,4 +150,7 @@ def end(
     message = FederationEnd(
         federation=federation.name, run=federation.run, outcome=outcome, rounds=federation.rules.rounds
     )
-    return replace(federation, phase=Phase.ENDED), [Announce(message), End(outcome, detail)]
+    return replace(federation, phase=Phase.ENDED), [
+        Announce(message),
+        End(outcome, detail or federation.ended),
+    ]

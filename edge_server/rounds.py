@@ -85,6 +85,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if event.attempt != federation.attempt:
         return federation, []
+    if federation.phase is Phase.PLANNING and event.ended:
+        return _conclude(replace(federation, round=federation.round - 1, ended=event.ended))
     if federation.phase is Phase.PLANNING:
         return pacing_of(federation).begin(federation, event, now)
     if federation.phase is not Phase.DELIVERING:
@@ -101,11 +103,18 @@ def _advance(federation: Federation, number: int, now: float) -> Step:
     if number < federation.rules.rounds:
         following = replace(federation, round=number + 1, plannings=0, abandoned=0)
         return pacing_of(federation).advance(following, now)
+    return _conclude(federation)
+
+
+def _conclude(federation: Federation) -> Step:
+    """No round follows: deliver the model of the last one, if there was any."""
+    if federation.round == 0:
+        return end(federation, "failed")
     if not federation.rules.deliver:
         return end(federation, "finished")
     attempt = federation.attempt + 1
     delivering = replace(federation, phase=Phase.DELIVERING, participants=Participants(), attempt=attempt)
-    return delivering, [PlanRound(number, attempt, federation.fleet.alive(), deliver=True)]
+    return delivering, [PlanRound(federation.round, attempt, federation.fleet.alive(), deliver=True)]
 
 
 def _tick(federation: Federation, now: float) -> Step:

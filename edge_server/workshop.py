@@ -23,6 +23,7 @@ from edge_server.firewall import max_answer_bytes
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Journal
+from edge_server.privacy_guard import PrivacyGuard
 from edge_server.round_events import (
     Assignment,
     CheckUpdate,
@@ -51,7 +52,8 @@ class Workshop:
     """Holds the global model and the strategy's state of one run.
 
     A `resumable` run keeps its state after every round, and `resume` is the round to go on from. One that is
-    not `durable` does not wait for the disk: it outlives its process, but not a power cut.
+    not `durable` does not wait for the disk: it outlives its process, but not a power cut. `secret` is
+    what noise is made from: 32 bytes, drawn here unless they are given.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Workshop:
         resumable: bool = False,
         resume: int | None = None,
         durable: bool = True,
+        secret: bytes | None = None,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
         self._resumable, self._durable = resumable, durable
@@ -86,6 +89,8 @@ class Workshop:
             if resume is None
             else load_checkpoint(folder.checkpoint(resume))
         )
+        self._privacy = PrivacyGuard(config, self._strategy.privacy)
+        self._state = self._privacy.opened(self._state, secret)
         self._ratios: dict[tuple[str, int], float] = {}
         self._state_sha256 = self._save(self._state.round)
 
@@ -98,6 +103,8 @@ class Workshop:
             jobs = {device.name: self._delivery(device) for device in command.devices}
         else:
             jobs, needed = self._training(command)
+            if ended := self._privacy.over_budget(self._state):
+                return RoundPlanned(command.attempt, {}, ended=ended)
         channel_map = self._put(encode_json(self._network.channel_map))
         states = state_blobs(jobs, self._put_state)
         assignments = {}
@@ -114,6 +121,7 @@ class Workshop:
         there = {client.name: (client.tier, client.examples) for client in clients}
         self._state = replace(self._state, clients={**self._state.clients, **there})
         entropy = [self._config.federation.seed, command.round, command.retry]
+        entropy += self._privacy.entropy(self._state)
         rng = np.random.default_rng(entropy if command.wanted is None else [*entropy, command.attempt])
         planned = plan(
             self._strategy,
@@ -124,6 +132,7 @@ class Workshop:
             over_select=command.over_select,
             wanted=command.wanted,
         )
+        self._state = self._privacy.planned(self._state, planned, population=len(clients))
         tiers = {client.name: client.tier for client in clients}
         return training_jobs(planned, tiers, self._config.training.local_epochs), planned.needed
 
@@ -196,6 +205,7 @@ class Workshop:
             duration_s=duration_s,
             virtual_time_s=virtual_time_s,
         )
+        record = self._privacy.released(record)
         self._folder.add_round(record)
         self._journal.closed(command.round, self._state_sha256)
         if self._resumable:
@@ -255,6 +265,7 @@ class Workshop:
             "tier": str(tier),
             "prune_ratio": str(ratio),
             "parent_sha256": self._state_sha256,
+            **self._privacy.provenance(self._state),
         }
 
     def finish(self, summary: Summary) -> None:
