@@ -160,7 +160,11 @@ def clipped_sum(updates: Iterable[GlobalUpdate], clip: float) -> tuple[Sums, Sum
     came: Sums = {}
     bits, count = 0.0, 0
     for update in updates:
-        held = {name: np.where(update.coverage[name], delta, 0.0) for name, delta in update.delta.items()}
+        # In double precision: the norm of single numbers is short by more than rounding elsewhere allows.
+        held = {
+            name: np.where(update.coverage[name], delta, 0).astype(np.float64)
+            for name, delta in update.delta.items()
+        }
         norm = math.sqrt(sum(float(np.square(array).sum()) for array in held.values()))
         share = min(1.0, clip / norm) if norm > 0 else 1.0
         for name, array in held.items():
