@@ -25,6 +25,7 @@ from edge_client.session_events import (
     Command,
     Connected,
     Disconnected,
+    Distrusted,
     Event,
     Received,
     RunEnded,
@@ -37,7 +38,9 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
+from edge_client.signed_only import SignedOnly
 from edge_client.transfer import VerifyBlob, WriteChunk
+from edge_client.trust import TrustedKey
 from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
 from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
@@ -49,6 +52,7 @@ from schemas.messages import (
     FederationEnd,
     Message,
     Refusal,
+    Task,
     Telemetry,
     Update,
     decode_message,
@@ -82,6 +86,7 @@ class AgentSettings:
     once: bool = False
     threads: int | None = None
     model_code: frozenset[str] = frozenset()
+    trust: TrustedKey | None = None
 
 
 class Agent:
@@ -99,7 +104,9 @@ class Agent:
             settings.state / "models",
             model_code=settings.model_code,
             private=self._private,
+            signed_only=settings.trust is not None,
         )
+        self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._sessions = settings.state / "session"
         self._link = Link(
@@ -229,9 +236,18 @@ class Agent:
                 self._step(ChunkArrived(decode_chunk(payload)))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if payload:
-                    self._step(Received(self._decode(payload)))
+                    self._received(self._decode(payload))
             case _:
                 raise PeerError(f"nothing is expected on {topic}")
+
+    def _present(self, message: AnyMessage) -> dict[str, int]:
+        """What an earlier process, or an earlier task, left half fetched of the blobs of a new task."""
+        task = self._session.task
+        if not isinstance(message, Task) or (
+            task and (task.run, task.attempt) == (message.run, message.attempt)
+        ):
+            return {}
+        return {ref.digest: self._store.present(ref) for ref in message.blobs.values()}
 
     def _decode(self, payload: bytes) -> AnyMessage:
         """Decode a message, and tell the server if it is none."""
@@ -246,6 +262,16 @@ class Agent:
             )
             self._publish(Channel.UP, refusal)
             raise
+
+    def _received(self, message: AnyMessage) -> None:
+        """Hear a message, or that a task is not to be trusted."""
+        try:
+            self._signed.check(message)
+        except PeerError as error:
+            if isinstance(message, Task):
+                self._step(Distrusted(message, Reason(error.reason), str(error)))
+            raise
+        self._step(Received(message, self._present(message)))
 
     def _progressed(self, event: Progress) -> None:
         task = self._session.task

@@ -84,7 +84,9 @@ class Link:
         filters: Sequence[str],
         will: Will | None = None,
         first_session: int = 1,
+        longest_delay_s: float = LONGEST_DELAY_S,
     ) -> None:
+        self._longest_delay_s = longest_delay_s
         self._address, self._inbox = address, inbox
         self._client_id, self._filters, self._will = client_id, tuple(filters), will
         self._session = first_session - 1
@@ -179,7 +181,7 @@ class Link:
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_socket_open = _without_delay
-        _spread_reconnects(client)
+        _spread_reconnects(client, self._longest_delay_s)
         if self._address.username is not None:
             client.username_pw_set(self._address.username, self._address.password)
         if self._address.tls is not None:
@@ -201,7 +203,7 @@ class Link:
             downgrade = client.protocol is MQTTProtocolVersion.MQTTv5 and reason.value == UNSUPPORTED_PROTOCOL
             self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade))
             return
-        _spread_reconnects(client)
+        _spread_reconnects(client, self._longest_delay_s)
         for topic_filter in self._filters:
             client.subscribe(topic_filter, qos=1)
         self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
@@ -231,12 +233,11 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _spread_reconnects(client: mqtt.Client) -> None:
+def _spread_reconnects(client: mqtt.Client, longest_delay_s: float) -> None:
     """Jitter: devices that lost the broker together do not come back together."""
-    client.reconnect_delay_set(
-        FIRST_DELAY_S * random.uniform(0.5, 1.5),  # type: ignore[arg-type]
-        LONGEST_DELAY_S * random.uniform(0.5, 1.0),  # type: ignore[arg-type]
-    )
+    longest = longest_delay_s * random.uniform(0.5, 1.0)
+    first = min(FIRST_DELAY_S * random.uniform(0.5, 1.5), longest)
+    client.reconnect_delay_set(first, longest)  # type: ignore[arg-type]
 
 
 def _without_delay(client: mqtt.Client, userdata: Any, sock: Any) -> None:

@@ -20,6 +20,7 @@ from edge_client.session_events import (
     Command,
     Connected,
     Disconnected,
+    Distrusted,
     Event,
     Received,
     Result,
@@ -92,6 +93,8 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _resume(replace(session, connected=True), now)
         case Disconnected():
             return replace(session, connected=False), []
+        case Received(Task() as task, present):
+            return _offered(session, task, present, now)
         case Received(message):
             return _receive(session, message, now)
         case ChunkArrived(chunk):
@@ -102,14 +105,14 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _work_done(session, result, now)
         case WorkFailed():
             return _work_failed(session, event, now)
+        case Distrusted():
+            return session, _decline(session, event)
         case Tick():
             return _tick(session, now)
 
 
 def _receive(session: Session, message: AnyMessage, now: float) -> Step:
     match message:
-        case Task():
-            return _offered(session, message, now)
         case BlobRequest():
             return session, [_answer_request(session, message)]
         case Acknowledgement() | Refusal():
@@ -136,7 +139,7 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     return over, [*commands, RunEnded(end)]
 
 
-def _offered(session: Session, task: Task, now: float) -> Step:
+def _offered(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
     current = session.task
     if task.run in session.ended or task.attempt < session.attempts.get(task.run, 0):
         return session, []
@@ -146,7 +149,7 @@ def _offered(session: Session, task: Task, now: float) -> Step:
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
-        receiving[digest], asks = transfer.start(ref, now)
+        receiving[digest], asks = transfer.start(ref, now, present.get(digest, 0))
         commands += _requests(session, asks)
     begun = replace(
         dropped,
@@ -257,6 +260,15 @@ def _work_failed(session: Session, event: WorkFailed, now: float) -> Step:
     why = {"reason": event.reason, "detail": event.detail[:500]}
     reply = _task_reply(session, event.task, accepted=False, **why)
     return _work_done(session, reply, now)
+
+
+def _decline(session: Session, event: Distrusted) -> list[Command]:
+    """Say no; but not where the true task of that attempt is here: then what came was made up from it."""
+    current, named = session.task, (event.task.run, event.task.attempt)
+    if current is not None and (current.run, current.attempt) == named:
+        return []
+    why = {"reason": event.reason, "detail": event.detail[:500]}
+    return [Send(_task_reply(session, event.task, accepted=False, **why))]
 
 
 def _answer_request(session: Session, request: BlobRequest) -> Command:

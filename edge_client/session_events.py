@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk
@@ -25,9 +26,13 @@ class Disconnected:
 
 @dataclass(frozen=True)
 class Received:
-    """Event: a message for this device, or for all."""
+    """Event: a message for this device, or for all.
+
+    With a task comes what is half there of its blobs: `present`, bitmaps of chunk numbers by digest.
+    """
 
     message: AnyMessage
+    present: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,30 @@ class WorkFailed:
 
 
 @dataclass(frozen=True)
+class Distrusted:
+    """Event: a task came that the trusted key does not vouch for."""
+
+    task: Task
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
 class Tick:
     """Event: time has passed."""
 
 
-Event = Connected | Disconnected | Received | ChunkArrived | BlobChecked | WorkDone | WorkFailed | Tick
+Event = (
+    Connected
+    | Disconnected
+    | Received
+    | ChunkArrived
+    | BlobChecked
+    | WorkDone
+    | WorkFailed
+    | Distrusted
+    | Tick
+)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
 from edge_client.bench import bench_model
 from edge_client.evaluation import evaluate
@@ -71,14 +72,16 @@ def do_training(
 
 
 def do_delivery(task: Task, place: Workplace) -> Delivery:
-    """Export the task's sub-model to `models/model.onnx` and measure it on the device's held-out data."""
+    """Export the task's sub-model, measure it on the device's held-out data, put it in its place.
+
+    That is `models/model.onnx`; where only signed models are served it waits beside it (see `placement`).
+    """
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
     module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
-    place.models.mkdir(parents=True, exist_ok=True)
     report = export_onnx(
         module,
-        place.models / "model.onnx",
+        placement.begin(place.models),
         input_shape=task.model.input_shape,
         preprocessing=task.preprocessing,
         provenance=task.provenance,
@@ -96,6 +99,8 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
         max_difference=report.max_difference,
         latency_ms=bench_model(served, threads=1, seconds=BENCH_SECONDS).median_ms,
     )
+    if not place.signed_only:
+        placement.serve_unsigned(place.models)
     return Delivery(
         federation=task.federation,
         device=place.device,

@@ -45,7 +45,8 @@ class LocalData:
 class Workplace:
     """Where a device works: its blobs, its data, the folder for finished models, what it keeps to itself.
 
-    `model_code` names the factories outside this package that a task may use.
+    `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
+    model is not served before the server has signed for it.
     """
 
     device: str
@@ -55,6 +56,7 @@ class Workplace:
     chunk_bytes: int = CHUNK_BYTES
     model_code: frozenset[str] = frozenset()
     private: PrivateState | None = None
+    signed_only: bool = False
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_server.commands import check, compare, demo, recipes, report, run, schemas, simulate
+from edge_server.commands import check, compare, demo, recipes, replay, report, run, schemas, simulate
 
 EDGE_SERVER = CommandLine(
     prog="edge-server",
@@ -19,9 +19,9 @@ examples:
   edge-server run federation.toml --broker mqtt://host:1883
   edge-server simulate attending data.source=digits num-clients=100
 
-exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted
+exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted, 143 suspended
 """,
-    verbs=(demo, run, simulate, compare, check, recipes, report, schemas),
+    verbs=(demo, run, simulate, compare, check, recipes, report, replay, schemas),
 )
 
 

@@ -12,6 +12,7 @@ from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.participant import Participant, Status
 from edge_server.round_events import Command, Deliver, Send, SendChunks, UpdateChecked
 from schemas.blobs import Chunk
+from schemas.manifest import Manifest
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -20,6 +21,7 @@ from schemas.messages import (
     Delivery,
     FromDevice,
     Refusal,
+    Task,
     TaskReply,
     Telemetry,
     Update,
@@ -27,8 +29,8 @@ from schemas.messages import (
 from schemas.values import Reason
 
 
-def receive(federation: Federation, message: FromDevice, now: float) -> Step:
-    """Take a message of a device."""
+def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
+    """Take a message of a device; `have` are the chunks of an update that are here already."""
     match message:
         case Birth():
             return _born(federation, message, now)
@@ -37,7 +39,7 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
         case TaskReply():
             return _replied(federation, message, now)
         case Update():
-            return _claimed(federation, message)
+            return _claimed(federation, message, have)
         case Delivery():
             return _delivered(federation, message)
         case BlobRequest():
@@ -75,7 +77,7 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     return with_participant(federation, (replied[0], [*answers, *replied[1]]))
 
 
-def _claimed(federation: Federation, update: Update) -> Step:
+def _claimed(federation: Federation, update: Update, have: int) -> Step:
     """An update is announced: fetch it, or say at once what becomes of it."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
@@ -87,7 +89,7 @@ def _claimed(federation: Federation, update: Update) -> Step:
         return federation, [_turn_away(federation, update)]
     if participant.final:
         return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
-    claimed, commands = part.claims(participant, update)
+    claimed, commands = part.claims(participant, update, have=have)
     if claimed.status is Status.REFUSED and claimed.reason is not None:
         commands += [_refusal(update, claimed.reason, "")]
     return with_participant(federation, (claimed, commands))
@@ -138,13 +140,23 @@ def checked(federation: Federation, event: UpdateChecked) -> Step:
 
 
 def _delivered(federation: Federation, delivery: Delivery) -> Step:
-    answer = _acknowledge(delivery)
     participant = _participant(federation, delivery)
-    if participant is None or participant.final:
+    if participant is None:
+        return federation, [_acknowledge(delivery)]
+    vouched = _vouched(participant.assignment.task, delivery)
+    answer = _acknowledge(delivery, vouched)
+    if participant.final:
         return federation, [answer]
-    return with_participant(
-        federation, (replace(participant, status=Status.COUNTED), [answer, Deliver(delivery)])
-    )
+    done = replace(participant, status=Status.COUNTED)
+    return with_participant(federation, (done, [Deliver(delivery), answer]))
+
+
+def _vouched(task: Task, delivery: Delivery) -> Manifest | None:
+    """What a signature for a delivered model is over: the device's word, on a task that was signed for it."""
+    if task.manifest is None:
+        return None
+    given = task.manifest.manifest
+    return given.model_copy(update={"what": "device-export", "sha256": delivery.metrics.onnx_sha256})
 
 
 def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
@@ -175,7 +187,7 @@ def _answer_request(federation: Federation, request: BlobRequest) -> Command:
     )
 
 
-def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
+def _acknowledge(result: Update | Delivery | TaskReply, vouched: Manifest | None = None) -> Command:
     acknowledgement = Acknowledgement(
         federation=result.federation,
         device=result.device,
@@ -183,7 +195,7 @@ def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
         attempt=result.attempt,
         digest=result.blob.digest if isinstance(result, Update) else None,
     )
-    return Send(result.device, acknowledgement)
+    return Send(result.device, acknowledgement, vouched)
 
 
 def _refusal(update: Update, reason: Reason, detail: str) -> Command:

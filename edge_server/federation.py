@@ -64,8 +64,9 @@ class Federation:
     """The whole state of a run, as far as rounds go.
 
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
-    close a synchronous round (None: all). `counted` holds each device's last counted update. `ended` says why
-    the run is done before its last round.
+    close a synchronous round (None: all). `counted` holds each device's last counted update. A server that
+    was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
+    `ended` says why the run is done before its last round.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Federation:
     needed: int | None = None
     not_before: float = 0.0
     abandoned: int = 0
+    gather_until: float = 0.0
     counted: Mapping[str, Update] = field(default_factory=dict)
     ended: str = ""
 
@@ -111,6 +113,11 @@ class Federation:
 
 
 Step = tuple[Federation, list[Command]]
+
+
+def gathered(federation: Federation, now: float) -> bool:
+    """Whether the devices that were there before a restart are back, or have had their time."""
+    return now >= federation.gather_until or all(one.alive for one in federation.fleet.devices.values())
 
 
 def with_participant(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:

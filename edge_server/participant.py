@@ -103,19 +103,26 @@ def replied(
     return declined, [Note("declined the task", participant.device, reason, detail)]
 
 
-def claims(participant: Participant, update: Update) -> Step:
-    """Take a device's word that it has an update; another one than before replaces it."""
+def claims(participant: Participant, update: Update, *, have: int = 0) -> Step:
+    """Take a device's word that it has an update; another one than before replaces it.
+
+    `have` are the chunks that are here already.
+    """
     if participant.update == update and participant.status is not Status.OFFERED:
         return participant, []
     if update.blob.size > participant.assignment.max_bytes:
         detail = f"{update.blob.size} bytes, at most {participant.assignment.max_bytes} fit its sub-model"
         return refuse(participant, Reason.OVERSIZED, detail)
-    return replace(participant, status=Status.WAITING, update=update, receiving=None), []
+    begun = Receiving(update.blob, have=have) if have else None
+    return replace(participant, status=Status.WAITING, update=update, receiving=begun), []
 
 
 def grant(participant: Participant, now: float) -> Step:
     """Begin to fetch the update that the device claims to have, or go on after it fell silent."""
     assert participant.update is not None
+    if participant.receiving is not None and participant.receiving.complete:
+        whole = replace(participant, status=Status.CHECKING)
+        return whole, [CheckUpdate(participant.device, participant.update)]
     if participant.receiving is not None:
         receiving, asks = transfer.resume(participant.receiving, now)
     else:

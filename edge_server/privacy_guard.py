@@ -25,6 +25,11 @@ class PrivacyGuard:
     def __init__(self, config: Config, mechanism: dp.Gaussian | None) -> None:
         self._settings, self._mechanism = config.privacy, mechanism
 
+    @property
+    def on(self) -> bool:
+        """Whether there is a mechanism."""
+        return self._mechanism is not None
+
     def opened(self, state: State, secret: bytes | None) -> State:
         """The state before round one; a state that goes on keeps its secret and what it has spent."""
         if self._mechanism is None or state.privacy is not None:
@@ -34,7 +39,10 @@ class PrivacyGuard:
 
     def entropy(self, state: State) -> list[int]:
         """What the choice of clients depends on beside the seed, which others may know."""
-        return [] if self._mechanism is None else [int(state.privacy["secret"], 16)]
+        if self._mechanism is None:
+            return []
+        secret = bytes.fromhex(state.privacy["secret"])
+        return [int.from_bytes(hashlib.blake2b(b"choice", key=secret, digest_size=16).digest())]
 
     def planned(self, state: State, plan: Plan, *, population: int) -> State:
         """The state that knows whom the next round asks, chosen of so many."""

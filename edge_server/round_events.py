@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from edge_client.transfer import WriteChunk
 from edge_server.fleet import Device
 from schemas.blobs import BlobRef, Chunk
+from schemas.manifest import Manifest
 from schemas.messages import Delivery, FromDevice, Message, Task, Update
 from schemas.values import Reason
 
@@ -19,9 +20,13 @@ class Started:
 
 @dataclass(frozen=True)
 class FromFleet:
-    """Event: a message of a device; its topic has already proved who sent it."""
+    """Event: a message of a device; its topic has already proved who sent it.
+
+    `have` are the chunks of an update that lie in the server's store since before it was restarted, as bits.
+    """
 
     message: FromDevice
+    have: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,10 +123,11 @@ class Announce:
 
 @dataclass(frozen=True)
 class Send:
-    """Command: publish to one device."""
+    """Command: publish to one device, and along with it the signature over `vouched`, if there is a key."""
 
     device: str
     message: Message
+    vouched: Manifest | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
     waiting -> planning -> training -> closing -> (next round) ... -> delivering -> ended
 
+A server that was killed begins with the state that `recovery` reads from its journal.
 No socket, clock, thread or randomness: `step(federation, event, now)` returns the next state and the
 commands to carry out. A round ends when every participant has a final status, or at its deadline; it counts
 when enough updates do (the quorum) and is otherwise abandoned and planned anew. A device that dies can delay
@@ -24,6 +25,7 @@ from edge_server.federation import (
     Step,
     announce,
     end,
+    gathered,
     with_participant,
 )
 from edge_server.pacing import missed, pacing_of
@@ -61,9 +63,9 @@ def step(federation: Federation, event: Event, now: float) -> Step:
 def _apply(federation: Federation, event: Event, now: float) -> Step:
     match event:
         case Started():
-            return wait(federation, now)
-        case FromFleet(message):
-            return receive(federation, message, now)
+            return _start(federation, now)
+        case FromFleet(message, have):
+            return receive(federation, message, now, have=have)
         case ChunkArrived(device, chunk):
             return chunk_came(federation, device, chunk, now)
         case RoundPlanned():
@@ -80,6 +82,19 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return end(federation, "failed", detail)
         case Tick():
             return _tick(federation, now)
+
+
+def _start(federation: Federation, now: float) -> Step:
+    """A new run waits for devices; one that was cut off goes on where it was."""
+    match federation.phase:
+        case Phase.TRAINING:
+            return federation, [announce(federation, "training")]
+        case Phase.DELIVERING:
+            return federation, [announce(federation, "delivering")]
+        case _ if federation.attempt:
+            return federation, [announce(federation, "waiting")]
+        case _:
+            return wait(federation, now)
 
 
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
@@ -100,8 +115,15 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
 def _advance(federation: Federation, number: int, now: float) -> Step:
     if federation.phase is not Phase.CLOSING or number != federation.round:
         return federation, []
-    if number < federation.rules.rounds:
-        following = replace(federation, round=number + 1, plannings=0, abandoned=0)
+    if gathered(federation, now):
+        return _go_on(federation, now)
+    return replace(federation, phase=Phase.STARTING), [announce(federation, "waiting")]
+
+
+def _go_on(federation: Federation, now: float) -> Step:
+    """Begin what follows the round that is closed."""
+    if federation.round < federation.rules.rounds:
+        following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0)
         return pacing_of(federation).advance(following, now)
     return _conclude(federation)
 
@@ -145,7 +167,9 @@ def _give_up(federation: Federation, now: float) -> Federation:
 def _settle(federation: Federation, now: float) -> Step:
     """Do what the state itself calls for, whatever event led to it."""
     granted, commands = _grant(federation, now)
-    if granted.phase is not Phase.DELIVERING:
+    if granted.phase is Phase.STARTING and granted.attempt and gathered(granted, now):
+        settled, more = _go_on(granted, now)
+    elif granted.phase is not Phase.DELIVERING:
         settled, more = pacing_of(granted).settle(granted, now)
     elif granted.participants and not granted.working:
         settled, more = end(granted, "finished")

@@ -29,7 +29,10 @@ class FederationSettings(Settings):
     """The run as a whole; `deliver`: at the end every device exports its own ONNX model.
 
     The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
-    `evaluate-tiers-every` divides it; both after the last round.
+    `evaluate-tiers-every` divides it; both after the last round. The updates of as many of the last rounds as
+    `replay_mb` megabytes hold are kept, so that `edge-server replay` can compute their aggregates again. It
+    signs tasks and models with the Ed25519 key at `signing-key` (PEM, mode 0600, made where there is none) or
+    else with one made for the run.
     """
 
     name: Name = "federation"
@@ -38,6 +41,8 @@ class FederationSettings(Settings):
     evaluate_every: int = Field(default=1, ge=1)
     evaluate_tiers_every: int = Field(default=1, ge=1)
     deliver: bool = True
+    replay_mb: int = Field(default=1000, ge=0)
+    signing_key: Path | None = None
 
 
 class ClientSettings(Settings):

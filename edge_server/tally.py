@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from edge_server.history import RoundRecord
 from schemas.messages import Delivery, Telemetry
@@ -61,6 +62,21 @@ class Tally:
         up, down = self._before
         seconds = self._clock() - self._round_began
         return self.uplink.total() - up, self.downlink.total() - down, seconds
+
+    def traffic(self) -> dict[str, Any]:
+        """The counts so far, as plain data."""
+        refusals = [[device, reason, count] for (device, reason), count in self.refusals.items()]
+        return {"uplink": dict(self.uplink), "downlink": dict(self.downlink), "refusals": refusals}
+
+    def restore(self, traffic: Mapping[str, Any], history: Iterable[RoundRecord]) -> None:
+        """Go on from the counts and the closed rounds of a run that was cut off."""
+        self.uplink.update(traffic.get("uplink", {}))
+        self.downlink.update(traffic.get("downlink", {}))
+        for device, reason, count in traffic.get("refusals", ()):
+            self.refusals[device, reason] += count
+        for record in history:
+            self.closed(record)
+        self.begin_round()
 
     def closed(self, record: RoundRecord) -> None:
         """A round was aggregated."""

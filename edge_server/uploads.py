@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from edge_client.blobstore import BlobStore
 from edge_server.firewall import examine
 from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.policies import Client
+from edge_server.strategy.strategy import State
 from edge_server.strategy.updates import ClientUpdate
 from schemas.blobs import SpooledGroups, read_groups
 from schemas.errors import PeerError
@@ -32,13 +35,18 @@ def verdict(
     return None, ""
 
 
-def client_update(update: Update, store: BlobStore, *, staleness: int, ratio: float | None) -> ClientUpdate:
-    """The update with its figures; its arrays stay on disk until they are asked for.
+def known_clients(state: State) -> list[Client]:
+    """All clients that were ever there, by name."""
+    return [Client(name, *about) for name, about in sorted(state.clients.items())]
+
+
+def client_update(update: Update, path: Path, *, staleness: int, ratio: float | None) -> ClientUpdate:
+    """The update at `path` with its figures; its arrays stay on disk until they are asked for.
 
     `ratio` is its task's, where that is known.
     """
     measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
     if ratio is not None:
         measured["ratio"] = ratio
-    groups = SpooledGroups(store.path(update.blob.digest))
+    groups = SpooledGroups(path)
     return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)

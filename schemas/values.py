@@ -41,6 +41,7 @@ class Reason(StrEnum):
     INCOMPATIBLE = "incompatible"
     UNKNOWN_BLOB = "unknown-blob"
     TASK_FAILED = "task-failed"
+    UNTRUSTED = "untrusted"
 
 
 class CapabilityProfile(Frozen):

@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, positive_int, print_json
+from edge_client.command_output import Subparsers, add_verb, positive_int, print_json, read_trust_option
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
   edge-client run --broker mqtt://server:1883 --device-id pi-3 --data digits \\
       --partition 'dirichlet(0.3)' --share 3/5 --tier 1
+  edge-client run --broker mqtts://server:8883 --ca ca.pem --cert pi-3.pem --key pi-3.key \\
+      --device-id pi-3 --data digits --trust signing.pub
 
 It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
 """
@@ -62,6 +64,12 @@ def register(subparsers: Subparsers) -> None:
         metavar="MODULE:FACTORY",
         help="network of your own that the server may name; may be given several times",
     )
+    parser.add_argument(
+        "--trust",
+        type=Path,
+        metavar="KEY.pub",
+        help="take only tasks and serve only models that this key of the server has signed (its signing.pub)",
+    )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     parser.set_defaults(execute=execute)
@@ -93,6 +101,7 @@ def execute(args: argparse.Namespace) -> int:
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),
+        trust=read_trust_option(args),
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))

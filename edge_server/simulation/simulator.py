@@ -13,6 +13,7 @@ from edge_client.data.sources import load_source
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.privacy_guard import repeatable_secret
+from edge_server.recovery import Resumption
 from edge_server.report.report import write_report
 from edge_server.run_folder import RunFolder
 from edge_server.server import Watcher
@@ -67,7 +68,7 @@ def simulate(
         run,
         folder,
         resumable=config.clients.mode == "rounds",
-        resume=boundary.round if boundary else None,
+        resume=Resumption(boundary.round) if boundary else None,
         durable=False,
         secret=repeatable_secret(config.federation.seed),
     )

@@ -153,6 +153,20 @@ def test_an_offer_is_accepted_and_its_missing_blobs_are_asked_for():
     assert commands == [accepted(), request(STATE, 0, 3)]
 
 
+def test_of_a_blob_that_is_half_there_only_the_rest_is_asked_for():
+    session, commands = step(IDLE, Received(task(), {STATE.digest: 0b010}), 0.0)
+    assert commands == [accepted(), request(STATE, 0, 1), request(STATE, 2, 1)]
+    session = after(session, chunks(STATE_DATA)[0])
+    assert step(session, chunks(STATE_DATA)[2], 0.0)[1][-1] == VerifyBlob(STATE)
+
+
+def test_a_blob_that_is_all_there_but_unchecked_is_checked_before_work_begins():
+    session, commands = step(IDLE, Received(task(), {STATE.digest: 0b111}), 0.0)
+    assert commands == [accepted(), VerifyBlob(STATE)]
+    assert step(session, BlobChecked(STATE.digest, True), 0.0)[1] == [StartWork(task())]
+    assert step(session, BlobChecked(STATE.digest, False), 0.0)[1] == [request(STATE, 0, 3)]
+
+
 def test_work_begins_at_once_where_every_blob_is_held():
     holder = Session(FEDERATION, DEVICE, held=frozenset({STATE.digest}), connected=True)
     session, commands = step(holder, Received(task()), 0.0)

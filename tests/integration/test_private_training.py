@@ -10,6 +10,8 @@ import pytest
 
 from edge_server.config import load_config
 from edge_server.recipe_files import read_recipe
+from edge_server.recovery import Resumption
+from edge_server.replay import Verdict, replay
 from edge_server.workshop import Workshop
 from tests.integration.bench import Bench
 from tests.simulation.small import history, last_model, run
@@ -94,3 +96,24 @@ def test_a_run_without_privacy_keeps_and_tells_nothing_of_it(tmp_path: Path) -> 
     assert not any(key.startswith("privacy") for key in bench.workshop._provenance(1, 0.0))
     assert load_config("fedavg").privacy.mechanism == "none"
     assert "privacy" not in read_recipe("fedavg")
+
+
+def test_a_private_round_is_computed_again_to_the_bit_also_without_those_who_dropped_out(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, "dp-heterofl")
+    bench.round(1)
+    bench.close(2, {"strong": bench.answers(2)["strong"]})
+    found = [(one.round, one.verdict, one.updates) for one in replay(tmp_path / "run")]
+    assert found == [(1, Verdict.AGREES, 2), (2, Verdict.AGREES, 1)]
+
+
+def test_a_server_that_starts_again_keeps_the_secret_and_what_is_spent(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "dp-fedavg")
+    bench.round(1)
+    before = bench.workshop
+    before.put_down()
+    after = Workshop(before._config, "run-1", bench.folder, resume=Resumption(1))
+    assert after._state.privacy == before._state.privacy
+    assert after._provenance(1, 0.0)["privacy.releases"] == "1"
+    after.put_down()
