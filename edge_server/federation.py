@@ -66,6 +66,7 @@ class Federation:
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
     close a synchronous round (None: all). `counted` holds each device's last counted update. A server that
     was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
+    `ended` says why the run is done before its last round.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Federation:
     abandoned: int = 0
     gather_until: float = 0.0
     counted: Mapping[str, Update] = field(default_factory=dict)
+    ended: str = ""
 
     @property
     def at_work(self) -> tuple[Participant, ...]:
@@ -155,4 +157,7 @@ def end(
     message = FederationEnd(
         federation=federation.name, run=federation.run, outcome=outcome, rounds=federation.rules.rounds
     )
-    return replace(federation, phase=Phase.ENDED), [Announce(message), End(outcome, detail)]
+    return replace(federation, phase=Phase.ENDED), [
+        Announce(message),
+        End(outcome, detail or federation.ended),
+    ]

@@ -50,11 +50,13 @@ class RoundPlanned:
     """Event: the strategy has chosen devices and cut their sub-models.
 
     `needed` updates close the round (None: all of them); the rest of the chosen are there to be spared.
+    `ended` says why there is to be no such round and the run is done with the one before.
     """
 
     attempt: int
     assignments: Mapping[str, Assignment]
     needed: int | None = None
+    ended: str = ""
 
 
 @dataclass(frozen=True)

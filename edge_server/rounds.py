@@ -100,6 +100,8 @@ def _start(federation: Federation, now: float) -> Step:
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if event.attempt != federation.attempt:
         return federation, []
+    if federation.phase is Phase.PLANNING and event.ended:
+        return _conclude(replace(federation, round=federation.round - 1, ended=event.ended))
     if federation.phase is Phase.PLANNING:
         return pacing_of(federation).begin(federation, event, now)
     if federation.phase is not Phase.DELIVERING:
@@ -123,6 +125,13 @@ def _go_on(federation: Federation, now: float) -> Step:
     if federation.round < federation.rules.rounds:
         following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0)
         return pacing_of(federation).advance(following, now)
+    return _conclude(federation)
+
+
+def _conclude(federation: Federation) -> Step:
+    """No round follows: deliver the model of the last one, if there was any."""
+    if federation.round == 0:
+        return end(federation, "failed")
     if not federation.rules.deliver:
         return end(federation, "finished")
     attempt = federation.attempt + 1

@@ -120,6 +120,7 @@ def make_summary(
 ) -> Summary:
     """What `summary.json` says."""
     tested = [record.test_accuracy for record in tally.history if record.test_accuracy is not None]
+    last = tally.history[-1] if tally.history else None
     ratios = config.tiers.levels
     return Summary(
         federation=federation.name,
@@ -135,6 +136,8 @@ def make_summary(
         best_accuracy=max(tested, default=None),
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
+        epsilon=last.epsilon if last else None,
+        delta=last.delta if last else None,
         devices=tuple(
             _device_record(device, tally, tier=number, ratio=ratios[number - 1])
             for number, device in _by_tier(federation, tier)

@@ -26,6 +26,7 @@ from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
 from edge_server.notary import Notary
+from edge_server.privacy_guard import PrivacyGuard
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
     Assignment,
@@ -58,6 +59,7 @@ class Workshop:
     A `resumable` run keeps its state after every round, and `resume` says what to go on from. One that is
     not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
     are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
+    `secret` is what noise is made from: 32 bytes, drawn here unless they are given.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Workshop:
         resume: Resumption | None = None,
         durable: bool = True,
         notary: Notary | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
         self.notary = notary or Notary(config.federation.name, run)
@@ -94,6 +97,8 @@ class Workshop:
             if resume is None
             else load_checkpoint(folder.checkpoint(resume.round))
         )
+        self._privacy = PrivacyGuard(config, self._strategy.privacy)
+        self._state = self._privacy.opened(self._state, secret)
         resume = resume or Resumption(0)
         self._knows(resume.clients)
         self._ratios = dict(resume.ratios)
@@ -117,6 +122,11 @@ class Workshop:
         else:
             self._knows(there)
             jobs, needed = self._training(command, clients, np.random.default_rng(entropy))
+            if ended := self._privacy.over_budget(self._state):
+                return RoundPlanned(command.attempt, {}, ended=ended)
+            if self._privacy.on and self._resumable:
+                # Whom a round asks decides what its sums are divided by, also when it is computed again.
+                self._folder.save_checkpoint(self._state, durable=self._durable)
         channel_map = self._put(encode_json(self._network.channel_map))
         states = state_blobs(jobs, self._put_state)
         assignments = {}
@@ -140,7 +150,8 @@ class Workshop:
 
     def _entropy(self, command: PlanRound) -> tuple[int, ...]:
         """What a planning's random generator begins with, wherever and whenever it is made again."""
-        return (self._config.federation.seed, command.round, command.retry)
+        seed = self._config.federation.seed
+        return (seed, command.round, command.retry, *self._privacy.entropy(self._state))
 
     def _knows(self, clients: Mapping[str, tuple[int, int]]) -> None:
         self._state = replace(self._state, clients={**self._state.clients, **clients})
@@ -157,6 +168,7 @@ class Workshop:
             over_select=command.over_select,
             wanted=command.wanted,
         )
+        self._state = self._privacy.planned(self._state, planned, population=len(clients))
         tiers = {client.name: client.tier for client in clients}
         return training_jobs(planned, tiers, self._config.training.local_epochs), planned.needed
 
@@ -227,6 +239,7 @@ class Workshop:
             duration_s=duration_s,
             virtual_time_s=virtual_time_s,
         )
+        record = self._privacy.released(record)
         if self._resumable:
             self._spool.keep(command.round, before, self._paths(command))
             self._folder.save_checkpoint(self._state, durable=self._durable)
@@ -304,6 +317,7 @@ class Workshop:
             "tier": str(tier),
             "prune_ratio": str(ratio),
             "parent_sha256": self._state_sha256,
+            **self._privacy.provenance(self._state),
         }
 
     def delivered(self, delivery: Delivery) -> None:

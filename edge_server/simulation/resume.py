@@ -13,7 +13,13 @@ from edge_server.simulation.boundary import Boundary, cut_history, read_boundary
 from edge_server.tally import Tally
 from schemas.errors import ConfigError
 
-MAY_DIFFER = ("federation.rounds", "simulation.workers", "simulation.engine", "simulation.ray-address")
+MAY_DIFFER = (
+    "federation.rounds",
+    "privacy.budget",
+    "simulation.workers",
+    "simulation.engine",
+    "simulation.ray-address",
+)
 """How far a run goes, and what decides no result."""
 
 

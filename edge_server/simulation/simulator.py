@@ -12,6 +12,7 @@ from edge_client.data.labelled import LabelledData
 from edge_client.data.sources import load_source
 from edge_server.config import Config
 from edge_server.history import Summary
+from edge_server.privacy_guard import repeatable_secret
 from edge_server.recovery import Resumption
 from edge_server.report.report import write_report
 from edge_server.run_folder import RunFolder
@@ -69,6 +70,7 @@ def simulate(
         resumable=config.clients.mode == "rounds",
         resume=Resumption(boundary.round) if boundary else None,
         durable=False,
+        secret=repeatable_secret(config.federation.seed),
     )
     workshop.store = LinkedStore(folder.blobs, durable=False)
     with _scratch(out) as scratch:
