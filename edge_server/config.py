@@ -20,6 +20,7 @@ from edge_server.settings import (
     ClientSettings,
     DataSettings,
     FederationSettings,
+    FirewallSettings,
     ModelSettings,
     RecipeInfo,
     SimulationSettings,
@@ -42,6 +43,7 @@ class Config(Settings):
     training: TrainingSettings = TrainingSettings()
     tiers: TierSettings = TierSettings()
     simulation: SimulationSettings = SimulationSettings()
+    firewall: FirewallSettings = FirewallSettings()
     strategy: StrategySpec = StrategySpec()
 
     def algorithm(self) -> StrategySpec:

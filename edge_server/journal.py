@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 SCHEMA = """
@@ -14,7 +14,9 @@ CREATE TABLE IF NOT EXISTS rounds (
     selected TEXT NOT NULL, state_sha256 TEXT, PRIMARY KEY (round, attempt));
 CREATE TABLE IF NOT EXISTS updates (
     round INTEGER NOT NULL, device TEXT NOT NULL, digest TEXT NOT NULL, bytes INTEGER NOT NULL,
-    examples INTEGER NOT NULL, reason TEXT, at REAL NOT NULL, PRIMARY KEY (round, device, digest));
+    examples INTEGER NOT NULL, reason TEXT, at REAL NOT NULL, norms TEXT,
+    PRIMARY KEY (round, device, digest));
+CREATE TABLE IF NOT EXISTS strikes (device TEXT NOT NULL, round INTEGER NOT NULL, reason TEXT NOT NULL);
 """
 
 
@@ -40,14 +42,27 @@ class Journal:
             )
 
     def examined(
-        self, round_number: int, device: str, digest: str, *, size: int, examples: int, reason: str | None
+        self,
+        round_number: int,
+        device: str,
+        digest: str,
+        *,
+        size: int,
+        examples: int,
+        reason: str | None,
+        norms: Mapping[str, float] | None = None,
     ) -> None:
-        """An update was accepted (`reason` is None) or refused."""
+        """An update was accepted (`reason` is None) or refused; its norms, as far as they were taken."""
         with self._connection:
             self._connection.execute(
-                "INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (round_number, device, digest, size, examples, reason, time.time()),
+                "INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (round_number, device, digest, size, examples, reason, time.time(), json.dumps(norms or {})),
             )
+
+    def struck(self, device: str, round_number: int, reason: str) -> None:
+        """A refusal counts against a device."""
+        with self._connection:
+            self._connection.execute("INSERT INTO strikes VALUES (?, ?, ?)", (device, round_number, reason))
 
     def closed(self, round_number: int, state_sha256: str) -> None:
         """A round was aggregated into the model of that digest."""

@@ -77,6 +77,14 @@ class RoundClosed:
 
 
 @dataclass(frozen=True)
+class Misbehaved:
+    """Event: what a device sent was no message, or not its own."""
+
+    device: str
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Stopped:
     """Event: the user asked for an end."""
 
@@ -101,6 +109,7 @@ Event = (
     | Stored
     | UpdateChecked
     | RoundClosed
+    | Misbehaved
     | Stopped
     | Broke
     | Tick
@@ -193,6 +202,15 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Strike:
+    """Command: keep for good that this counts against a device."""
+
+    device: str
+    round: int
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Deliver:
     """Command (a note): a device has its compact model in place."""
 
@@ -208,5 +226,15 @@ class End:
 
 
 Command = (
-    Announce | Send | SendChunks | SpoolChunk | CheckUpdate | PlanRound | CloseRound | Note | Deliver | End
+    Announce
+    | Send
+    | SendChunks
+    | SpoolChunk
+    | CheckUpdate
+    | PlanRound
+    | CloseRound
+    | Note
+    | Strike
+    | Deliver
+    | End
 )
