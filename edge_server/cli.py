@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_server.commands import check, compare, demo, recipes, report, run, schemas, simulate
+from edge_server.commands import check, compare, demo, devices, recipes, report, run, schemas, simulate
 
 EDGE_SERVER = CommandLine(
     prog="edge-server",
@@ -21,7 +21,7 @@ examples:
 
 exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted
 """,
-    verbs=(demo, run, simulate, compare, check, recipes, report, schemas),
+    verbs=(demo, run, simulate, compare, check, recipes, devices, report, schemas),
 )
 
 

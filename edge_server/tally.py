@@ -43,6 +43,11 @@ class Tally:
         """Something was refused."""
         self.refusals[device, str(reason)] += 1
 
+    def refused_of(self, device: str) -> dict[str, int]:
+        """How often something of this device was refused, by reason."""
+        own = {reason: count for (name, reason), count in self.refusals.items() if name == device}
+        return dict(sorted(own.items()))
+
     def told(self, telemetry: Telemetry) -> None:
         """A device said where it is."""
         self.telemetry[telemetry.device] = telemetry

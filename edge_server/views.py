@@ -8,6 +8,7 @@ from edge_server.config import Config
 from edge_server.fleet import Device
 from edge_server.history import DeviceRecord, Summary
 from edge_server.participant import Participant, Status
+from edge_server.quarantine import quarantine_end
 from edge_server.round_events import End
 from edge_server.rounds import Federation
 from edge_server.snapshot import DeviceView, Snapshot
@@ -45,7 +46,7 @@ def make_snapshot(
         devices=tuple(devices),
         history=tuple(tally.history),
         delivered={
-            device.name: _device_record(device, tally, tier=number, ratio=ratios[number - 1])
+            device.name: _device_record(device, tally, federation, tier=number, ratio=ratios[number - 1])
             for number, device in by_tier
             if device.name in tally.deliveries
         },
@@ -91,7 +92,9 @@ def _state(device: Device, participant: Participant | None, told: str | None) ->
     return told or str(participant.status)
 
 
-def _device_record(device: Device, tally: Tally, *, tier: int, ratio: float) -> DeviceRecord:
+def _device_record(
+    device: Device, tally: Tally, federation: Federation, *, tier: int, ratio: float
+) -> DeviceRecord:
     delivery = tally.deliveries.get(device.name)
     figures = delivery.metrics.model_dump() if delivery else {}
     wanted = {key: value for key, value in figures.items() if key in DeviceRecord.model_fields}
@@ -102,7 +105,9 @@ def _device_record(device: Device, tally: Tally, *, tier: int, ratio: float) -> 
         downlink_bytes=tally.downlink[device.name],
         uplink_bytes=tally.uplink[device.name],
         rounds=tally.rounds[device.name],
-        refusals=sum(count for (name, _), count in tally.refusals.items() if name == device.name),
+        refusals=sum(tally.refused_of(device.name).values()),
+        refused=tally.refused_of(device.name),
+        quarantined_until=quarantine_end(federation, device.name),
         **wanted,
     )
 
@@ -136,7 +141,7 @@ def make_summary(
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         devices=tuple(
-            _device_record(device, tally, tier=number, ratio=ratios[number - 1])
+            _device_record(device, tally, federation, tier=number, ratio=ratios[number - 1])
             for number, device in _by_tier(federation, tier)
         ),
         onnx=onnx,
