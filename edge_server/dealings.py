@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, with_participant
+from edge_server.fleet import MAX_DEVICES
 from edge_server.participant import Participant, Status
 from edge_server.quarantine import quarantine_end, strike, told
 from edge_server.round_events import Command, Deliver, Note, Send, SendChunks, UpdateChecked
@@ -50,6 +51,8 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
 
 
 def _born(federation: Federation, birth: Birth, now: float) -> Step:
+    if not federation.fleet.has_room_for(birth.device):
+        return federation, [_no_room(birth)]
     known = federation.fleet.devices.get(birth.device)
     born = replace(federation, fleet=federation.fleet.born(birth))
     participant = federation.participants.get(birth.device)
@@ -57,6 +60,14 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
     if participant is None or not again:
         return born, []
     return with_participant(born, part.rejoined(participant, now))
+
+
+def _no_room(birth: Birth) -> Command:
+    detail = f"{MAX_DEVICES} devices are known, and no more are taken"
+    refusal = Refusal(
+        federation=birth.federation, device=birth.device, reason=Reason.NOT_SELECTED, detail=detail
+    )
+    return Send(birth.device, refusal)
 
 
 def _participant(federation: Federation, answer: TaskReply | Update | Delivery) -> Participant | None:

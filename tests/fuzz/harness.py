@@ -14,7 +14,11 @@ def main() -> None:
     with atheris.instrument_imports(include=OURS):
         from tests.fuzz.targets import TARGETS, decoded
     target = TARGETS[sys.argv[1]]
-    atheris.Setup([sys.argv[0], *sys.argv[2:]], lambda data: decoded(target, data) and None)
+
+    def one_input(data: bytes) -> None:
+        decoded(target, data)
+
+    atheris.Setup([sys.argv[0], *sys.argv[2:]], one_input)
     atheris.Fuzz()
 
 
