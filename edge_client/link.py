@@ -106,7 +106,7 @@ class Link:
         """Begin to connect; `LinkUp` tells when that has worked."""
         properties = None
         if self._version is MQTTProtocolVersion.MQTTv5:
-            properties = Properties(PacketTypes.CONNECT)
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.MaximumPacketSize = MAX_PACKET
         host, port = self._address.host, self._address.port
         self._client.connect_async(host, port, keepalive=KEEPALIVE_S, properties=properties)

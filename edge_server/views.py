@@ -67,6 +67,7 @@ def _device_view(
 ) -> DeviceView:
     participant = federation.participants.get(device.name)
     told = tally.telemetry.get(device.name)
+    out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
     current = told is not None and participant is not None and told.round == begun
     training = current and participant is not None and participant.status is Status.ACCEPTED
@@ -74,7 +75,7 @@ def _device_view(
         device=device.name,
         tier=tier,
         ratio=ratio,
-        state=_state(device, participant, told.phase if training and told else None),
+        state=_state(device, participant, told.phase if training and told else None, out=out),
         epoch=told.epoch if training and told else None,
         epochs=told.epochs if training and told else None,
         loss=told.loss if current and told else None,
@@ -84,11 +85,11 @@ def _device_view(
     )
 
 
-def _state(device: Device, participant: Participant | None, told: str | None) -> str:
+def _state(device: Device, participant: Participant | None, told: str | None, *, out: bool) -> str:
     if not device.alive:
         return "offline"
     if participant is None:
-        return "idle"
+        return "quarantined" if out else "idle"
     return told or str(participant.status)
 
 

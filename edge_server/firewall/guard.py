@@ -24,8 +24,9 @@ class Guard:
     ) -> None:
         self._channel_map = channel_map
         self._norms, self._replays = NormBound(settings), Replays()
-        chirps = accuracy is not None and settings.canary is not None
-        self._canary = Canary(accuracy, settings.canary) if chirps else None  # type: ignore[arg-type]
+        self._canary: Canary | None = None
+        if accuracy is not None and settings.canary is not None:
+            self._canary = Canary(accuracy, settings.canary)
 
     def measure(self, groups: Groups) -> dict[str, float]:
         """The norms that the update goes by."""
@@ -40,7 +41,7 @@ class Guard:
         """
         moved = any(array.any() for arrays in groups.values() for array in arrays.values())
         self._replays.check(update.device, update.blob.digest, update.round, moved=moved)
-        reference = norms_of({MODEL: params}, self._channel_map).get(MODEL)
+        reference = None if self._norms.is_known(MODEL) else self.measure({MODEL: params}).get(MODEL)
         self._norms.check(norms, reference)
         if self._canary is not None:
             alone = ClientUpdate(update.device, update.spec, groups, update.metrics.examples)

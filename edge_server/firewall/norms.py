@@ -66,6 +66,10 @@ class NormBound:
     fitting: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
 
+    def is_known(self, kind: str) -> bool:
+        """Whether there are enough norms to go by."""
+        return len(self.recent.get(kind, ())) >= self.settings.norm_history
+
     def bound(self, kind: str, reference: float | None = None) -> float | None:
         """The largest norm that may count; None where nothing is known yet.
 
@@ -73,10 +77,9 @@ class NormBound:
         norm of its weights. Never below `norm-factor` medians: where all are alike the MAD is 0, and an
         honest device with other data still differs.
         """
-        norms = self.recent.get(kind, ())
-        if len(norms) < self.settings.norm_history:
-            known = kind == MODEL and reference is not None and reference > 0
-            return self.settings.norm_first * reference if known and reference is not None else None
+        if not self.is_known(kind):
+            return self.settings.norm_first * reference if kind == MODEL and reference else None
+        norms = self.recent[kind]
         median = float(np.median(norms))
         spread = SIGMA * float(np.median(np.abs(np.array(norms) - median)))
         most = max(self.settings.norm_factor * median, median + self.settings.norm_spread * spread)

@@ -7,14 +7,18 @@ import pytest
 
 from edge_server.config import load_config
 from edge_server.firewall.canary import Canary
+from edge_server.firewall.guard import Guard
 from edge_server.firewall.replays import MOST, Replays
+from edge_server.journal_reader import Examined
 from edge_server.run_folder import RunFolder
 from edge_server.settings import FirewallSettings
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.workshop import Workshop
+from schemas.blobs import BlobRef
 from schemas.errors import ConfigError, PeerError
+from schemas.messages import Update
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.values import Reason
+from schemas.values import Reason, TrainingMetrics
 
 ONE, TWO = "1" * 64, "2" * 64
 KNOWN = Replays().counted("a", ONE, 1)
@@ -115,3 +119,22 @@ def test_the_firewall_is_on_by_default_and_the_canary_off():
     assert settings.norm_bound
     assert settings.quarantine_after > 0
     assert settings.canary is None
+
+
+# --- both, and what the journal keeps of them ---
+def test_a_guard_that_is_restored_from_rows_knows_what_one_knows_that_saw_them():
+    seen, restored = Guard(FirewallSettings(), MAP), Guard(FirewallSettings(), MAP)
+    rows = [
+        Examined(1, "a", ONE, None, {"model": 0.5}),
+        Examined(1, "b", TWO, Reason.OUT_OF_BOUNDS, {"model": 9.0}),
+        Examined(2, "a", TWO, Reason.NOT_FINITE),
+    ]
+    for row in rows:
+        blob = BlobRef(digest=row.digest, size=1)
+        fields = {"federation": "f", "device": row.device, "run": "r", "round": row.round, "attempt": 1}
+        update = Update(**fields, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))
+        seen.judged(update, row.norms, row.reason)
+    restored.restore(rows)
+    assert (seen._norms, seen._replays) == (restored._norms, restored._replays)
+    assert seen._norms.recent == {"model": (0.5,)}
+    assert seen._replays.rounds == {("a", ONE): 1}
