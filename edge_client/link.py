@@ -22,6 +22,8 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from edge_client.address import BrokerAddress
 
@@ -30,6 +32,10 @@ log = logging.getLogger(__name__)
 KEEPALIVE_S = 30
 MAX_IN_FLIGHT = 16
 MAX_INBOX = 20_000
+SMALL_PAYLOAD, MAX_LARGE = 16 * 1024, 1024
+"""Of larger payloads no more than so many wait: 32 uploads of 16 chunks each are half of that."""
+MAX_PACKET = 1024 * 1024 + 64 * 1024
+"""The largest chunk and its frame: an MQTT 5 broker is told to send nothing larger."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 UNSUPPORTED_PROTOCOL = 0x84
 MAX_LAST, GOODBYE_S = 64, 3.0
@@ -100,7 +106,12 @@ class Link:
 
     def open(self) -> None:
         """Begin to connect; `LinkUp` tells when that has worked."""
-        self._client.connect_async(self._address.host, self._address.port, keepalive=KEEPALIVE_S)
+        properties = None
+        if self._version is MQTTProtocolVersion.MQTTv5:
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.MaximumPacketSize = MAX_PACKET
+        host, port = self._address.host, self._address.port
+        self._client.connect_async(host, port, keepalive=KEEPALIVE_S, properties=properties)
         self._client.loop_start()
 
     def close(self) -> None:
@@ -217,7 +228,8 @@ class Link:
         self._inbox.put(LinkDown(str(reason)))
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
-        if self._inbox.qsize() > MAX_INBOX:
+        small = len(message.payload) <= SMALL_PAYLOAD
+        if self._inbox.qsize() > (MAX_INBOX if small else MAX_LARGE):
             self.dropped += 1
             return
         try:

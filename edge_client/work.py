@@ -16,7 +16,7 @@ from edge_client.submodels import SubModels
 from edge_client.surgery import arrays_of, count_macs, parameter_count
 from edge_client.training import EpochReport, bounded, train
 from edge_client.workplace import Workplace
-from schemas.blobs import Groups, encode_groups, read_groups
+from schemas.blobs import Groups, decode_json, encode_groups, read_groups
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
@@ -121,7 +121,7 @@ def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
 @lru_cache(maxsize=2)
 def _channel_map(path: Path) -> ChannelMap:
     """A blob's name is its digest, so the same path is the same map."""
-    return ChannelMap.model_validate_json(path.read_bytes())
+    return decode_json(ChannelMap, path.read_bytes(), source="channel map")
 
 
 def _previous(task: Task, place: Workplace) -> Groups:

@@ -6,7 +6,18 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_server.commands import check, compare, demo, recipes, replay, report, run, schemas, simulate
+from edge_server.commands import (
+    check,
+    compare,
+    demo,
+    devices,
+    recipes,
+    replay,
+    report,
+    run,
+    schemas,
+    simulate,
+)
 
 EDGE_SERVER = CommandLine(
     prog="edge-server",
@@ -21,7 +32,7 @@ examples:
 
 exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted, 143 suspended
 """,
-    verbs=(demo, run, simulate, compare, check, recipes, report, replay, schemas),
+    verbs=(demo, run, simulate, compare, check, recipes, devices, report, replay, schemas),
 )
 
 

@@ -22,6 +22,7 @@ from edge_server.settings import (
     ClientSettings,
     DataSettings,
     FederationSettings,
+    FirewallSettings,
     ModelSettings,
     RecipeInfo,
     SimulationSettings,
@@ -45,6 +46,7 @@ class Config(Settings):
     tiers: TierSettings = TierSettings()
     simulation: SimulationSettings = SimulationSettings()
     privacy: PrivacySettings = PrivacySettings()
+    firewall: FirewallSettings = FirewallSettings()
     strategy: StrategySpec = StrategySpec()
 
     def algorithm(self) -> StrategySpec:

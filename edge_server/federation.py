@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
+from edge_server.conduct import ConductRules, Conducts
 from edge_server.fleet import Fleet
 from edge_server.participant import AT_WORK, Participant, Status
 from edge_server.participants import Participants
@@ -57,6 +58,7 @@ class RoundRules:
     attempts: int = 5
     deliver: bool = True
     buffering: Buffering | None = None
+    conduct: ConductRules = field(default_factory=ConductRules)
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Federation:
     gather_until: float = 0.0
     counted: Mapping[str, Update] = field(default_factory=dict)
     ended: str = ""
+    conducts: Conducts = field(default_factory=dict)
 
     @property
     def at_work(self) -> tuple[Participant, ...]:

@@ -51,7 +51,10 @@ class RoundRecord(Frozen):
 
 
 class DeviceRecord(Frozen):
-    """What became of a device: its tier, its compact model, its bytes, its accuracies on held-out data."""
+    """What became of a device: its tier, its compact model, its bytes, its accuracies on held-out data.
+
+    `refused` counts its `refusals` by reason; `quarantined_until` is the last round that it is left out of.
+    """
 
     device: str
     tier: int
@@ -68,6 +71,8 @@ class DeviceRecord(Frozen):
     latency_ms: float | None = None
     rounds: int = 0
     refusals: int = 0
+    refused: Mapping[str, int] = Field(default_factory=dict)
+    quarantined_until: int | None = None
 
 
 class Summary(Frozen):

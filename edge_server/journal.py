@@ -18,7 +18,6 @@ from typing import Any
 
 from edge_server.fleet import Device
 from edge_server.round_events import Assignment
-from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update
 
 FORMAT = 2
@@ -36,7 +35,8 @@ CREATE TABLE IF NOT EXISTS tasks (
 CREATE TABLE IF NOT EXISTS updates (
     attempt INTEGER NOT NULL, round INTEGER NOT NULL, device TEXT NOT NULL, digest TEXT NOT NULL,
     bytes INTEGER NOT NULL, examples INTEGER NOT NULL, ratio REAL, message TEXT NOT NULL, reason TEXT,
-    at REAL NOT NULL, PRIMARY KEY (attempt, device, digest));
+    norms TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (attempt, device, digest));
+CREATE TABLE IF NOT EXISTS strikes (device TEXT NOT NULL, round INTEGER NOT NULL, reason TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (
     round INTEGER PRIMARY KEY, state_sha256 TEXT NOT NULL, updates TEXT NOT NULL, record TEXT NOT NULL,
     traffic TEXT NOT NULL, closed_at REAL NOT NULL);
@@ -44,23 +44,6 @@ CREATE TABLE IF NOT EXISTS deliveries (
     attempt INTEGER NOT NULL, device TEXT NOT NULL, message TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (attempt, device));
 """
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A planning as it was written; `clients` are those who were there, {name: (tier, examples)}.
-
-    `rng` is what the choice's random generator was begun with: the generator's whole state at that point.
-    """
-
-    attempt: int
-    round: int
-    deliver: bool
-    needed: int | None
-    selected: tuple[str, ...]
-    clients: Mapping[str, tuple[int, int]]
-    rng: tuple[int, ...]
-    planned_at: float
 
 
 @dataclass(frozen=True)
@@ -142,8 +125,18 @@ class Journal:
                     ],
                 )
 
-    def examined(self, update: Update, *, reason: str | None, ratio: float | None = None) -> None:
-        """An update was accepted (`reason` is None) or refused; `ratio` is its task's."""
+    def examined(
+        self,
+        update: Update,
+        *,
+        reason: str | None,
+        ratio: float | None = None,
+        norms: Mapping[str, float] | None = None,
+    ) -> None:
+        """An update was accepted (`reason` is None) or refused; `ratio` is its task's.
+
+        `norms` are its own, as far as they were taken.
+        """
         row = (
             update.attempt,
             update.round,
@@ -154,10 +147,16 @@ class Journal:
             ratio,
             update.model_dump_json(),
             reason,
+            json.dumps(norms or {}),
             time.time(),
         )
         with self._written() as written:
-            written.execute("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            written.execute("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def struck(self, device: str, round_number: int, reason: str) -> None:
+        """A refusal counts against a device."""
+        with self._written() as written:
+            written.execute("INSERT INTO strikes VALUES (?, ?, ?)", (device, round_number, reason))
 
     def closed(
         self,
@@ -190,76 +189,3 @@ class Journal:
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
-
-
-class JournalReader:
-    """What a journal says, read by whoever wants to know; raises `ConfigError` where there is none."""
-
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise ConfigError(f"there is no journal at {path}")
-        self._connection = sqlite3.connect(path)
-        try:
-            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise ConfigError(f"{path} is no journal: {error}") from error
-        if found != FORMAT:
-            raise ConfigError(f"{path} is a journal of format {found}; this program reads format {FORMAT}")
-
-    def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
-
-    def run(self) -> str | None:
-        """The run's name; None before it has one."""
-        row = self._connection.execute("SELECT run FROM run").fetchone()
-        return None if row is None else str(row[0])
-
-    def plannings(self) -> list[Planned]:
-        """Every planning, in order."""
-        return [
-            Planned(
-                attempt,
-                number,
-                bool(deliver),
-                needed,
-                tuple(json.loads(selected)),
-                {name: (tier, examples) for name, (tier, examples) in json.loads(clients).items()},
-                tuple(json.loads(rng)),
-                at,
-            )
-            for attempt, number, deliver, needed, selected, clients, rng, at in self._connection.execute(
-                "SELECT * FROM plannings ORDER BY attempt"
-            )
-        ]
-
-    def tasks(self) -> list[tuple[str, int, str, int]]:
-        """Each device's open task as (device, attempt, task, most bytes of its answer), by attempt."""
-        return self._connection.execute(
-            "SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device"
-        ).fetchall()
-
-    def devices(self) -> list[tuple[str, int, str, str]]:
-        """Every device that was there at a planning, as (name, session, profile, data)."""
-        return self._connection.execute(
-            "SELECT device, session, profile, data FROM devices ORDER BY device"
-        ).fetchall()
-
-    def updates(self) -> list[tuple[Update, str | None, float | None]]:
-        """Every examined update with the reason of its refusal and its task's ratio, oldest first."""
-        rows = self._connection.execute("SELECT message, reason, ratio FROM updates ORDER BY at, rowid")
-        return [(Update.model_validate_json(message), reason, ratio) for message, reason, ratio in rows]
-
-    def rounds(self) -> list[tuple[int, str, list[Aggregated], str, dict[str, Any]]]:
-        """Every closed round as (round, sha256 of its model, updates, line of history, counts)."""
-        return [
-            (number, sha256, [Aggregated(*one) for one in json.loads(updates)], record, json.loads(traffic))
-            for number, sha256, updates, record, traffic in self._connection.execute(
-                "SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round"
-            )
-        ]
-
-    def deliveries(self) -> list[Delivery]:
-        """Every delivery that was acknowledged."""
-        rows = self._connection.execute("SELECT message FROM deliveries ORDER BY at")
-        return [Delivery.model_validate_json(message) for (message,) in rows]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from edge_server.conduct import folded
 from edge_server.federation import Federation, Phase, RoundRules
 from edge_server.fleet import Device, Fleet
 from edge_server.history import RoundRecord
-from edge_server.journal import JournalReader, Planned
+from edge_server.journal_reader import Examined, JournalReader, Planned
 from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Assignment
@@ -27,12 +28,13 @@ class Resumption:
     """What the workshop goes on from: the checkpoint of `round`, and what was learned since.
 
     `clients` came after that round, as {name: (tier, examples)}; `ratios` are those of accepted updates that
-    wait to be aggregated, by device and attempt.
+    wait to be aggregated, by device and attempt; `examined` is what the firewall remembers.
     """
 
     round: int
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    examined: tuple[Examined, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,25 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
     rounds = reader.rounds()
     seen = _Seen(
         reader.plannings(),
-        closed=rounds[-1][0] if rounds else 0,
+        closed=rounds[-1].round if rounds else 0,
         verdicts={(u.device, u.attempt): (u, reason, ratio) for u, reason, ratio in reader.updates()},
     )
     deliveries = reader.deliveries()
     participants = _participants(reader, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
+    strikes = [(one.device, one.round, one.reason) for one in reader.strikes()]
     return Recovered(
-        _federation(federation, run, rules, seen, participants, _fleet(reader, now), now),
+        replace(
+            _federation(federation, run, rules, seen, participants, _fleet(reader, now), now),
+            conducts=folded(strikes, rules.conduct),
+        ),
         Resumption(
             seen.closed,
             clients=_since(seen),
             ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
+            examined=tuple(reader.examined()),
         ),
-        tuple(RoundRecord.model_validate_json(record) for *_, record, _ in rounds),
-        rounds[-1][4] if rounds else {},
+        tuple(RoundRecord.model_validate_json(one.record) for one in rounds),
+        rounds[-1].traffic if rounds else {},
         tuple(deliveries),
     )
 

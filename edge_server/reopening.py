@@ -10,7 +10,7 @@ from pathlib import Path
 from edge_client.files import write_synced
 from edge_server.config import Config
 from edge_server.federation import RoundRules
-from edge_server.journal import JournalReader
+from edge_server.journal_reader import JournalReader
 from edge_server.recovery import Recovered, recover
 from edge_server.run_folder import RunFolder
 from edge_server.same_run import differences

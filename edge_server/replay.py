@@ -14,7 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from edge_server.config import Config, load_config
-from edge_server.journal import Aggregated, JournalReader, Planned
+from edge_server.journal import Aggregated
+from edge_server.journal_reader import Closed, JournalReader, Planned
 from edge_server.run_folder import RunFolder
 from edge_server.spool import BEFORE, Spool
 from edge_server.strategy.checkpoint import load_checkpoint
@@ -59,8 +60,8 @@ def replay(run: Path) -> Iterator[Replayed]:
     if not rounds:
         raise ConfigError(f"{run} has no closed round yet")
     again = _Again(config.make_strategy(), _channel_map(run), Spool(folder.spool, 0), updates)
-    for number, sha256, made_of, _, _ in rounds:
-        yield again.round(number, sha256, made_of, plannings)
+    for closed in rounds:
+        yield again.round(closed, plannings)
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,9 @@ class _Again:
     spool: Spool
     updates: dict[tuple[str, int, str], tuple[Update, float | None]]
 
-    def round(
-        self, number: int, sha256: str, made_of: list[Aggregated], plannings: list[Planned]
-    ) -> Replayed:
+    def round(self, closed: Closed, plannings: list[Planned]) -> Replayed:
         """Compute one round again."""
+        number, sha256, made_of = closed.round, closed.state_sha256, closed.updates
         folder = self.spool.folder(number)
         if not folder.is_dir():
             return Replayed(number, Verdict.NOT_KEPT, len(made_of), sha256)

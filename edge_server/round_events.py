@@ -84,6 +84,14 @@ class RoundClosed:
 
 
 @dataclass(frozen=True)
+class Misbehaved:
+    """Event: what a device sent was no message, or not its own."""
+
+    device: str
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Stopped:
     """Event: the user asked for an end."""
 
@@ -108,6 +116,7 @@ Event = (
     | Stored
     | UpdateChecked
     | RoundClosed
+    | Misbehaved
     | Stopped
     | Broke
     | Tick
@@ -201,6 +210,15 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Strike:
+    """Command: keep for good that this counts against a device."""
+
+    device: str
+    round: int
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Deliver:
     """Command (a note): a device has its compact model in place."""
 
@@ -216,5 +234,15 @@ class End:
 
 
 Command = (
-    Announce | Send | SendChunks | SpoolChunk | CheckUpdate | PlanRound | CloseRound | Note | Deliver | End
+    Announce
+    | Send
+    | SendChunks
+    | SpoolChunk
+    | CheckUpdate
+    | PlanRound
+    | CloseRound
+    | Note
+    | Strike
+    | Deliver
+    | End
 )

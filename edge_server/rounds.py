@@ -32,12 +32,14 @@ from edge_server.pacing import missed, pacing_of
 from edge_server.participant import SENDING, Participant, Status
 from edge_server.participants import Participants
 from edge_server.planning import hand_out, wait
+from edge_server.quarantine import strike
 from edge_server.round_events import (
     Broke,
     ChunkArrived,
     Command,
     Event,
     FromFleet,
+    Misbehaved,
     PlanRound,
     RoundClosed,
     RoundPlanned,
@@ -76,6 +78,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return checked(federation, event)
         case RoundClosed(number):
             return _advance(federation, number, now)
+        case Misbehaved(device, reason):
+            return strike(federation, device, reason)
         case Stopped():
             return end(federation, "interrupted", "stopped by the user")
         case Broke(detail):

@@ -19,6 +19,7 @@ from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
 from edge_client.transfer import WriteChunk
 from edge_server import rounds
+from edge_server.conduct import ConductRules
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
 from edge_server.history import RoundRecord, Summary
@@ -34,6 +35,7 @@ from edge_server.round_events import (
     End,
     Event,
     FromFleet,
+    Misbehaved,
     Note,
     PlanRound,
     RoundClosed,
@@ -43,6 +45,7 @@ from edge_server.round_events import (
     SpoolChunk,
     Started,
     Stopped,
+    Strike,
     Tick,
     UpdateChecked,
 )
@@ -271,6 +274,7 @@ class Server:
             detail=str(error)[:500],
         )
         self._send(device, refusal)
+        self._step(Misbehaved(device, refusal.reason))
 
     # --- what the machine decides ---
     def _step(self, event: Event) -> None:
@@ -293,6 +297,8 @@ class Server:
                 self._begin_job(command)
             case Note(what, device, reason, detail):
                 self._note(what, device, reason, detail)
+            case Strike(device, number, why):
+                self._jobs.submit(self._workshop.struck, device, number, why)
             case Deliver(delivery):
                 self._workshop.delivered(delivery)
                 self._tally.delivered(delivery)
@@ -417,6 +423,11 @@ def make_rules(config: Config) -> RoundRules:
         uploads_at_once=clients.uploads_at_once,
         deliver=config.federation.deliver,
         buffering=buffering if clients.mode == "buffered" else None,
+        conduct=ConductRules(
+            config.firewall.quarantine_after,
+            config.firewall.quarantine_window,
+            config.firewall.quarantine_rounds,
+        ),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
+from edge_client.data.labelled import sample
 from edge_client.evaluation import Evaluation
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
@@ -22,6 +23,8 @@ from edge_client.surgery import arrays_of
 from edge_server.config import Config
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
+from edge_server.firewall.canary import SAMPLES, Accuracy
+from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
@@ -47,7 +50,8 @@ from edge_server.tasks import Job, TaskTerms, make_task, state_blobs, training_j
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
 from edge_server.uploads import client_update, known_clients, verdict
-from schemas.blobs import CHUNK_BYTES, BlobRef, encode_groups, encode_json
+from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, encode_groups, encode_json
+from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task
 from schemas.submodel import SubModelSpec
 from schemas.values import Preprocessing
@@ -102,6 +106,8 @@ class Workshop:
         resume = resume or Resumption(0)
         self._knows(resume.clients)
         self._ratios = dict(resume.ratios)
+        self._guard = Guard(config.firewall, channel_map, self._canary())
+        self._guard.restore(resume.examined)
         self._spool = Spool(folder.spool, config.federation.replay_mb * 10**6 if durable else 0)
         self._state_sha256 = self._save(self._state.round)
         if resumable:
@@ -192,14 +198,41 @@ class Workshop:
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
         """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
-        update = command.update
-        reason, detail = verdict(update, task, self.store, self._network.channel_map, self._strategy.groups)
-        if reason is not None:
-            self.store.path(update.blob.digest).unlink(missing_ok=True)
-        else:
+        update, norms = command.update, dict[str, float]()
+
+        def further(groups: Groups) -> None:
+            norms.update(self._guard.measure(groups))
+            state = self._state
+            self._guard.check(update, groups, norms, params=state.params, round_number=state.round)
+
+        channel_map, rules = self._network.channel_map, self._strategy.groups
+        reason, detail = verdict(update, task, self.store, channel_map, rules, further=further)
+        self._guard.judged(update, norms, reason)
+        # A refused blob stays until the next planning: the same bytes may be what another device is given,
+        # or has sent.
+        if reason is None:
             self._ratios[update.device, update.attempt] = task.ratio
-        self._journal.examined(update, reason=reason, ratio=task.ratio)
+        self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
         return UpdateChecked(command.device, update.blob.digest, reason, detail)
+
+    def struck(self, device: str, round_number: int, reason: str) -> None:
+        """Note in the journal what counts against a device."""
+        self._journal.struck(device, round_number, reason)
+
+    def _canary(self) -> Accuracy | None:
+        """What the canary asks: a sub-model's accuracy on some test data; none where it is off."""
+        if self._config.firewall.canary is None:
+            return None
+        if self._test_data is None:
+            raise ConfigError(
+                "[firewall] canary needs test data of the server: set [data] source, or leave canary out"
+            )
+        data = sample(self._test_data, min(SAMPLES, len(self._test_data)))
+
+        def accuracy(params: Arrays, spec: SubModelSpec) -> float | None:
+            return self.model.test(params, spec, data).accuracy
+
+        return accuracy
 
     # --- aggregating ---
     def close(

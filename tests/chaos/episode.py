@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_server.journal import JournalReader
+from edge_server.journal_reader import JournalReader
 from tests.chaos.nursery import Nursery
 from tests.chaos.spy import SERVER, Spy
 from tests.chaos.stage import DEADLINE_S, DEVICES, FEDERATION, Stage
@@ -133,14 +133,17 @@ class Episode:
     def _outcome(self) -> Outcome:
         with closing(JournalReader(self._stage.run / "journal.sqlite")) as reader:
             rounds = reader.rounds()
-        made_of = [tuple(sorted((one.device, one.digest) for one in made)) for _, _, made, _, _ in rounds]
+        made_of = [
+            tuple(sorted((one.device, one.digest) for one in made))
+            for made in (one.updates for one in rounds)
+        ]
         counted = Counter(pair for made in made_of for pair in made)
         twice = sum(len(made) - len({device for device, _ in made}) for made in made_of)
         version = self._stage.run / "models" / f"round-{self._rounds:04d}" / "state.safetensors"
         history = (self._stage.run / "history.jsonl").read_text().splitlines()
         assert [json.loads(line)["round"] for line in history] == list(range(1, self._rounds + 1))
         return Outcome(
-            tuple(sha256 for _, sha256, *_ in rounds),
+            tuple(one.state_sha256 for one in rounds),
             tuple(made_of),
             version.read_bytes(),
             lost=len(self._spy.acknowledged - counted.keys()),

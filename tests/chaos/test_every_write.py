@@ -18,7 +18,7 @@ import pytest
 
 import edge_server.journal
 from edge_server.config import load_config
-from edge_server.journal import JournalReader
+from edge_server.journal_reader import JournalReader
 from tests.chaos.desk import TIERS, Desk, final_model, make_devices
 
 ROUNDS = 2
@@ -109,16 +109,16 @@ def check(folder: Path, devices: Any) -> tuple[str, ...]:
     """What must hold of any finished run; returns the digests of its models."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         rounds = reader.rounds()
-    assert [number for number, *_ in rounds] == list(range(1, ROUNDS + 1))
-    made_of = [{one.device: one.digest for one in made} for _, _, made, _, _ in rounds]
+    assert [one.round for one in rounds] == list(range(1, ROUNDS + 1))
+    made_of = [{one.device: one.digest for one in closed.updates} for closed in rounds]
     assert all(made.keys() == TIERS.keys() for made in made_of)
     for name, device in devices.items():
         assert device.acknowledged <= {made[name] for made in made_of}
     history = (folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in history] == list(range(1, ROUNDS + 1))
     assert (folder / "summary.json").exists()
-    assert final_model(folder, ROUNDS) == rounds[-1][1]
-    return tuple(sha256 for _, sha256, *_ in rounds)
+    assert final_model(folder, ROUNDS) == rounds[-1].state_sha256
+    return tuple(one.state_sha256 for one in rounds)
 
 
 def test_a_death_at_any_write_changes_nothing(

@@ -336,7 +336,7 @@ def play(state: Path, instants: list[int]) -> Life:
 
 
 def serve(life: Life, state: Path, counted: list[Update]) -> None:
-    """The server offers its task till an update of it is `counted`, which it confirms each time it is told."""
+    """The server offers its task until an update of it is `counted`, and confirms whatever it is told."""
     life.hand(LinkUp(life.link.first_session, None))
     if not counted:
         life.hear(task())

@@ -246,3 +246,20 @@ def test_a_part_file_is_no_blob(store):
     write(store, order=(0,))
     assert store.digests() == frozenset()
     assert REF.digest not in store
+
+
+def test_bytes_that_two_send_are_kept_once_whoever_comes_first(tmp_path):
+    """The first one's check takes the part away while the second one's chunks are still on their way."""
+    store, data = BlobStore(tmp_path), bytes(range(256)) * 16
+    ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=1024)
+    for index in range(ref.chunks):
+        store.write_chunk(ref, index, data[index * 1024 : (index + 1) * 1024])
+    assert store.verify(ref)
+    store.write_chunk(ref, ref.chunks - 1, data[-1024:])
+    assert store.verify(ref)
+    assert store.path(ref.digest).read_bytes() == data
+    assert [one.name for one in tmp_path.iterdir()] == [ref.digest]
+
+
+def test_a_blob_of_which_nothing_came_is_not_there(tmp_path):
+    assert not BlobStore(tmp_path).verify(BlobRef(digest=digest_of(b"never sent"), size=10))

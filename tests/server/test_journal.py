@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from edge_server.fleet import Device
-from edge_server.journal import Aggregated, Journal, JournalReader
+from edge_server.journal import Aggregated, Journal
+from edge_server.journal_reader import Closed, JournalReader, Strike
 from edge_server.round_events import Assignment
 from schemas.errors import ConfigError
 from schemas.messages import Task, Update
@@ -90,13 +91,20 @@ def test_the_tasks_of_a_closed_round_are_over(journal, reader):
 def test_a_closed_round_says_what_it_was_made_of(journal, reader):
     close(journal)
     close(journal)
-    assert reader.rounds() == [(1, TWO, [Aggregated("a", 1, ONE, 0)], "{}", {"uplink": {"a": 5}})]
+    assert reader.rounds() == [Closed(1, TWO, (Aggregated("a", 1, ONE, 0),), "{}", {"uplink": {"a": 5}})]
 
 
 def test_accepted_and_refused_updates_are_told_apart(journal, reader):
     journal.examined(update(), reason=None, ratio=0.5)
     journal.examined(update("b", TWO), reason="not-finite")
     assert reader.updates() == [(update(), None, 0.5), (update("b", TWO), "not-finite", None)]
+
+
+def test_norms_and_strikes_come_back_as_they_were(journal, reader):
+    journal.examined(update(), reason=None, norms={"model": 0.25})
+    journal.struck("b", 3, "not-finite")
+    assert reader.examined()[0].norms == {"model": 0.25}
+    assert reader.strikes() == [Strike("b", 3, "not-finite")]
 
 
 def test_an_update_told_twice_counts_once_and_the_last_word_holds(journal, reader):
@@ -163,7 +171,7 @@ def test_what_was_said_survives_the_death_of_the_process(path, durable):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "there is no journal"), (b"words, but no database" * 99, "no journal"), (b"", "format 0")],
+    [(None, "there is no journal"), (b"words, no database" * 99, "no journal"), (b"", "format 0")],
 )
 def test_what_is_no_journal_is_named(path, content, said):
     if content is not None:
