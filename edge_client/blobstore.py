@@ -92,6 +92,12 @@ class BlobStore:
             if entry.name.removesuffix(".part").removesuffix(".chunks") not in digests:
                 entry.unlink(missing_ok=True)
 
+    def drop_parts(self, keep: frozenset[str]) -> None:
+        """Forget what is half there of every other blob; blobs that are complete stay."""
+        for entry in self._directory.iterdir():
+            if "." in entry.name and entry.name.partition(".")[0] not in keep:
+                entry.unlink(missing_ok=True)
+
     def _part(self, ref: BlobRef) -> Path:
         return self._directory / f"{ref.digest}.part"
 

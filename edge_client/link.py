@@ -84,9 +84,9 @@ class Link:
         filters: Sequence[str],
         will: Will | None = None,
         first_session: int = 1,
-        longest_delay_s: float = LONGEST_DELAY_S,
+        longest_delay_s: float | None = None,
     ) -> None:
-        self._longest_delay_s = longest_delay_s
+        self._longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._address, self._inbox = address, inbox
         self._client_id, self._filters, self._will = client_id, tuple(filters), will
         self._session = first_session - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edge_client.memory import Memory
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk
 from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
@@ -22,6 +23,14 @@ class Connected:
 @dataclass(frozen=True)
 class Disconnected:
     """Event: the link to the broker is down."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Event: what an earlier process of this device was at, and what is half there of its task's blobs."""
+
+    memory: Memory
+    present: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,14 @@ class BlobChecked:
 
     digest: str
     sound: bool
+
+
+@dataclass(frozen=True)
+class ChunkLost:
+    """Event: a chunk that arrived could not be kept; `index` of blob `digest`."""
+
+    digest: str
+    index: int
 
 
 @dataclass(frozen=True)
@@ -83,8 +100,10 @@ class Tick:
 Event = (
     Connected
     | Disconnected
+    | Remembered
     | Received
     | ChunkArrived
+    | ChunkLost
     | BlobChecked
     | WorkDone
     | WorkFailed

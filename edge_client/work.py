@@ -50,6 +50,7 @@ def do_training(
         kept=_kept(task, place, channel_map),
         on_epoch=on_epoch,
         should_stop=should_stop,
+        checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
     )
     trained = arrays_of(module)
     delta = {name: trained[name] - received["model"][name] for name in trained}

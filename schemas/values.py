@@ -42,6 +42,7 @@ class Reason(StrEnum):
     UNKNOWN_BLOB = "unknown-blob"
     TASK_FAILED = "task-failed"
     UNTRUSTED = "untrusted"
+    NO_SPACE = "no-space"
 
 
 class CapabilityProfile(Frozen):

@@ -11,7 +11,14 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, positive_int, print_json, read_trust_option
+from edge_client.command_output import (
+    Subparsers,
+    add_verb,
+    positive_float,
+    positive_int,
+    print_json,
+    read_trust_option,
+)
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +40,8 @@ examples:
       --device-id pi-3 --data digits --trust signing.pub
 
 It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
+Started again with the same --state-dir, after a kill or a power cut too, it goes on with its task: after the
+last finished epoch that was kept, and with the chunks that are still missing.
 """
 
 
@@ -58,6 +67,12 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--threads", type=positive_int, metavar="N", help="threads for training")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="blobs and models (default: under ~)")
     parser.add_argument(
+        "--checkpoint-s",
+        type=positive_float,
+        metavar="S",
+        help="a kill costs so many seconds of training, and an epoch, at most (default: 5)",
+    )
+    parser.add_argument(
         "--model-code",
         action="append",
         default=[],
@@ -79,6 +94,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run until the federation (with --once) or the user ends it."""
     from edge_client.address import TlsFiles, parse_address
     from edge_client.agent import Agent, AgentSettings
+    from edge_client.epochs import INTERVAL_S
     from edge_client.profile import profile
     from schemas.names import is_name
 
@@ -102,6 +118,7 @@ def execute(args: argparse.Namespace) -> int:
         threads=args.threads,
         model_code=frozenset(args.model_code),
         trust=read_trust_option(args),
+        checkpoint_s=args.checkpoint_s or INTERVAL_S,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))
