@@ -374,7 +374,9 @@ class Agent:
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
         settle(self._private, settled)
-        self._make_room()
+        # An answer may come late, and a worker's own files must not be taken from under it.
+        if self._session.phase is not Phase.WORKING:
+            self._make_room()
 
     def _keep_chunk(self, command: WriteChunk) -> None:
         lost = keep_chunk(self._store, command)
