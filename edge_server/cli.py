@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_server.commands import check, compare, demo, recipes, report, run, schemas, simulate
+from edge_server.commands import check, compare, demo, enroll, recipes, report, revoke, run, schemas, simulate
 
 EDGE_SERVER = CommandLine(
     prog="edge-server",
@@ -17,11 +17,12 @@ examples:
   edge-server demo                                  the whole system on this machine
   edge-server check federation.toml                 is the file right, and what does it mean
   edge-server run federation.toml --broker mqtt://host:1883
+  edge-server enroll pi-kitchen --out boards        certificate and settings for a device
   edge-server simulate attending data.source=digits num-clients=100
 
 exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted
 """,
-    verbs=(demo, run, simulate, compare, check, recipes, report, schemas),
+    verbs=(demo, run, enroll, revoke, simulate, compare, check, recipes, report, schemas),
 )
 
 

@@ -9,9 +9,11 @@ from schemas.messages import (
     Acknowledgement,
     Birth,
     BlobRequest,
+    CertificateRequest,
     Death,
     Delivery,
     FederationEnd,
+    IssuedCertificate,
     Message,
     Refusal,
     RoundAnnouncement,
@@ -35,6 +37,7 @@ from schemas.values import (
 
 FEDERATION, DEVICE, RUN = "home", "pi-3", "run-1"
 DIGEST = digest_of(b"a blob")
+PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 
 MESSAGES_BY_KIND: dict[str, Message] = {
     "birth": Birth(
@@ -157,6 +160,16 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         federation=FEDERATION, run=RUN, round=3, rounds=10, phase="training", selected=5
     ),
     "federation-end": FederationEnd(federation=FEDERATION, run=RUN, outcome="finished", rounds=10),
+    "certificate-request": CertificateRequest(
+        federation=FEDERATION, device=DEVICE, csr=PEM.format("CERTIFICATE REQUEST"), proof=DIGEST
+    ),
+    "issued-certificate": IssuedCertificate(
+        federation=FEDERATION,
+        device=DEVICE,
+        certificate=PEM.format("CERTIFICATE"),
+        authority=PEM.format("CERTIFICATE"),
+        proof=DIGEST,
+    ),
 }
 
 STRATEGY = StrategySpec(
