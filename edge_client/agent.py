@@ -144,7 +144,7 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
-            self._keep_certificate()
+        self._keep_certificate()
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
         except queue.Empty:

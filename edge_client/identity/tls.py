@@ -31,6 +31,7 @@ _OF_THE_CLIENT = {
     "unknown ca": "the broker does not know the authority that signed {cert}: is it of another federation?",
     "certificate required": "the broker wants a certificate: name one with --cert and --key",
     "bad certificate": "the broker does not take the certificate {cert}: " + _REMEDY,
+    "eof occurred": "the broker ended the connection while certificates were exchanged: does it take {cert}?",
     "wrong version number": "the broker does not speak TLS at this port: mqtt:// instead of mqtts://, or"
     " another port",
 }
