@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": code.device, "folder": str(out), "valid_to": validity.not_after})
     else:
-        print(f"{code.device} is enrolled until {written(validity.not_after)}, which is renewed by itself")
+        print(f"{code.device} is enrolled, with a certificate until {written(validity.not_after)}")
         print(f"next: edge-client run --config {out / CONFIG}")
     return 0
 

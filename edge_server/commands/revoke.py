@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace) -> int:
     """Revoke, tell Mosquitto, end the connection; as far as the options allow."""
     from edge_server.identity.authority import open_authority
     from edge_server.identity.codes import withdraw
-    from edge_server.identity.eviction import evict, read_pid, reload_broker
+    from edge_server.identity.eviction import bring_list, evict, read_pid, reload_broker
     from edge_server.identity.mosquitto import REVOKED
     from edge_server.identity.settings import default_folder
 
@@ -52,22 +52,20 @@ def execute(args: argparse.Namespace) -> int:
         withdraw(authority, args.device)
         count = authority.revoke(args.device) if args.device in authority.devices() else 0
     pid = read_pid(args.mosquitto_pid_file) if args.mosquitto_pid_file else args.mosquitto_pid
-    if pid is not None:
+    missing = bring_list(authority)
+    reloaded = pid is not None and missing is None
+    if pid is not None and reloaded:
         reload_broker(pid)
-    evicted = pid is not None or args.evict
-    if evicted:
+    if reloaded or args.evict:
         evict(authority, args.device, args.broker or authority.settings.broker)
     if args.format == "json":
-        print_json(
-            {"device": args.device, "certificates": count, "reloaded": pid is not None, "evicted": evicted}
-        )
+        about = {"certificates": count, "reloaded": reloaded, "evicted": reloaded or args.evict}
+        print_json({"device": args.device, **about})
         return 0
     print(f"{args.device}: {count} certificate{'s' if count != 1 else ''} revoked, no code is left")
-    if not evicted:
+    if not reloaded and not args.evict:
         path = authority.broker / REVOKED
-        print(
-            f"it is still let in until Mosquitto has read {path}: copy it to the broker's machine if that is"
-        )
-        print("another one, send Mosquitto SIGHUP, and then end the connection that may be open:")
+        print(f"It is let in until Mosquitto has read {path}{f' ({missing})' if missing else ''}.")
+        print("Copy that to where the broker reads it, send Mosquitto SIGHUP, then end an open connection:")
         print(f"  edge-server revoke {args.device} --evict")
     return 0

@@ -22,10 +22,26 @@ from edge_client.identity.private_files import write_private
 from edge_client.link import Inbox, Link, LinkUp
 from edge_server.identity.authority import Authority
 from edge_server.identity.certificates import client_certificate
+from edge_server.identity.mosquitto import REVOKED
 from schemas.errors import ConfigError, EdgeError
 
 PASSING_S = 300.0
 DEADLINE_S = 15.0
+
+
+def bring_list(authority: Authority) -> str | None:
+    """Put the revocation list where the broker reads it, if that is elsewhere; returns why it could not."""
+    if authority.settings.broker_folder is None:
+        return None
+    there = Path(authority.settings.broker_folder) / REVOKED
+    try:
+        # The file stays the one that it is: its owner is Mosquitto's user.
+        with there.open("r+b") as file:
+            file.write((authority.broker / REVOKED).read_bytes())
+            file.truncate()
+    except OSError as error:
+        return f"{there}: {error.strerror}"
+    return None
 
 
 def reload_broker(pid: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from edge_client.link import Link, LinkDown, LinkUp
 from edge_server.cli import main
 from edge_server.identity.codes import give_out
+from edge_server.identity.eviction import bring_list
 from schemas.topics import Channel, DeviceTopic
 from tests.identity.clients import Client, refusal
 from tests.identity.conftest import DEADLINE_S, FEDERATION, address_of, identity, server_files
@@ -81,6 +83,22 @@ def test_without_a_pid_it_says_what_is_left_to_do(authority, tmp_path, capsys):
     assert str(authority.broker / "revoked.crl") in said
     assert "send Mosquitto SIGHUP" in said
     assert not [path for path in (authority.folder / "codes").iterdir() if "later" in path.read_text()]
+
+
+def test_a_broker_with_a_folder_of_its_own_gets_the_list_there(authority, tmp_path):
+    """As the file that it was: its owner is Mosquitto's user."""
+    identity(authority, "moved", tmp_path / "moved")
+    settings = authority.settings.model_copy(update={"broker_folder": str(tmp_path / "broker")})
+    elsewhere = replace(authority, settings=settings)
+    assert "No such file or directory" in bring_list(elsewhere)
+    (tmp_path / "broker").mkdir()
+    there = tmp_path / "broker" / "revoked.crl"
+    there.write_bytes(b"x" * 10_000)
+    number = there.stat().st_ino
+    authority.revoke("moved")
+    assert bring_list(elsewhere) is None
+    assert there.read_bytes() == (authority.broker / "revoked.crl").read_bytes()
+    assert there.stat().st_ino == number
 
 
 def test_a_device_that_has_only_a_code_loses_it(authority, capsys):
