@@ -47,6 +47,6 @@ def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:
         raise ConfigError(f"broker '{url}': no host (for instance mqtt://192.168.1.10:1883)")
     for file in (tls.ca, tls.certificate, tls.key) if tls else ():
         if file is not None and not file.is_file():
-            raise ConfigError(f"broker '{url}': there is no file {file}")
+            raise ConfigError(f"broker '{url}': there is no file {file} (--ca, --cert, --key)")
     secure = (tls or TlsFiles()) if parts.scheme == "mqtts" else None
     return BrokerAddress(host, port or PORTS[parts.scheme], secure, parts.username, parts.password)

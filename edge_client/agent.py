@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_client import session as machine
 from edge_client.address import BrokerAddress
@@ -19,6 +19,7 @@ from edge_client.blobstore import BlobStore
 from edge_client.disk import forget_others, keep_blob, keep_chunk, note_session, settle
 from edge_client.epochs import INTERVAL_S, EpochCheckpoints
 from edge_client.files import sweep
+from edge_client.identity.renewal import Due
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.memory import Memory, blobs_of
 from edge_client.memory_file import MemoryFile
@@ -62,8 +63,11 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.topics import Channel, DeviceTopic, StateTopic, device_filters, parse_topic
+from schemas.topics import Channel, DeviceTopic, EnrolTopic, StateTopic, device_filters, parse_topic
 from schemas.values import CapabilityProfile, DataCard, Reason
+
+if TYPE_CHECKING:
+    from edge_client.identity.keeper import Keeper
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +126,13 @@ class Agent:
         self._earlier: Memory | None = self._wake()
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._sessions = settings.state / "session"
+        self._keeper = _keeper(settings)
+        kept = self._keeper.filters if self._keeper else ()
         self._link = Link(
             settings.address,
             self.inbox,
             client_id=f"{settings.federation}-{settings.device}",
-            filters=device_filters(settings.federation, settings.device),
+            filters=(*device_filters(settings.federation, settings.device), *kept),
             will=self._will,
             first_session=self._next_session(),
         )
@@ -158,6 +164,7 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+        self._keep_certificate()
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
         except queue.Empty:
@@ -194,6 +201,8 @@ class Agent:
             self._number = event.session
             note_session(self._sessions, event.session)
             self._publish(Channel.BIRTH, self._birth(), retain=True)
+            if self._keeper is not None:
+                self._keeper.connected()
             self._step(Connected())
             self._recall()
             self._worker.warm_up()
@@ -213,6 +222,24 @@ class Agent:
         earlier, self._earlier = self._earlier, None
         if earlier is not None:
             self._step(Remembered(earlier, self._present(earlier.task)))
+
+    def _keep_certificate(self) -> None:
+        """Ask for the next certificate in time; begin to use it when nothing is under way."""
+        if self._keeper is None:
+            return
+        idle, now = self._session.phase is Phase.IDLE, time.time()
+        try:
+            match self._keeper.due(now, connected=self._session.connected, idle=idle):
+                case Due.ASK:
+                    self._link.publish(self._keeper.topic, encode_message(self._keeper.request(now)))
+                case Due.RECONNECT:
+                    log.info("connecting again, with the new certificate")
+                    self._keeper.connected()
+                    self._link.reconnect()
+                case Due.NOTHING:
+                    pass
+        except OSError as error:
+            log.warning("the next certificate's key cannot be kept: %s", error)
 
     def _next_session(self) -> int:
         """Higher than any session of this device before, also where the clock was set back."""
@@ -264,6 +291,8 @@ class Agent:
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if payload:
                     self._received(self._decode(payload))
+            case EnrolTopic() if self._keeper is not None:
+                self._keeper.take(self._decode(payload))
             case _:
                 raise PeerError(f"nothing is expected on {topic}")
 
@@ -396,3 +425,12 @@ class Agent:
     def _run_ended(self, end: FederationEnd) -> None:
         log.info("run %s has %s", end.run, end.outcome)
         self._outcome = end.outcome
+
+
+def _keeper(settings: AgentSettings) -> Keeper | None:
+    """Who renews the certificate; a device without one needs no `cryptography`."""
+    if settings.address.tls is None or settings.address.tls.certificate is None:
+        return None
+    from edge_client.identity.keeper import keeper_of
+
+    return keeper_of(settings.address.tls, federation=settings.federation, device=settings.device)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_client.commands import bench, infer, run
+from edge_client.commands import bench, enroll, infer, run
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",
@@ -15,12 +15,13 @@ EDGE_CLIENT = CommandLine(
     examples="""\
 examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
+  edge-client enroll --code CODE                   get a certificate of one's own
   edge-client infer model.onnx photo.png           what is in the picture
   edge-client bench model.onnx --threads 4         how fast this machine is
 
 exit codes: 0 done, 1 failed, 2 bad usage or configuration
 """,
-    verbs=(run, infer, bench),
+    verbs=(run, enroll, infer, bench),
 )
 
 

@@ -79,7 +79,11 @@ class CommandLine:
 
     def _parsed(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """The arguments. KEY=VALUE words may also stand behind options, where argparse does not look."""
-        args, rest = self.parser().parse_known_args(argv)
+        parser = self.parser()
+        args, rest = parser.parse_known_args(argv)
+        if getattr(args, "config_file", None) is not None:
+            # The file's values are defaults now: parsed again, whatever stands on the command line wins.
+            args, rest = parser.parse_known_args(argv)
         words = next((name for name in WORDS if hasattr(args, name)), None)
         unknown = [word for word in rest if words is None or word.startswith("-")]
         if unknown:

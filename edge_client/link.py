@@ -13,11 +13,12 @@ import logging
 import queue
 import random
 import socket
+import ssl
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -26,6 +27,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from edge_client.address import BrokerAddress
+from edge_client.identity.tls import explain, load_pair, make_context
+from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +100,8 @@ class Link:
         self._client_id, self._filters, self._will = client_id, tuple(filters), will
         self._session = first_session - 1
         self._version = MQTTProtocolVersion.MQTTv5
+        self._tls: ssl.SSLContext | None = None if address.tls is None else make_context(address.tls)
+        self._trouble = ""
         self._client = self._make_client()
         self._waiting: deque[tuple[Hashable, str, Callable[[], bytes]]] = deque()
         self._queued: set[Hashable] = set()
@@ -127,6 +132,12 @@ class Link:
                     message.wait_for_publish(max(0.0, until - time.monotonic()))
         self._client.disconnect()
         self._client.loop_stop()
+
+    def reconnect(self) -> None:
+        """End the connection and make another, with the certificate that lies in its file now."""
+        self._client.disconnect()
+        self._client.loop_stop()
+        self.open()
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> None:
         """Publish; at QoS 1 what is published while offline waits for the next connection."""
@@ -195,14 +206,19 @@ class Link:
         _spread_reconnects(client, self._longest_delay_s)
         if self._address.username is not None:
             client.username_pw_set(self._address.username, self._address.password)
-        if self._address.tls is not None:
-            files = self._address.tls
-            client.tls_set(_text(files.ca), _text(files.certificate), _text(files.key))
+        client.on_log = self._on_log
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
         return client
 
     # --- callbacks, in paho's thread ---
     def _on_pre_connect(self, client: mqtt.Client, userdata: Any) -> None:
         self._session += 1
+        self._trouble = ""
+        if self._tls is not None and self._address.tls is not None:
+            # A certificate that was replaced meanwhile is used from here on.
+            with contextlib.suppress(ConfigError):
+                load_pair(self._tls, self._address.tls)
         if self._will is not None:
             topic, payload = self._will(self._session)
             client.will_set(topic, payload, qos=1, retain=True)
@@ -220,12 +236,19 @@ class Link:
         self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
 
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
-        self._inbox.put(LinkDown("the broker cannot be reached"))
+        why = explain(sys.exc_info()[1], self._address)
+        self._inbox.put(
+            LinkDown(f"the broker cannot be reached: {why}" if why else "the broker cannot be reached")
+        )
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
     ) -> None:
-        self._inbox.put(LinkDown(str(reason)))
+        self._inbox.put(LinkDown(explain(self._trouble, self._address) or str(reason)))
+
+    def _on_log(self, client: mqtt.Client, userdata: Any, level: int, text: str) -> None:
+        if level == mqtt.MQTT_LOG_ERR:
+            self._trouble = text
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
         small = len(message.payload) <= SMALL_PAYLOAD
@@ -239,10 +262,6 @@ class Link:
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
         self._inbox.put(Confirmed(mid))
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
 
 
 def _spread_reconnects(client: mqtt.Client, longest_delay_s: float) -> None:

@@ -11,9 +11,11 @@ from edge_server.commands import (
     compare,
     demo,
     devices,
+    enroll,
     recipes,
     replay,
     report,
+    revoke,
     run,
     schemas,
     simulate,
@@ -28,11 +30,25 @@ examples:
   edge-server demo                                  the whole system on this machine
   edge-server check federation.toml                 is the file right, and what does it mean
   edge-server run federation.toml --broker mqtt://host:1883
+  edge-server enroll pi-kitchen --out boards        certificate and settings for a device
   edge-server simulate attending data.source=digits num-clients=100
 
 exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted, 143 suspended
 """,
-    verbs=(demo, run, simulate, compare, check, recipes, devices, report, replay, schemas),
+    verbs=(
+        demo,
+        run,
+        enroll,
+        revoke,
+        devices,
+        simulate,
+        compare,
+        check,
+        recipes,
+        report,
+        replay,
+        schemas,
+    ),
 )
 
 

@@ -232,7 +232,7 @@ class Server:
     # --- what comes in ---
     def _arrived(self, topic: str, payload: bytes) -> None:
         where = parse_topic(topic)
-        if isinstance(where, StateTopic):
+        if not isinstance(where, DeviceTopic):
             raise PeerError(f"nothing is expected on {topic}")
         self._tally.received(where.device, len(payload))
         try:

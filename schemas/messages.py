@@ -3,7 +3,8 @@
 Messages are JSON objects with a `kind`; tensors never travel in them, only blob references. A device
 speaks of itself (`Birth`, `Death`, `TaskReply`, `Update`, `Delivery`, `Telemetry`), the server speaks to
 one device (`Task`, `Acknowledgement`, `Refusal`) or to all (`RoundAnnouncement`, `FederationEnd`), and
-whoever wants a blob, on either side, sends a `BlobRequest`.
+whoever wants a blob, on either side, sends a `BlobRequest`. A device asks the authority for a certificate
+with a `CertificateRequest`, and gets an `IssuedCertificate`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from schemas.values import (
     DeliveryMetrics,
     Loss,
     ModelSpec,
+    Pem,
     PersonalPruning,
     Preprocessing,
     Reason,
@@ -220,9 +222,38 @@ class FederationEnd(Message):
     rounds: RoundNumber
 
 
+class CertificateRequest(Message):
+    """A device asks the authority for a certificate of its key; `csr` is PEM (PKCS #10).
+
+    With an enrolment code `proof` shows that the device holds it (`schemas.enrolment`); for the next
+    certificate the device's own topic, which the broker keeps for it alone, is proof enough.
+    """
+
+    kind: Literal["certificate-request"] = "certificate-request"
+    device: Name
+    csr: Pem
+    proof: Digest | None = None
+
+
+class IssuedCertificate(Message):
+    """The authority's answer: the certificate, PEM, and that of the authority which devices trust.
+
+    `proof` answers a request's: whoever does not know the code cannot have made this.
+    """
+
+    kind: Literal["issued-certificate"] = "issued-certificate"
+    device: Name
+    certificate: Pem
+    authority: Pem
+    proof: Digest | None = None
+    max_bytes: ClassVar[int] = 10 * 1024
+
+
 FromDevice = Birth | Death | TaskReply | Update | Delivery | BlobRequest | Refusal | Telemetry
 FromServer = Task | BlobRequest | Acknowledgement | Refusal | RoundAnnouncement | FederationEnd
-AnyMessage = FromDevice | FromServer
+OfIdentity = CertificateRequest | IssuedCertificate
+"""Between a device and the authority, on topics of their own."""
+AnyMessage = FromDevice | FromServer | OfIdentity
 
 MESSAGES: dict[str, type[Message]] = {
     "birth": Birth,
@@ -237,6 +268,8 @@ MESSAGES: dict[str, type[Message]] = {
     "telemetry": Telemetry,
     "round-announcement": RoundAnnouncement,
     "federation-end": FederationEnd,
+    "certificate-request": CertificateRequest,
+    "issued-certificate": IssuedCertificate,
 }
 
 _ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])

@@ -4,20 +4,27 @@
     devices/{device}/up/birth       retained birth, or death by last will
     devices/{device}/up/control     JSON, device to server        (down/control: server to device)
     devices/{device}/up/blob        chunk frames, device to server (down/blob: server to device)
+    enrol/{who}/request             JSON, to the authority: a certificate, please (enrol/{who}/answer)
 
 A device reads `all/#` and its own `down/#` and writes its own `up/#`: two access rules per device, and no
-two filters of one client overlap.
+two filters of one client overlap. `who` is the device, for its next certificate, or the id of an enrolment
+code, for its first.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from schemas.errors import PeerError
 from schemas.names import is_name
 
 ROOT = "fed/v1"
+CODE_ID_PATTERN = r"^~[0-9a-f]{16}$"
+"""The id of an enrolment code: never a device's name, which cannot begin so."""
+_CODE_ID = re.compile(CODE_ID_PATTERN.replace("$", r"\Z"))
 
 
 class Channel(StrEnum):
@@ -52,6 +59,38 @@ class StateTopic:
         return f"{ROOT}/{self.federation}/all/state"
 
 
+@dataclass(frozen=True)
+class EnrolTopic:
+    """Where a certificate is asked for, by a device or with an enrolment code, and where the answer comes."""
+
+    federation: str
+    who: str
+    part: Literal["request", "answer"]
+
+    def __str__(self) -> str:
+        return f"{enrolment_root(self.federation)}{self.within}"
+
+    @property
+    def within(self) -> str:
+        """The topic as it is called behind the broker's enrolment listener, which adds the rest."""
+        return f"{self.who}/{self.part}"
+
+
+def enrolment_root(federation: str) -> str:
+    """The prefix that the broker's enrolment listener puts before all topics."""
+    return f"{ROOT}/{federation}/enrol/"
+
+
+def authority_filters(federation: str) -> tuple[str, ...]:
+    """What the authority, which answers requests for certificates, subscribes to."""
+    return (f"{enrolment_root(federation)}+/request",)
+
+
+def is_code_id(text: str) -> bool:
+    """Whether `text` is the id of an enrolment code."""
+    return _CODE_ID.match(text) is not None
+
+
 def device_filters(federation: str, device: str) -> tuple[str, ...]:
     """What a device subscribes to."""
     return (f"{ROOT}/{federation}/all/#", f"{ROOT}/{federation}/devices/{device}/down/#")
@@ -62,13 +101,18 @@ def server_filters(federation: str) -> tuple[str, ...]:
     return (f"{ROOT}/{federation}/devices/+/up/#",)
 
 
-def parse_topic(topic: str) -> DeviceTopic | StateTopic:
+def parse_topic(topic: str) -> DeviceTopic | StateTopic | EnrolTopic:
     """Read a topic; raises `PeerError` when it is none of this protocol."""
     parts = topic.split("/")
     if parts[:2] == ROOT.split("/") and len(parts) > 3 and is_name(parts[2]):
         federation, rest = parts[2], parts[3:]
         if rest == ["all", "state"]:
             return StateTopic(federation)
+        if rest[0] == "enrol" and len(rest) == 3 and (is_name(rest[1]) or is_code_id(rest[1])):
+            if rest[2] == "request":
+                return EnrolTopic(federation, rest[1], "request")
+            if rest[2] == "answer":
+                return EnrolTopic(federation, rest[1], "answer")
         if (
             rest[0] == "devices"
             and len(rest) == 4

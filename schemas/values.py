@@ -12,6 +12,8 @@ from schemas.frozen import Frozen
 from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]
+Pem = Annotated[str, Field(max_length=4096, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
+"""A certificate, or a request for one, as text."""
 RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
 Attempt = Annotated[int, Field(ge=1)]
 """Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
@@ -46,6 +48,8 @@ class Reason(StrEnum):
     TASK_FAILED = "task-failed"
     UNTRUSTED = "untrusted"
     NO_SPACE = "no-space"
+    NOT_ENTITLED = "not-entitled"
+    TOO_MANY_REQUESTS = "too-many-requests"
 
 
 class CapabilityProfile(Frozen):

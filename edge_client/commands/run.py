@@ -8,9 +8,11 @@ import os
 import re
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.client_file import ReadConfig
 from edge_client.command_output import (
     Subparsers,
     add_verb,
@@ -22,6 +24,7 @@ from edge_client.command_output import (
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from edge_client.address import BrokerAddress
     from edge_client.workplace import LocalData
 
 EXAMPLES = """\
@@ -38,6 +41,7 @@ examples:
       --partition 'dirichlet(0.3)' --share 3/5 --tier 1
   edge-client run --broker mqtts://server:8883 --ca ca.pem --cert pi-3.pem --key pi-3.key \\
       --device-id pi-3 --data digits --trust signing.pub
+  edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`)
 
 It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
 Started again with the same --state-dir, after a kill or a power cut too, it goes on with its task: after the
@@ -48,6 +52,9 @@ last finished epoch that was kept, and with the chunks that are still missing.
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
+    parser.add_argument(
+        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="client.toml: options as keys"
+    )
     parser.add_argument(
         "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="(default: %(default)s)"
     )
@@ -107,6 +114,7 @@ def execute(args: argparse.Namespace) -> int:
         format=f"%(asctime)s {args.device_id} %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
     )
+    _check_certificate(address, args.device_id)
     settings = AgentSettings(
         federation=args.federation,
         device=args.device_id,
@@ -128,6 +136,18 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": args.device_id, "outcome": outcome})
     return 0 if outcome in (None, "finished") else 1
+
+
+def _check_certificate(address: BrokerAddress, device: str) -> None:
+    """A certificate that cannot work ends here, with the remedy: a broker would only say no."""
+    if address.tls is None or address.tls.certificate is None:
+        return
+    from edge_client.identity.check import check_files
+    from edge_client.identity.pair import Pair
+
+    if address.tls.key is not None:
+        Pair(address.tls.certificate, address.tls.key).complete()
+    check_files(address.tls, device, time.time())
 
 
 def _default_state(federation: str, device: str) -> Path:

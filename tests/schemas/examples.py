@@ -10,9 +10,11 @@ from schemas.messages import (
     Acknowledgement,
     Birth,
     BlobRequest,
+    CertificateRequest,
     Death,
     Delivery,
     FederationEnd,
+    IssuedCertificate,
     Message,
     Refusal,
     RoundAnnouncement,
@@ -54,6 +56,7 @@ SIGNED = SignedManifest(
     key=digest_of(b"a key"),
     signature="0123456789abcdef" * 8,
 )
+PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 
 MESSAGES_BY_KIND: dict[str, Message] = {
     "birth": Birth(
@@ -177,6 +180,16 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         federation=FEDERATION, run=RUN, round=3, rounds=10, phase="training", selected=5
     ),
     "federation-end": FederationEnd(federation=FEDERATION, run=RUN, outcome="finished", rounds=10),
+    "certificate-request": CertificateRequest(
+        federation=FEDERATION, device=DEVICE, csr=PEM.format("CERTIFICATE REQUEST"), proof=DIGEST
+    ),
+    "issued-certificate": IssuedCertificate(
+        federation=FEDERATION,
+        device=DEVICE,
+        certificate=PEM.format("CERTIFICATE"),
+        authority=PEM.format("CERTIFICATE"),
+        proof=DIGEST,
+    ),
 }
 
 STRATEGY = StrategySpec(

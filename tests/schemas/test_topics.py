@@ -11,7 +11,17 @@ from paho.mqtt.client import topic_matches_sub as matches
 
 from schemas.errors import PeerError
 from schemas.names import NAME_PATTERN, is_name
-from schemas.topics import Channel, DeviceTopic, StateTopic, device_filters, parse_topic, server_filters
+from schemas.topics import (
+    Channel,
+    DeviceTopic,
+    EnrolTopic,
+    StateTopic,
+    authority_filters,
+    device_filters,
+    is_code_id,
+    parse_topic,
+    server_filters,
+)
 
 names = st.from_regex(NAME_PATTERN.replace("$", r"\Z"), fullmatch=True)
 
@@ -22,10 +32,40 @@ def test_a_topic_is_read_as_it_was_written(federation, device, channel):
         assert parse_topic(str(topic)) == topic
 
 
+@given(federation=names, who=names | st.from_regex(r"~[0-9a-f]{16}", fullmatch=True))
+def test_an_enrolment_topic_is_read_as_it_was_written(federation, who):
+    for part in ("request", "answer"):
+        assert parse_topic(str(EnrolTopic(federation, who, part))) == EnrolTopic(federation, who, part)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "pi", "~", "~0123456789abcde", "~0123456789abcdeF", "~0123456789abcdef\n", "0123456789abcdef~"],
+)
+def test_no_other_text_is_the_id_of_a_code(text):
+    assert not is_code_id(text)
+
+
+def test_the_id_of_a_code_is_no_devices_name():
+    assert is_code_id("~0123456789abcdef")
+    assert not is_name("~0123456789abcdef")
+
+
+def test_the_authority_hears_requests_and_nothing_else_and_nobody_else_does():
+    request, answer = (EnrolTopic("home", "pi", part) for part in ("request", "answer"))
+    assert [matches(one, str(request)) for one in authority_filters("home")] == [True]
+    assert [matches(one, str(answer)) for one in authority_filters("home")] == [False]
+    for heard in (*server_filters("home"), *device_filters("home", "pi")):
+        assert not matches(heard, str(request))
+        assert not matches(heard, str(answer))
+
+
 def test_topics_are_those_that_the_broker_rules_name():
     assert str(DeviceTopic("home", "pi", Channel.BIRTH)) == "fed/v1/home/devices/pi/up/birth"
     assert str(DeviceTopic("home", "pi", Channel.DOWN_BLOB)) == "fed/v1/home/devices/pi/down/blob"
     assert str(StateTopic("home")) == "fed/v1/home/all/state"
+    assert str(EnrolTopic("home", "pi", "request")) == "fed/v1/home/enrol/pi/request"
+    assert EnrolTopic("home", "pi", "answer").within == "pi/answer"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +85,10 @@ def test_topics_are_those_that_the_broker_rules_name():
         "fed/v1/home/devices/pi/up",
         "fed/v1/home/devices/pi/up/gossip",
         "fed/v1/home/devices/pi/up/control/more",
+        "fed/v1/home/enrol/pi",
+        "fed/v1/home/enrol/pi/request/more",
+        "fed/v1/home/enrol/pi/other",
+        "fed/v1/home/enrol/~pi/request",
         "fed/v1/home/devices//up/control",
         "fed/v1/home/devices/+/up/control",
         "fed/v1/home/devices/../up/control",

@@ -1,0 +1,81 @@
+"""`client.toml`: the options of `edge-client run` as a file; the command line wins over it."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from schemas.errors import ConfigError, nearest
+from schemas.frozen import Settings, kebab
+
+
+class ClientFile(Settings):
+    """Keys are the options' names; paths are taken from the file's own folder.
+
+    `trust` names the public key that models must be signed with.
+    """
+
+    broker: str | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    trust: Path | None = None
+    federation: str | None = None
+    device_id: str | None = None
+    data: str | None = None
+    data_root: Path | None = None
+    partition: str | None = None
+    share: str | None = None
+    seed: int | None = None
+    tier: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1)
+    state_dir: Path | None = None
+    model_code: tuple[str, ...] | None = None
+    once: bool | None = None
+    quiet: bool | None = None
+
+
+def read_client_file(path: Path) -> dict[str, Any]:
+    """What the file states, by the options' names in Python; raises `ConfigError` with the nearest key."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"--config {path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    try:
+        stated = ClientFile.model_validate(table, by_alias=True, by_name=False).model_dump(exclude_none=True)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_line(problem, path) for problem in error.errors())) from error
+    folder = path.absolute().parent
+    values = {key: folder / value if isinstance(value, Path) else value for key, value in stated.items()}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def _line(problem: Any, path: Path) -> str:
+    key = str(problem["loc"][0])
+    if problem["type"] == "extra_forbidden":
+        return f"{path}: unknown key '{key}'{nearest(key, map(kebab, ClientFile.model_fields))}"
+    return f"{path}: {key}: {problem['msg']}, got {problem['input']!r}"
+
+
+class ReadConfig(argparse.Action):
+    """`--config FILE`: what the file states is the default of the verb's options, once it is parsed again."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Take the file's values."""
+        parser.set_defaults(**read_client_file(Path(str(values))))
+        setattr(namespace, self.dest, Path(str(values)))

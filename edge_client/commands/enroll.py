@@ -1,0 +1,72 @@
+"""`edge-client enroll`: redeem an enrolment code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from edge_client.command_output import Subparsers, add_verb, positive_float, print_json
+from schemas.errors import ConfigError
+
+EXAMPLES = """\
+The server's `edge-server enroll DEVICE --code` gives a code, good for one device, once, for a while. This
+makes the device's private key here, where it stays, and asks for its certificate over the broker.
+
+examples:
+  edge-client enroll --code edge1.eNqVVs2...      the code as one line
+  edge-client enroll --code pi-kitchen.code       or in a file
+  edge-client enroll --code - --out /etc/edge-client      or from the standard input
+
+Then: edge-client run --config DIR/client.toml
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "enroll", help="redeem an enrolment code", examples=EXAMPLES)
+    parser.add_argument(
+        "--code", required=True, metavar="CODE|FILE|-", help="the code, a file with it, or - to read it"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the files go (default: ./DEVICE)")
+    parser.add_argument("--broker", metavar="URL", help="its enrolment listener (default: the code's)")
+    parser.add_argument(
+        "--fingerprint", metavar="SHA256", help="refuse the code unless its authority has this fingerprint"
+    )
+    parser.add_argument(
+        "--deadline-s", type=positive_float, default=60.0, metavar="S", help="(default: %(default)s)"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Redeem the code and leave a folder that `edge-client run` can use."""
+    from edge_client.identity.board import CERTIFICATE, CONFIG
+    from edge_client.identity.redeeming import check_code, redeem
+    from edge_client.identity.validity import written
+    from schemas.enrolment import decode_code
+
+    code = decode_code(_text(args.code))
+    check_code(code, time.time(), trusted=args.fingerprint)
+    out = args.out or Path(code.device)
+    if (out / CERTIFICATE).exists():
+        raise ConfigError(f"{out} holds a certificate already: name another folder with --out, or remove it")
+    validity = redeem(code, out, door=args.broker, deadline_s=args.deadline_s)
+    if args.format == "json":
+        print_json({"device": code.device, "folder": str(out), "valid_to": validity.not_after})
+    else:
+        print(f"{code.device} is enrolled, with a certificate until {written(validity.not_after)}")
+        print(f"next: edge-client run --config {out / CONFIG}")
+    return 0
+
+
+def _text(given: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    try:
+        path = Path(given)
+        return path.read_text() if path.is_file() else given
+    except OSError:
+        # A code is longer than a file's name may be.
+        return given

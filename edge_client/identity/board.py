@@ -1,0 +1,171 @@
+"""The files of an enrolled board: `client.toml`, what it trusts, a systemd unit, an install script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from edge_client.identity.private_files import private_folder, write_private
+
+CERTIFICATE, KEY, CA, TRUST, CONFIG = "device.pem", "device.key", "ca.pem", "trust.pem", "client.toml"
+UNIT, INSTALL = "edge-client.service", "install.sh"
+
+_UNIT = """\
+# Written by `edge-server enroll`; install.sh puts it into /etc/systemd/system.
+[Unit]
+Description=Edge federation: device {device}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart=/opt/edge-client/bin/edge-client run --config /etc/edge-client/client.toml
+User=edge-client
+Group=edge-client
+Restart=always
+RestartSec=10
+StateDirectory=edge-client
+StateDirectoryMode=0700
+UMask=0077
+WorkingDirectory=/var/lib/edge-client
+Environment=XDG_STATE_HOME=/var/lib/edge-client
+# A board that swaps is lost to everybody: say here what training may take.
+#MemoryMax=75%
+Nice=10
+
+NoNewPrivileges=yes
+ProtectSystem=strict
+# The certificate is renewed in its place.
+ReadWritePaths=/etc/edge-client
+ProtectHome=yes
+PrivateTmp=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictSUIDSGID=yes
+LockPersonality=yes
+CapabilityBoundingSet=
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_INSTALL = """\
+#!/bin/sh
+# Installs this device's service; run it as root, as often as you like:
+#
+#     sudo ./install.sh [PACKAGE]
+#
+# PACKAGE is what pip shall install: a wheel, a folder or a URL. Without it a wheel that lies beside this
+# script is taken, or the edge-client that is installed already.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=${DESTDIR:-}
+config=$root/etc/edge-client
+units=$root/etc/systemd/system
+home=${EDGE_CLIENT_HOME:-/opt/edge-client}
+python=${PYTHON:-python3}
+
+say() { echo "install.sh: $*"; }
+fail() { echo "install.sh: $*" >&2; exit 1; }
+
+[ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "this must run as root: sudo $0"
+[ -f "$here/client.toml" ] || fail "there is no client.toml beside this script: unpack the whole archive"
+
+package=${1:-}
+if [ -z "$package" ]; then
+    for wheel in "$here"/edge_federation-*.whl; do
+        [ ! -f "$wheel" ] || package=$wheel
+    done
+fi
+if [ -n "$package" ]; then
+    [ -x "$home/bin/python" ] || { say "making $home"; "$python" -m venv "$home"; }
+    case $package in
+        *\\[*) ;;
+        *) package="edge-federation[client] @ $(
+            case $package in
+                *://*) echo "$package" ;;
+                /*) echo "file://$package" ;;
+                *) echo "file://$(pwd)/$package" ;;
+            esac
+        )" ;;
+    esac
+    say "installing $package into $home; with torch this takes some minutes"
+    "$home/bin/python" -m pip install --quiet --disable-pip-version-check "$package"
+elif [ ! -x "$home/bin/edge-client" ]; then
+    fail "there is no $home/bin/edge-client: give this script the wheel: $0 edge_federation-VERSION.whl"
+fi
+
+if [ -z "$root" ] && ! id edge-client >/dev/null 2>&1; then
+    say "making the user edge-client"
+    useradd --system --no-create-home --shell /usr/sbin/nologin edge-client
+fi
+
+umask 077
+mkdir -p "$config"
+put() {
+    # A certificate that is there may be a newer one of this device's own: it stays, unless FORCE says so.
+    if [ -f "$config/$1" ] && [ -z "${FORCE:-}" ] && ! cmp -s "$here/$1" "$config/$1"; then
+        say "keeping $config/$1, which differs (FORCE=1 replaces it)"
+        return
+    fi
+    cp "$here/$1" "$config/.$1.new"
+    chmod 600 "$config/.$1.new"
+    mv "$config/.$1.new" "$config/$1"
+}
+for file in ca.pem device.pem device.key trust.pem client.toml; do
+    [ ! -f "$here/$file" ] || put "$file"
+done
+chmod 700 "$config"
+[ -n "$root" ] || chown -R edge-client:edge-client "$config"
+
+mkdir -p "$units"
+cp "$here/edge-client.service" "$units/edge-client.service"
+chmod 644 "$units/edge-client.service"
+if [ -z "$root" ] && command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+    systemctl enable edge-client
+    systemctl restart edge-client
+    say "running; see: journalctl -u edge-client -f"
+else
+    say "installed; start it with: systemctl enable --now edge-client"
+fi
+"""
+
+
+def board_files(*, broker: str, federation: str, device: str, trusts: bool = False) -> dict[str, str]:
+    """The texts by name; paths in `client.toml` are beside it."""
+    lines = {
+        "broker": broker,
+        "federation": federation,
+        "device-id": device,
+        "ca": CA,
+        "cert": CERTIFICATE,
+        "key": KEY,
+        **({"trust": TRUST} if trusts else {}),
+    }
+    stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
+    return {
+        CONFIG: f"{_HEAD}{stated}\n{_YOURS}",
+        UNIT: _UNIT.format(device=device),
+        INSTALL: _INSTALL,
+    }
+
+
+_HEAD = "# edge-client run --config client.toml. Keys are the options of `edge-client run --help`.\n"
+_YOURS = """\
+# What this device learns from, and what it is capable of:
+data = "digits"
+#data = "folder:/srv/photos"
+#tier = 2
+#threads = 2
+"""
+
+
+def write_board_files(folder: Path, texts: dict[str, str]) -> None:
+    """Put them into a folder for the owner alone; the install script can be run."""
+    private_folder(folder)
+    for name, text in texts.items():
+        write_private(folder / name, text.encode())
+    (folder / INSTALL).chmod(0o700)

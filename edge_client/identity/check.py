@@ -1,0 +1,48 @@
+"""Look at this device's certificate before it is used: a broker would only say no."""
+
+from __future__ import annotations
+
+import logging
+
+from cryptography import x509
+
+from edge_client.address import TlsFiles
+from edge_client.identity.credentials import common_name, validity_of
+from edge_client.identity.private_files import is_open_to_others
+from edge_client.identity.validity import Validity, written
+from schemas.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+def check_files(files: TlsFiles, device: str, now: float) -> None:
+    """Warn of a key that others may read; raise `ConfigError` for a certificate that cannot work."""
+    if files.key is not None and is_open_to_others(files.key):
+        log.warning("others may read the private key %s: chmod 600 %s", files.key, files.key)
+    if files.certificate is None:
+        return
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"--cert {files.certificate}: no certificate can be read there: {error}") from error
+    check_validity(validity_of(certificate), str(files.certificate), device, now)
+    name = common_name(certificate)
+    if name != device:
+        raise ConfigError(
+            f"--cert {files.certificate} is of '{name}', and the device is '{device}': the broker would"
+            f" let it use the topics of '{name}' only (--device-id {name})"
+        )
+
+
+def check_validity(validity: Validity, path: str, device: str, now: float) -> None:
+    """Raise `ConfigError` with the remedy unless `now` is within."""
+    if now >= validity.not_after:
+        raise ConfigError(
+            f"--cert {path} expired on {written(validity.not_after)}; on the server,"
+            f" `edge-server enroll {device} --renew --out DIR` makes a new one"
+        )
+    if now < validity.not_before:
+        raise ConfigError(
+            f"--cert {path} is valid from {written(validity.not_before)} on, and this machine's clock says"
+            f" {written(now)}: set the clock"
+        )

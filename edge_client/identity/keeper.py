@@ -1,0 +1,79 @@
+"""Keeps a running device's certificate fresh: decides with `renewal`, asks, and puts the answer in place."""
+
+from __future__ import annotations
+
+import logging
+
+from edge_client.address import TlsFiles
+from edge_client.identity.credentials import request_pem
+from edge_client.identity.pair import Pair
+from edge_client.identity.renewal import Due, Renewal
+from edge_client.identity.validity import written
+from schemas.errors import PeerError
+from schemas.messages import AnyMessage, CertificateRequest, IssuedCertificate, Refusal
+from schemas.topics import EnrolTopic
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Of one device; all methods belong to the thread that owns the agent."""
+
+    def __init__(self, pair: Pair, *, federation: str, device: str) -> None:
+        pair.complete()
+        self._pair, self._federation, self._device = pair, federation, device
+        self._renewal = Renewal(pair.validity())
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """Where answers come."""
+        return (str(EnrolTopic(self._federation, self._device, "answer")),)
+
+    @property
+    def topic(self) -> str:
+        """Where requests go."""
+        return str(EnrolTopic(self._federation, self._device, "request"))
+
+    def due(self, now: float, *, connected: bool, idle: bool) -> Due:
+        """What is to be done at this moment (seconds since 1970)."""
+        return self._renewal.due(now, connected=connected, idle=idle)
+
+    def request(self, now: float) -> CertificateRequest:
+        """Ask for the next certificate."""
+        self._renewal = self._renewal.asked(now)
+        csr = request_pem(self._pair.next_key(), self._device)
+        return CertificateRequest(federation=self._federation, device=self._device, csr=csr)
+
+    def take(self, answer: AnyMessage) -> None:
+        """Put a new certificate in place; raises `PeerError` for what is none of ours."""
+        match answer:
+            case IssuedCertificate() if answer.device == self._device:
+                self._replace(answer.certificate)
+            case Refusal():
+                log.warning("no new certificate (%s): %s", answer.reason, answer.detail)
+            case _:
+                raise PeerError(f"'{answer.kind}' is no answer to a request for a certificate")
+
+    def _replace(self, certificate: str) -> None:
+        try:
+            validity = self._pair.replace(certificate, name=self._device)
+        except OSError as error:
+            log.warning("the new certificate cannot be kept: %s", error)
+            return
+        self._renewal = self._renewal.renewed(validity)
+        log.info("a new certificate, valid to %s", written(validity.not_after))
+
+    def connected(self) -> None:
+        """A connection was made with what lies on disk."""
+        self._renewal = self._renewal.connected()
+
+
+def keeper_of(tls: TlsFiles | None, *, federation: str, device: str) -> Keeper | None:
+    """The keeper of a device that has a certificate; None without one."""
+    if tls is None or tls.certificate is None or tls.key is None:
+        return None
+    try:
+        return Keeper(Pair(tls.certificate, tls.key), federation=federation, device=device)
+    except (OSError, ValueError) as error:
+        log.warning("%s will not be renewed by itself: %s", tls.certificate, error)
+        return None

@@ -1,0 +1,131 @@
+"""Redeem an enrolment code: the key is made here, its certificate comes over the broker."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import time
+from pathlib import Path
+
+from cryptography import x509
+
+from edge_client.address import TlsFiles, parse_address
+from edge_client.identity.board import CA, CERTIFICATE, KEY, TRUST, board_files, write_board_files
+from edge_client.identity.credentials import fingerprint, is_issued_by, request_pem
+from edge_client.identity.pair import Pair
+from edge_client.identity.private_files import private_folder, write_private
+from edge_client.identity.validity import Validity, written
+from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
+from schemas.enrolment import EnrolmentCode, answer_proof, proof_key, proves, request_proof
+from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message
+from schemas.topics import EnrolTopic
+
+ASK_AGAIN_S = 20.0
+
+
+def check_code(code: EnrolmentCode, now: float, *, trusted: str | None = None) -> None:
+    """Raise `ConfigError` for a code that is over, or not of the authority with that fingerprint."""
+    if now >= code.expires:
+        remedy = f"`edge-server enroll {code.device} --code` on the server gives a new one"
+        raise ConfigError(f"the code has expired on {written(code.expires)}; {remedy}")
+    authority = fingerprint(x509.load_pem_x509_certificate(code.authority.encode()))
+    if trusted is not None and trusted.replace(":", "").lower() != authority:
+        raise ConfigError(f"the code is of an authority with fingerprint {authority}, not {trusted}")
+
+
+def redeem(code: EnrolmentCode, out: Path, *, door: str | None = None, deadline_s: float = 60.0) -> Validity:
+    """Get the certificate and leave `out` ready for `edge-client run`; raises `EdgeError` where it cannot."""
+    pair = Pair(private_folder(out) / CERTIFICATE, out / KEY)
+    request = _request(code, pair)
+    issued = _exchange(code, request, door or code.door, deadline_s)
+    check_answer(code, request, issued)
+    write_private(out / CA, code.authority.encode())
+    if code.trust:
+        write_private(out / TRUST, code.trust.encode())
+    texts = board_files(
+        broker=code.broker, federation=code.federation, device=code.device, trusts=bool(code.trust)
+    )
+    write_board_files(out, texts)
+    return pair.replace(issued.certificate, name=code.device)
+
+
+def _request(code: EnrolmentCode, pair: Pair) -> CertificateRequest:
+    csr = request_pem(pair.next_key(), code.device)
+    key = proof_key(code.secret, code.id)
+    proof = request_proof(key, federation=code.federation, device=code.device, csr=csr)
+    return CertificateRequest(federation=code.federation, device=code.device, csr=csr, proof=proof)
+
+
+def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: IssuedCertificate) -> None:
+    """Raise `PeerError` unless the one who answers knows the code and is the authority that it names."""
+    expected = answer_proof(
+        proof_key(code.secret, code.id),
+        federation=code.federation,
+        csr=request.csr,
+        certificate=issued.certificate,
+        authority=issued.authority,
+    )
+    if not proves(expected, issued.proof) or issued.authority != code.authority:
+        raise PeerError("the answer is not of the one who gave out the code")
+    try:
+        certificate = x509.load_pem_x509_certificate(issued.certificate.encode())
+    except ValueError as error:
+        raise PeerError(f"no certificate: {str(error)[:80]}") from error
+    if not is_issued_by(certificate, x509.load_pem_x509_certificate(code.authority.encode())):
+        raise PeerError("the certificate is not signed by the authority of the code")
+
+
+def _exchange(
+    code: EnrolmentCode, request: CertificateRequest, door: str, deadline_s: float
+) -> IssuedCertificate:
+    inbox: Inbox = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="edge-enrol-") as folder:
+        address = parse_address(door, _opener(code, Path(folder)))
+        answers = EnrolTopic(code.federation, code.id, "answer").within
+        link = Link(address, inbox, client_id=code.id, filters=(answers,))
+        link.open()
+        try:
+            return _ask(link, inbox, code, request, deadline_s)
+        finally:
+            link.close()
+
+
+def _opener(code: EnrolmentCode, folder: Path) -> TlsFiles:
+    """The code's own certificate, as files for as long as the exchange lasts."""
+    files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
+    write_private(folder / "ca", code.authority.encode())
+    write_private(folder / "certificate", code.certificate.encode())
+    write_private(folder / "key", code.key.encode())
+    return files
+
+
+def _ask(
+    link: Link, inbox: Inbox, code: EnrolmentCode, request: CertificateRequest, deadline_s: float
+) -> IssuedCertificate:
+    """Ask, at each connection and now and then, until there is an answer."""
+    topic, payload = EnrolTopic(code.federation, code.id, "request").within, encode_message(request)
+    until, problem = time.monotonic() + deadline_s, "nobody answers: does `edge-server enroll --serve` run?"
+    while (left := until - time.monotonic()) > 0:
+        try:
+            event = inbox.get(timeout=min(left, ASK_AGAIN_S))
+        except queue.Empty:
+            link.publish(topic, payload)
+            continue
+        match event:
+            case LinkUp():
+                link.publish(topic, payload)
+            case LinkDown(reason):
+                problem = reason
+            case Arrived(_, answer):
+                return _read(answer, code)
+    raise EdgeError(f"no certificate after {deadline_s:.0f} s: {problem}")
+
+
+def _read(answer: bytes, code: EnrolmentCode) -> IssuedCertificate:
+    message = decode_message(answer, federation=code.federation)
+    if isinstance(message, Refusal):
+        raise EdgeError(f"refused ({message.reason}): {message.detail}")
+    if not isinstance(message, IssuedCertificate):
+        raise PeerError(f"'{message.kind}' is no answer to a request for a certificate")
+    return message

@@ -1,0 +1,54 @@
+"""When to ask for the next certificate, and when to begin to use it: decisions only, any clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from edge_client.identity.validity import Validity, needs_renewal
+
+SHORTEST_RETRY_S, LONGEST_RETRY_S = 1.0, 3600.0
+RETRIES_PER_LIFETIME = 100
+
+
+class Due(StrEnum):
+    """What is to be done now."""
+
+    NOTHING = "nothing"
+    ASK = "ask"
+    RECONNECT = "reconnect"
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """The certificate on disk; `waiting`: the connection still runs with the one before."""
+
+    validity: Validity
+    asked_at: float | None = None
+    waiting: bool = False
+
+    @property
+    def retry_s(self) -> float:
+        """How long an unanswered request is left alone."""
+        return min(max(self.validity.lifetime / RETRIES_PER_LIFETIME, SHORTEST_RETRY_S), LONGEST_RETRY_S)
+
+    def due(self, now: float, *, connected: bool, idle: bool) -> Due:
+        """A connection is given up only in idle time: a task under way is worth more than a day's delay."""
+        if not connected:
+            return Due.NOTHING
+        if self.waiting and idle:
+            return Due.RECONNECT
+        unanswered = self.asked_at is not None and 0 <= now - self.asked_at < self.retry_s
+        return Due.ASK if needs_renewal(self.validity, now) and not unanswered else Due.NOTHING
+
+    def asked(self, now: float) -> Renewal:
+        """A request is on its way."""
+        return replace(self, asked_at=now)
+
+    def renewed(self, validity: Validity) -> Renewal:
+        """A new certificate lies on disk."""
+        return Renewal(validity, waiting=True)
+
+    def connected(self) -> Renewal:
+        """A connection was made, with what lies on disk."""
+        return replace(self, waiting=False)

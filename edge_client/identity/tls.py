@@ -1,0 +1,81 @@
+"""TLS with certificates: the context of a connection, and what is wrong in the user's words."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+
+from edge_client.address import BrokerAddress, TlsFiles
+from schemas.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_OF_THE_BROKER = {
+    9: "the broker's certificate is not valid yet: is this machine's clock right?",
+    10: "the broker's certificate has expired: `edge-server enroll` on the server makes a new one",
+    62: "the broker's certificate is not for the host '{host}': `edge-server enroll DEVICE --host {host}`"
+    " on the server makes one that is",
+    64: "the broker's certificate is not for the address '{host}': `edge-server enroll DEVICE --host {host}`"
+    " on the server makes one that is",
+}
+"""By the number that OpenSSL gives to what it found wrong."""
+_UNKNOWN_SIGNER = (
+    "the broker's certificate is not signed by the authority in {ca}: that is the wrong file (--ca), or the"
+    " wrong broker"
+)
+_UNKNOWN_SIGNERS = {2, 18, 19, 20, 21}
+_REMEDY = "ask for a new one: `edge-server enroll DEVICE --renew` on the server"
+_OF_THE_CLIENT = {
+    "certificate expired": "the broker says that this certificate ({cert}) has expired: " + _REMEDY,
+    "certificate revoked": "the broker says that this certificate ({cert}) is revoked: " + _REMEDY,
+    "unknown ca": "the broker does not know the authority that signed {cert}: is it of another federation?",
+    "certificate required": "the broker wants a certificate: name one with --cert and --key",
+    "bad certificate": "the broker does not take the certificate {cert}: " + _REMEDY,
+    "eof occurred": "the broker ended the connection while certificates were exchanged: does it take {cert}?",
+    "wrong version number": "the broker does not speak TLS at this port: mqtt:// instead of mqtts://, or"
+    " another port",
+}
+"""By words of the alert that the broker sent."""
+
+
+def make_context(files: TlsFiles) -> ssl.SSLContext:
+    """Trust this authority (the system's where there is none) and show this pair; `ConfigError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if files.ca is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(files.ca)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"--ca {files.ca}: no certificate can be read there: {error}") from error
+    load_pair(context, files)
+    return context
+
+
+def load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Show the pair that lies in the files now; `ConfigError` where it is none."""
+    if files.certificate is None:
+        return
+    try:
+        context.load_cert_chain(files.certificate, files.key)
+    except (ssl.SSLError, OSError) as error:
+        pair = f"--cert {files.certificate} and --key {files.key or files.certificate}"
+        raise ConfigError(f"{pair}: no certificate with its own key can be read there: {error}") from error
+
+
+def explain(trouble: BaseException | str | None, address: BrokerAddress) -> str:
+    """Why a connection failed, and what to do about it; empty where nothing is known."""
+    files = address.tls or TlsFiles()
+    names = {"host": address.host, "ca": files.ca, "cert": files.certificate}
+    if isinstance(trouble, ssl.SSLCertVerificationError):
+        known = _OF_THE_BROKER.get(trouble.verify_code)
+        if trouble.verify_code in _UNKNOWN_SIGNERS:
+            known = _UNKNOWN_SIGNER
+        return known.format(**names) if known else f"the broker's certificate: {trouble.verify_message}"
+    text = str(trouble or "")
+    plain = text.lower().replace("_", " ")
+    for words, meaning in _OF_THE_CLIENT.items():
+        if words in plain:
+            return meaning.format(**names)
+    return text

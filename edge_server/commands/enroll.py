@@ -1,0 +1,223 @@
+"""`edge-server enroll`: give a device its identity."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.command_output import Subparsers, add_verb, positive_float, print_json
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.identity.authority import Authority
+
+EXAMPLES = """\
+examples:
+  edge-server enroll pi-kitchen --out boards --host broker.lan   first use: authority and broker files too
+  edge-server enroll pi-garage --out boards              boards/pi-garage.tar, with its install.sh
+  edge-server enroll pi-attic --code --out boards        a code instead: the key is made on the device
+  edge-server enroll --serve                             answer codes, renew certificates; let it run
+  edge-server enroll pi-garage --out boards --renew      another certificate, where the first is lost
+
+The authority is one folder per federation, with the keys that everything rests on: keep it private, keep a
+copy. Its `broker/` is all that Mosquitto needs (mosquitto -c AUTHORITY/broker/mosquitto.conf), its `server/`
+is what `edge-server run --ca --cert --key` needs. What a device needs is in its archive.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "enroll", help="give a device its identity", examples=EXAMPLES)
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="its name: the certificate's CN")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the archive or the code goes")
+    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
+    add_authority_option(parser)
+    parser.add_argument(
+        "--host",
+        action="append",
+        metavar="HOST",
+        help="name or address of the broker, several times; devices use the first (default: this machine's)",
+    )
+    parser.add_argument("--port", type=int, metavar="N", help="the broker's port (default: 8883)")
+    parser.add_argument("--door-port", type=int, metavar="N", help="the enrolment listener's (default: 8884)")
+    parser.add_argument(
+        "--broker-folder",
+        metavar="DIR",
+        help="where Mosquitto will find its files (default: AUTHORITY/broker)",
+    )
+    parser.add_argument(
+        "--days",
+        type=positive_float,
+        metavar="N",
+        help="life of a device's certificate (default: 365)",
+    )
+    parser.add_argument("--renew", action="store_true", help="another certificate for an enrolled device")
+    parser.add_argument("--code", action="store_true", help="a one-time code instead of an archive")
+    parser.add_argument(
+        "--hours", type=positive_float, default=24.0, metavar="N", help="a code's life (default: %(default)s)"
+    )
+    parser.add_argument("--trust", type=Path, metavar="FILE", help="public key that models are signed with")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="put this package into the archive")
+    parser.add_argument("--serve", action="store_true", help="answer codes and renewals until Ctrl-C")
+    parser.add_argument("--broker", metavar="URL", help="with --serve: the broker (default: the devices')")
+    parser.set_defaults(execute=execute)
+
+
+def add_authority_option(parser: argparse.ArgumentParser) -> None:
+    """Where the authority lies."""
+    parser.add_argument(
+        "--authority",
+        type=Path,
+        metavar="DIR",
+        help="the authority's folder (default: ~/.local/share/edge-federation/authority/FEDERATION)",
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Enrol, or serve those who enrol."""
+    from edge_server.identity.settings import default_folder
+
+    folder = args.authority or default_folder(args.federation)
+    if args.serve:
+        return _serve(args, folder)
+    _check_words(args)
+    authority = _authority(args, folder)
+    with authority.locked():
+        return _give_code(args, authority) if args.code else _give_archive(args, authority)
+
+
+def _check_words(args: argparse.Namespace) -> None:
+    from edge_server.identity.authority import RESERVED
+    from schemas.names import is_name
+
+    if args.device is None:
+        raise ConfigError("enroll: which DEVICE? (--serve needs none)")
+    if not is_name(args.device):
+        raise ConfigError(f"'{args.device}': 1 to 64 letters, digits, dots, dashes, underscores")
+    if args.device in RESERVED:
+        raise ConfigError(f"'{args.device}' is the name of a part of the server; choose another")
+    if args.out is None:
+        raise ConfigError(f"enroll: where to? --out DIR is where {args.device}'s files go")
+    for option, path in (("--trust", args.trust), ("--wheel", args.wheel)):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{option}: there is no file {path}")
+
+
+def _authority(args: argparse.Namespace, folder: Path) -> Authority:
+    """The authority that is there, or a new one; what is stated about the broker is taken over."""
+    from dataclasses import replace
+
+    from pydantic import ValidationError
+
+    from edge_server.identity.authority import make_authority, open_authority, prepare_stations
+    from edge_server.identity.settings import FILE, AuthoritySettings
+
+    options = {
+        "hosts": tuple(args.host) if args.host else None,
+        "port": args.port,
+        "door_port": args.door_port,
+        "device_days": args.days,
+        "broker_folder": args.broker_folder,
+    }
+    stated = {key: value for key, value in options.items() if value is not None}
+    try:
+        if (folder / FILE).exists():
+            authority = open_authority(folder)
+            _check_federation(args, authority)
+            known = authority.settings.model_dump()
+            authority = replace(authority, settings=AuthoritySettings.model_validate({**known, **stated}))
+        else:
+            own = {"hosts": tuple(dict.fromkeys((socket.gethostname(), "localhost", "127.0.0.1")))}
+            settings = AuthoritySettings.model_validate({"federation": args.federation, **own, **stated})
+            authority = make_authority(folder, settings)
+            _say(args, f"made the authority of '{args.federation}' in {folder}: keep it private, keep a copy")
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ConfigError(f"--{'-'.join(str(problem['loc'][0]).split('_'))}: {problem['msg']}") from error
+    with authority.locked():
+        prepare_stations(authority)
+    return authority
+
+
+def _check_federation(args: argparse.Namespace, authority: Authority) -> None:
+    mine = authority.settings.federation
+    if args.federation not in (mine, "federation"):
+        raise ConfigError(
+            f"the authority in {authority.folder} is of federation '{mine}', not '{args.federation}'"
+        )
+
+
+def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
+    from edge_server.identity.bundle import write_bundle
+
+    _check_is_new(args, authority)
+    trust = args.trust.read_bytes() if args.trust else None
+    path = write_bundle(authority, args.device, args.out, trust=trust, wheel=args.wheel)
+    _finish(args, authority, {"archive": str(path)})
+    _say(args, f"{path}: bring it to the board over a channel that you trust, then there")
+    _say(args, f"  tar xf {path.name} && sudo ./{args.device}/install.sh")
+    _say(args, f"and delete it here: it holds {args.device}'s private key")
+    return 0
+
+
+def _give_code(args: argparse.Namespace, authority: Authority) -> int:
+    from edge_client.identity.credentials import fingerprint
+    from edge_client.identity.private_files import private_folder, write_private
+    from edge_server.identity.codes import give_out, withdraw
+    from schemas.enrolment import encode_code
+
+    _check_is_new(args, authority)
+    withdraw(authority)
+    trust = args.trust.read_text() if args.trust else ""
+    code = give_out(authority, args.device, lifetime_s=args.hours * 3600, trust=trust)
+    text, path = encode_code(code), private_folder(args.out) / f"{args.device}.code"
+    write_private(path, f"{text}\n".encode())
+    print_of = fingerprint(authority.root.certificate)
+    _finish(
+        args, authority, {"file": str(path), "code": text, "expires": code.expires, "fingerprint": print_of}
+    )
+    _say(args, f"{path}: good for {args.device}, once, for {args.hours:g} h; whoever has it can use it")
+    _say(args, f"on the board: edge-client enroll --code {path.name}   (or the line in it instead)")
+    _say(args, f"authority's fingerprint, to compare with --fingerprint: {print_of}")
+    _say(args, "it is answered by: edge-server enroll --serve")
+    return 0
+
+
+def _check_is_new(args: argparse.Namespace, authority: Authority) -> None:
+    if not args.renew and (authority.folder / "devices" / args.device).exists():
+        remedy = "--renew gives it another certificate (edge-server revoke ends those that it has)"
+        raise ConfigError(f"{args.device} is enrolled already: {remedy}")
+
+
+def _finish(args: argparse.Namespace, authority: Authority, about: dict[str, object]) -> None:
+    if args.format == "json":
+        folder = str(authority.folder)
+        print_json({"device": args.device, "authority": folder, "broker": authority.settings.broker, **about})
+
+
+def _say(args: argparse.Namespace, line: str) -> None:
+    if args.format != "json":
+        print(line)
+
+
+def _serve(args: argparse.Namespace, folder: Path) -> int:
+    from edge_client.address import TlsFiles, parse_address
+    from edge_server.identity.authority import open_authority
+    from edge_server.identity.service import Service
+    from edge_server.serving import stopped_by_signals
+
+    if args.device is not None:
+        raise ConfigError(f"--serve answers every device: leave out '{args.device}'")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+    )
+    authority = open_authority(folder)
+    identity = folder / "service"
+    files = TlsFiles(identity / "ca.pem", identity / "service.pem", identity / "service.key")
+    service = Service(authority, parse_address(args.broker or authority.settings.broker, files))
+    with stopped_by_signals(service.stop):
+        service.run()
+    return 0

@@ -1,0 +1,71 @@
+"""`edge-server revoke`: shut a device out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from edge_client.command_output import Subparsers, add_verb, positive_int, print_json
+from edge_server.commands.enroll import add_authority_option
+from schemas.errors import ConfigError, nearest
+
+EXAMPLES = """\
+examples:
+  edge-server revoke pi-attic --mosquitto-pid-file /run/mosquitto/mosquitto.pid
+  edge-server revoke pi-attic          Mosquitto runs elsewhere: this says what to do there
+
+Mosquitto reads its revocation list again on SIGHUP, and looks at it when a connection is made. With the pid
+(of a Mosquitto that reads AUTHORITY/broker) this sends the signal and then ends the device's open connection
+too, by taking its client identifier for a moment.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "revoke", help="shut a device out", examples=EXAMPLES)
+    parser.add_argument("device", metavar="DEVICE")
+    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
+    add_authority_option(parser)
+    parser.add_argument("--mosquitto-pid", type=positive_int, metavar="PID", help="send it SIGHUP")
+    parser.add_argument("--mosquitto-pid-file", type=Path, metavar="FILE", help="the same, from its pid file")
+    parser.add_argument("--evict", action="store_true", help="end its connection, after a SIGHUP by hand")
+    parser.add_argument(
+        "--broker", metavar="URL", help="where it is connected (default: the devices' broker)"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Revoke, tell Mosquitto, end the connection; as far as the options allow."""
+    from edge_server.identity.authority import open_authority
+    from edge_server.identity.codes import withdraw
+    from edge_server.identity.eviction import bring_list, evict, read_pid, reload_broker
+    from edge_server.identity.mosquitto import REVOKED
+    from edge_server.identity.settings import default_folder
+
+    authority = open_authority(args.authority or default_folder(args.federation))
+    if args.device not in authority.devices() and not withdraw(authority, args.device):
+        raise ConfigError(
+            f"no device '{args.device}' was enrolled{nearest(args.device, authority.devices())}"
+        )
+    with authority.locked():
+        withdraw(authority, args.device)
+        count = authority.revoke(args.device) if args.device in authority.devices() else 0
+    pid = read_pid(args.mosquitto_pid_file) if args.mosquitto_pid_file else args.mosquitto_pid
+    missing = bring_list(authority)
+    reloaded = pid is not None and missing is None
+    if pid is not None and reloaded:
+        reload_broker(pid)
+    if reloaded or args.evict:
+        evict(authority, args.device, args.broker or authority.settings.broker)
+    if args.format == "json":
+        about = {"certificates": count, "reloaded": reloaded, "evicted": reloaded or args.evict}
+        print_json({"device": args.device, **about})
+        return 0
+    print(f"{args.device}: {count} certificate{'s' if count != 1 else ''} revoked, no code is left")
+    if not reloaded and not args.evict:
+        path = authority.broker / REVOKED
+        print(f"It is let in until Mosquitto has read {path}{f' ({missing})' if missing else ''}.")
+        print("Copy that to where the broker reads it, send Mosquitto SIGHUP, then end an open connection:")
+        print(f"  edge-server revoke {args.device} --evict")
+    return 0

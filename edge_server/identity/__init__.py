@@ -1,0 +1,1 @@
+"""Who may connect: the private authority, enrolment, revocation, and the broker's configuration."""

@@ -1,0 +1,49 @@
+"""One archive per device: key, certificate, what it trusts, `client.toml`, systemd unit, install script."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from edge_client.identity.board import CA, CERTIFICATE, INSTALL, KEY, TRUST, board_files
+from edge_client.identity.credentials import key_pem, new_key
+from edge_client.identity.private_files import private_folder, write_private
+from edge_server.identity.authority import Authority
+
+
+def write_bundle(
+    authority: Authority, device: str, out: Path, *, trust: bytes | None = None, wheel: Path | None = None
+) -> Path:
+    """Issue a certificate for a new key, which is kept nowhere else, and pack it; returns the archive."""
+    settings, key = authority.settings, new_key()
+    texts = board_files(
+        broker=settings.broker, federation=settings.federation, device=device, trusts=trust is not None
+    )
+    contents = {name: text.encode() for name, text in texts.items()}
+    contents[CA] = authority.ca_pem
+    contents[KEY] = key_pem(key)
+    contents[CERTIFICATE] = authority.issue(device, key.public_key()).public_bytes(Encoding.PEM)
+    if trust is not None:
+        contents[TRUST] = trust
+    if wheel is not None:
+        contents[wheel.name] = wheel.read_bytes()
+    path = private_folder(out) / f"{device}.tar"
+    write_private(path, _packed(device, contents, int(authority.clock())))
+    return path
+
+
+def _packed(folder: str, contents: dict[str, bytes], now: int) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        top = tarfile.TarInfo(folder)
+        top.type, top.mode, top.mtime = tarfile.DIRTYPE, 0o700, now
+        archive.addfile(top)
+        for name, content in sorted(contents.items()):
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mtime = len(content), now
+            entry.mode = 0o700 if name == INSTALL else 0o600
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()

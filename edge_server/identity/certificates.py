@@ -1,0 +1,135 @@
+"""What the authority signs: its own certificate, those of the broker and of clients, the revocation list."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from edge_client.identity.credentials import new_key
+
+MOST_BACKDATED_S = 3600.0
+LIST_DAYS = 36_500
+"""An expired revocation list locks every client out of Mosquitto: this one is replaced, and never expires."""
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A certificate that may sign others, and its key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def new_signer(name: str, *, lifetime_s: float, now: float) -> Signer:
+    """A new root of its own."""
+    key = new_key()
+    usage = x509.BasicConstraints(ca=True, path_length=0)
+    builder = _builder(name, key.public_key(), lifetime_s, now).issuer_name(_name(name))
+    builder = builder.add_extension(usage, critical=True).add_extension(_signing(), critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    return Signer(builder.sign(key, hashes.SHA256()), key)
+
+
+def client_certificate(
+    signer: Signer, name: str, key: ec.EllipticCurvePublicKey, *, lifetime_s: float, now: float
+) -> x509.Certificate:
+    """A certificate with which a client introduces itself as `name`; it cannot pose as a broker."""
+    builder = _builder(name, key, lifetime_s, now)
+    return _sign(signer, builder, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+def broker_certificate(
+    signer: Signer, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, *, lifetime_s: float, now: float
+) -> x509.Certificate:
+    """A certificate for the broker at any of these host names and addresses."""
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    builder = _builder(hosts[0][:64], key, lifetime_s, now).add_extension(names, critical=False)
+    return _sign(signer, builder, ExtendedKeyUsageOID.SERVER_AUTH)
+
+
+def revocation_list(signer: Signer, revoked: Iterable[tuple[int, float]], *, now: float) -> bytes:
+    """The list of (serial number, when), PEM."""
+    moment = datetime.fromtimestamp(now, UTC)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(signer.certificate.subject)
+        .last_update(moment - timedelta(seconds=MOST_BACKDATED_S))
+        .next_update(moment + timedelta(days=LIST_DAYS))
+    )
+    for serial, when in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(serial)
+        builder = builder.add_revoked_certificate(
+            entry.revocation_date(datetime.fromtimestamp(when, UTC)).build()
+        )
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
+    signed = builder.add_extension(authority, critical=False).sign(signer.key, hashes.SHA256())
+    return signed.public_bytes(Encoding.PEM)
+
+
+def _builder(
+    name: str, key: ec.EllipticCurvePublicKey, lifetime_s: float, now: float
+) -> x509.CertificateBuilder:
+    """Good from a little before `now`: a board's clock may be slow."""
+    begin = datetime.fromtimestamp(now - min(MOST_BACKDATED_S, lifetime_s / 10), UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(datetime.fromtimestamp(now + lifetime_s, UTC))
+    )
+
+
+def _sign(signer: Signer, builder: x509.CertificateBuilder, use: x509.ObjectIdentifier) -> x509.Certificate:
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
+    return (
+        builder.issuer_name(signer.certificate.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_greeting(), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+        .add_extension(authority, critical=False)
+        .sign(signer.key, hashes.SHA256())
+    )
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(**uses: bool) -> x509.KeyUsage:
+    every = (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "key_cert_sign",
+        "crl_sign",
+        "encipher_only",
+        "decipher_only",
+    )
+    return x509.KeyUsage(**{use: uses.get(use, False) for use in every})
+
+
+def _signing() -> x509.KeyUsage:
+    return _usage(key_cert_sign=True, crl_sign=True)
+
+
+def _greeting() -> x509.KeyUsage:
+    return _usage(digital_signature=True)

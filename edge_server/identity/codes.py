@@ -1,0 +1,113 @@
+"""Enrolment codes at the authority: given out once, redeemed once, not after their end, few wrong tries."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from pydantic import Field
+
+from edge_client.identity.credentials import key_pem, new_key
+from edge_client.identity.private_files import write_private
+from edge_server.identity.authority import Authority
+from edge_server.identity.certificates import client_certificate
+from schemas.enrolment import SECRET_BYTES, CodeId, EnrolmentCode, proof_key, proves, request_proof
+from schemas.errors import PeerError
+from schemas.frozen import Frozen
+from schemas.messages import CertificateRequest
+from schemas.names import Digest, Name
+from schemas.values import Pem, Reason
+
+MAX_WRONG_TRIES = 5
+
+
+class CodeRecord(Frozen):
+    """What the authority keeps of a code: not its secret, but the key of the proofs.
+
+    `certificate` is what it was redeemed for: the same key may fetch it again, for an answer may be lost.
+    """
+
+    id: CodeId
+    device: Name
+    proof_key: Digest
+    expires: float
+    wrong_tries: int = Field(default=0, ge=0)
+    certificate: Pem | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A code after a request: what is to be kept of it, and why the request is refused, if it is."""
+
+    record: CodeRecord
+    refused: str | None = None
+
+
+def judge(record: CodeRecord, request: CertificateRequest, now: float) -> Judged:
+    """Whether a request may have a certificate for this code; what it was redeemed for is not looked at."""
+    if record.wrong_tries >= MAX_WRONG_TRIES:
+        return Judged(record, "too many wrong tries")
+    expected = request_proof(
+        bytes.fromhex(record.proof_key), federation=request.federation, device=request.device, csr=request.csr
+    )
+    if not proves(expected, request.proof):
+        tried = record.model_copy(update={"wrong_tries": record.wrong_tries + 1})
+        return Judged(tried, "the proof is wrong")
+    if request.device != record.device:
+        return Judged(record, f"the code is for {record.device}")
+    if now >= record.expires:
+        return Judged(record, "the code has expired")
+    return Judged(record)
+
+
+def give_out(authority: Authority, device: str, *, lifetime_s: float, trust: str = "") -> EnrolmentCode:
+    """A new code for a device."""
+    identity, secret = f"~{secrets.token_hex(8)}", secrets.token_hex(SECRET_BYTES)
+    key, now, settings = new_key(), authority.clock(), authority.settings
+    opener = client_certificate(authority.door, identity, key.public_key(), lifetime_s=lifetime_s, now=now)
+    code = EnrolmentCode(
+        federation=settings.federation,
+        device=device,
+        id=identity,
+        secret=secret,
+        expires=int(now + lifetime_s),
+        door=settings.door,
+        broker=settings.broker,
+        authority=authority.ca_pem.decode(),
+        certificate=opener.public_bytes(Encoding.PEM).decode(),
+        key=key_pem(key).decode(),
+        trust=trust,
+    )
+    kept = proof_key(secret, identity).hex()
+    save(authority, CodeRecord(id=identity, device=device, proof_key=kept, expires=now + lifetime_s))
+    return code
+
+
+def find(authority: Authority, identity: str) -> CodeRecord:
+    """What is kept of a code; raises `PeerError` where there is none."""
+    try:
+        return CodeRecord.model_validate_json(_path(authority, identity).read_bytes())
+    except FileNotFoundError:
+        raise PeerError(f"there is no code {identity}", reason=Reason.NOT_ENTITLED) from None
+
+
+def save(authority: Authority, record: CodeRecord) -> None:
+    """Keep a code's new state."""
+    write_private(_path(authority, record.id), record.model_dump_json().encode())
+
+
+def withdraw(authority: Authority, device: str | None = None) -> int:
+    """Forget a device's codes, or all that have expired; returns how many."""
+    gone = 0
+    for path in (authority.folder / "codes").glob("~*.json"):
+        record = CodeRecord.model_validate_json(path.read_bytes())
+        if record.device == device or (device is None and authority.clock() >= record.expires):
+            path.unlink()
+            gone += 1
+    return gone
+
+
+def _path(authority: Authority, identity: str) -> Path:
+    return authority.folder / "codes" / f"{identity}.json"

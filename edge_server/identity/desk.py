@@ -1,0 +1,142 @@
+"""Where certificates are asked for: who may have one, and the answer. No socket: tests ask it directly.
+
+A device's first request comes with a code's proof, from behind the broker's enrolment door. Each later one
+comes on the device's own topic, which the broker lets nobody else write to, and needs a certificate that is
+neither revoked nor over. The same key is given the same certificate again: answers may be lost.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from edge_server.identity import codes
+from edge_server.identity.allowance import Allowance
+from edge_server.identity.authority import Authority
+from schemas.enrolment import answer_proof
+from schemas.errors import PeerError
+from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message
+from schemas.topics import EnrolTopic, is_code_id, parse_topic
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+MOST_VALID = 4
+"""Certificates of one device at a time: two while it changes from one to the next, and some lost answers."""
+
+
+class Desk:
+    """Answers requests in the name of an authority."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+        self._allowance = Allowance()
+
+    def answer(self, topic: str, payload: bytes) -> tuple[EnrolTopic, IssuedCertificate | Refusal]:
+        """What to publish, and where; raises `PeerError` where nobody is to be answered."""
+        where = parse_topic(topic)
+        if not isinstance(where, EnrolTopic) or where.part != "request":
+            raise PeerError(f"nothing is expected on {topic}")
+        request = decode_message(payload, federation=self._authority.settings.federation)
+        if not isinstance(request, CertificateRequest):
+            raise PeerError(f"'{request.kind}' on {topic}", reason=Reason.UNKNOWN_KIND)
+        back = EnrolTopic(where.federation, where.who, "answer")
+        try:
+            self._spend(where.who)
+            with self._authority.locked():
+                return back, self._issue(where.who, request)
+        except PeerError as error:
+            log.warning("%s: refused (%s): %s", where.who, error.reason, error)
+            return back, _refusal(request, error)
+
+    def _spend(self, who: str) -> None:
+        left = self._allowance.spend(who, self._authority.clock())
+        if left is None:
+            raise PeerError("too many requests, try later", reason=Reason.TOO_MANY_REQUESTS)
+        self._allowance = left
+
+    def _issue(self, who: str, request: CertificateRequest) -> IssuedCertificate:
+        if is_code_id(who):
+            return self._redeem(who, request)
+        if request.device != who:
+            raise PeerError(f"{who} asks for {request.device}", reason=Reason.WRONG_SENDER)
+        return self._renew(request)
+
+    def _redeem(self, who: str, request: CertificateRequest) -> IssuedCertificate:
+        record = codes.find(self._authority, who)
+        judged = codes.judge(record, request, self._authority.clock())
+        if judged.record != record:
+            codes.save(self._authority, judged.record)
+        if judged.refused is not None:
+            raise PeerError(judged.refused, reason=Reason.NOT_ENTITLED)
+        key = requested_key(request)
+        if record.certificate is None:
+            made = self._authority.issue(record.device, key)
+            record = record.model_copy(update={"certificate": _pem(made)})
+            codes.save(self._authority, record)
+            log.info("%s: enrolled with code %s", record.device, who)
+        assert record.certificate is not None
+        certificate = x509.load_pem_x509_certificate(record.certificate.encode())
+        if certificate.public_key() != key:
+            raise PeerError("the code has been used", reason=Reason.NOT_ENTITLED)
+        issued = self._issued(request, certificate)
+        proof = answer_proof(
+            bytes.fromhex(record.proof_key),
+            federation=request.federation,
+            csr=request.csr,
+            certificate=issued.certificate,
+            authority=issued.authority,
+        )
+        return issued.model_copy(update={"proof": proof})
+
+    def _renew(self, request: CertificateRequest) -> IssuedCertificate:
+        key, held = requested_key(request), self._authority.certificates(request.device)
+        if not held:
+            raise PeerError(f"{request.device} is revoked or unknown", reason=Reason.NOT_ENTITLED)
+        for certificate in held:
+            if certificate.public_key() == key:
+                return self._issued(request, certificate)
+        if len(held) >= MOST_VALID:
+            raise PeerError(f"{len(held)} certificates are valid", reason=Reason.TOO_MANY_REQUESTS)
+        log.info("%s: a new certificate", request.device)
+        return self._issued(request, self._authority.issue(request.device, key))
+
+    def _issued(self, request: CertificateRequest, certificate: x509.Certificate) -> IssuedCertificate:
+        return IssuedCertificate(
+            federation=request.federation,
+            device=request.device,
+            certificate=_pem(certificate),
+            authority=self._authority.ca_pem.decode(),
+        )
+
+
+def requested_key(request: CertificateRequest) -> ec.EllipticCurvePublicKey:
+    """The key of a request that its owner has signed, under the device's name; raises `PeerError`."""
+    try:
+        csr = x509.load_pem_x509_csr(request.csr.encode())
+        key, sound = csr.public_key(), csr.is_signature_valid
+        named = csr.subject.rfc4514_string() == f"CN={request.device}"
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise PeerError(f"no request for a certificate: {str(error)[:80]}") from error
+    if not sound or not named:
+        raise PeerError(f"the request is not signed by its key, or not for {request.device}")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise PeerError("the key is not one of EC P-256")
+    return key
+
+
+def _refusal(request: CertificateRequest, error: PeerError) -> Refusal:
+    return Refusal(
+        federation=request.federation,
+        device=request.device,
+        reason=Reason(error.reason),
+        detail=str(error)[:500],
+    )
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()

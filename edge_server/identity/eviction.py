@@ -1,0 +1,93 @@
+"""End the connection of a device that was revoked: Mosquitto checks a certificate only when one is made.
+
+It cannot be told to end one, but it ends a connection whose client identifier another one takes, and the
+identifier is the certificate's name. So the authority connects for a moment under the device's name, with a
+certificate made for that; the device, when it comes back, is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from edge_client.address import TlsFiles, parse_address
+from edge_client.identity.credentials import key_pem, new_key
+from edge_client.identity.private_files import write_private
+from edge_client.link import Inbox, Link, LinkUp
+from edge_server.identity.authority import Authority
+from edge_server.identity.certificates import client_certificate
+from edge_server.identity.mosquitto import REVOKED
+from schemas.errors import ConfigError, EdgeError
+
+PASSING_S = 300.0
+DEADLINE_S = 15.0
+
+
+def bring_list(authority: Authority) -> str | None:
+    """Put the revocation list where the broker reads it, if that is elsewhere; returns why it could not."""
+    if authority.settings.broker_folder is None:
+        return None
+    there = Path(authority.settings.broker_folder) / REVOKED
+    try:
+        # The file stays the one that it is: its owner is Mosquitto's user.
+        with there.open("r+b") as file:
+            file.write((authority.broker / REVOKED).read_bytes())
+            file.truncate()
+    except OSError as error:
+        return f"{there}: {error.strerror}"
+    return None
+
+
+def reload_broker(pid: int) -> None:
+    """Let Mosquitto read its revocation list again; raises `ConfigError` where there is no such process."""
+    try:
+        os.kill(pid, signal.SIGHUP)
+    except (ProcessLookupError, PermissionError, OverflowError) as error:
+        raise ConfigError(f"process {pid} cannot be sent SIGHUP: {error}") from error
+
+
+def read_pid(path: Path) -> int:
+    """The number in a pid file; raises `ConfigError`."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} is no pid file: {error}") from error
+
+
+def evict(authority: Authority, device: str, broker: str) -> None:
+    """End the device's connection, if it has one; raises `EdgeError` where the broker cannot be reached."""
+    key, inbox = new_key(), Inbox()
+    passing = client_certificate(
+        authority.root, device, key.public_key(), lifetime_s=PASSING_S, now=authority.clock()
+    )
+    with tempfile.TemporaryDirectory(prefix="edge-evict-") as name:
+        folder = Path(name)
+        files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
+        write_private(folder / "ca", authority.ca_pem)
+        write_private(folder / "certificate", passing.public_bytes(Encoding.PEM))
+        write_private(folder / "key", key_pem(key))
+        link = Link(parse_address(broker, files), inbox, client_id=device, filters=())
+        link.open()
+        try:
+            _await_up(inbox)
+        finally:
+            link.close()
+
+
+def _await_up(inbox: Inbox) -> None:
+    until, last = time.monotonic() + DEADLINE_S, ""
+    while (left := until - time.monotonic()) > 0:
+        try:
+            event = inbox.get(timeout=left)
+        except queue.Empty:
+            break
+        if isinstance(event, LinkUp):
+            return
+        last = str(getattr(event, "reason", last))
+    raise EdgeError(f"the broker cannot be reached, so a connection of the device may be open still: {last}")

@@ -1,0 +1,95 @@
+"""Mosquitto's configuration and access rules for one federation, 2.0.11 to 2.1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edge_server.identity.settings import AuthoritySettings
+from schemas.topics import ROOT, enrolment_root
+
+SERVER, SERVICE = "edge-server", "edge-authority"
+"""The certificates' names (CN) of `edge-server run` and of `edge-server enroll --serve`."""
+CONF, ACL, REVOKED, DOOR_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.pem"
+
+_CONF = """\
+# Written by `edge-server enroll`, which writes it anew: put what is yours into a file of its own.
+# Mosquitto 2.0.11 to 2.1: mosquitto -c {folder}/mosquitto.conf
+
+# --- devices and the server ---------------------------------------------------------------------------------
+listener {port}
+cafile {folder}/ca.pem
+certfile {folder}/broker.pem
+keyfile {folder}/broker.key
+# SIGHUP reads the list again; connections that are open stay open (`edge-server revoke` ends them).
+crlfile {folder}/revoked.crl
+require_certificate true
+# The certificate's CN is the user name, which the access rules know as %u ...
+use_identity_as_username true
+# ... and the client identifier, or any device could throw another one off by using its identifier.
+use_username_as_clientid true
+# A minimum: 1.3 is used where both sides have it.
+tls_version tlsv1.2
+
+# --- the enrolment door: close its port in the firewall while you give out no codes -------------------------
+# Only an enrolment code's own short-lived certificate opens it, and that one opens nothing else.
+listener {door_port}
+cafile {folder}/door-ca.pem
+certfile {folder}/broker.pem
+keyfile {folder}/broker.key
+require_certificate true
+use_identity_as_username true
+use_username_as_clientid true
+tls_version tlsv1.2
+# Whoever comes in here sees topics below this one only, whatever the access rules say.
+mount_point {door}
+max_connections 64
+
+# --- all listeners ------------------------------------------------------------------------------------------
+allow_anonymous false
+acl_file {folder}/acl
+# Models travel in chunks of 256 kB. 2.0 has no bound and 2.1 one of 2,000,000 bytes: say the same for both.
+max_packet_size 1048576
+max_inflight_messages 20
+max_queued_messages 10000
+max_queued_bytes 67108864
+set_tcp_nodelay true
+persistent_client_expiration 7d
+# Survive a restart: the folder must be one that the user who runs Mosquitto may write into.
+#persistence true
+#persistence_location /var/lib/mosquitto/
+#autosave_interval 30
+log_dest stderr
+log_type error
+log_type warning
+log_type notice
+"""
+
+_ACL = """\
+# Written by `edge-server enroll`. A user is a certificate's name (CN), %u the one who asks.
+# Subscribing is always granted by Mosquitto; what these rules do not allow is never delivered.
+
+user {server}
+topic read {root}/devices/+/up/#
+topic write {root}/devices/+/down/#
+topic readwrite {root}/all/#
+
+user {service}
+topic read {enrol}+/request
+topic write {enrol}+/answer
+
+# A device: its own topics, and what is everybody's. Mosquitto warns that one rule has no %u: it is meant so.
+pattern write {root}/devices/%u/up/#
+pattern read {root}/devices/%u/down/#
+pattern read {root}/all/#
+# Its next certificate; for an enrolment code, %u is the code's id.
+pattern write {enrol}%u/request
+pattern read {enrol}%u/answer
+"""
+
+
+def files(settings: AuthoritySettings, folder: Path) -> dict[str, str]:
+    """The broker's files by name, for a broker that finds them in `folder`."""
+    enrol = enrolment_root(settings.federation)
+    conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, door=enrol)
+    acl = _ACL.format(server=SERVER, service=SERVICE, root=f"{ROOT}/{settings.federation}", enrol=enrol)
+    return {CONF: conf, ACL: acl}

@@ -1,0 +1,69 @@
+"""The authority's edge to the outside world: it answers requests for certificates over the broker.
+
+A process of its own, not a part of `edge-server run`: the authority's key then never lies in the process that
+reads what devices send, and devices are enrolled and renewed whether or not a run is under way.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from dataclasses import dataclass
+
+from edge_client.address import BrokerAddress
+from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_server.identity import mosquitto
+from edge_server.identity.authority import Authority
+from edge_server.identity.desk import Desk
+from schemas.errors import PeerError
+from schemas.messages import encode_message
+from schemas.topics import authority_filters
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Event: the user asked for an end."""
+
+
+class Service:
+    """Answers until it is stopped."""
+
+    def __init__(self, authority: Authority, address: BrokerAddress) -> None:
+        self._address, self._desk = address, Desk(authority)
+        self.inbox: Inbox = queue.SimpleQueue()
+        filters = authority_filters(authority.settings.federation)
+        self._link = Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)
+
+    def run(self) -> None:
+        """Serve; the broker may come and go."""
+        self._link.open()
+        try:
+            while not isinstance(event := self.inbox.get(), Stop):
+                self._handle(event)
+        finally:
+            self._link.close()
+
+    def stop(self) -> None:
+        """End soon; may be called from a signal handler or another thread."""
+        self.inbox.put(Stop())
+
+    def _handle(self, event: object) -> None:
+        match event:
+            case Arrived(topic, payload):
+                self._arrived(topic, payload)
+            case LinkUp():
+                log.info("answering at %s", self._address)
+                self._link.handle(event)
+            case LinkDown(reason):
+                log.warning("no connection to %s: %s; trying again", self._address, reason)
+                self._link.handle(event)
+
+    def _arrived(self, topic: str, payload: bytes) -> None:
+        try:
+            back, message = self._desk.answer(topic, payload)
+        except PeerError as error:
+            log.warning("ignored (%s): %s", error.reason, error)
+            return
+        self._link.publish(str(back), encode_message(message))

@@ -1,0 +1,78 @@
+"""What an authority is for: one federation, behind one broker. Kept in its folder as `authority.toml`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import tomli_w
+from pydantic import Field, ValidationError
+
+from edge_server.config_errors import explain
+from schemas.errors import ConfigError
+from schemas.frozen import Settings
+from schemas.names import Name
+
+FILE = "authority.toml"
+DAY_S = 86_400.0
+
+
+class AuthoritySettings(Settings):
+    """`hosts` are the names and addresses of the broker; devices use the first.
+
+    `door_port` is that of the listener that takes enrolment codes, `device_days` how long a device's
+    certificate is good for, `broker_folder` where the broker finds its files if not here.
+    """
+
+    federation: Name = "federation"
+    hosts: tuple[str, ...] = Field(min_length=1)
+    port: int = Field(default=8883, ge=1, le=65_535)
+    door_port: int = Field(default=8884, ge=1, le=65_535)
+    device_days: float = Field(default=365.0, gt=0, le=10_000)
+    broker_folder: str | None = None
+
+    @property
+    def broker(self) -> str:
+        """Where devices and the server connect."""
+        return f"mqtts://{_in_url(self.hosts[0])}:{self.port}"
+
+    @property
+    def door(self) -> str:
+        """Where an enrolment code is redeemed."""
+        return f"mqtts://{_in_url(self.hosts[0])}:{self.door_port}"
+
+    @property
+    def device_lifetime_s(self) -> float:
+        """In seconds."""
+        return self.device_days * DAY_S
+
+    def to_toml(self) -> str:
+        """As a file."""
+        return tomli_w.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def read_settings(folder: Path) -> AuthoritySettings:
+    """Read an authority's settings; raises `ConfigError`."""
+    path = folder / FILE
+    try:
+        return AuthoritySettings.model_validate(tomllib.loads(path.read_text()), by_alias=True, by_name=False)
+    except FileNotFoundError:
+        remedy = (
+            "name its folder with --authority DIR, or make one with `edge-server enroll DEVICE --out DIR`"
+        )
+        raise ConfigError(f"there is no authority in {folder}: {remedy}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(explain(error, AuthoritySettings, str(path))) from error
+
+
+def default_folder(federation: str) -> Path:
+    """Where an authority lies unless the user says so."""
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "edge-federation" / "authority" / federation

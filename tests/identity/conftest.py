@@ -1,0 +1,144 @@
+"""An authority in a folder, and a real Mosquitto with the configuration that it writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from edge_client.address import BrokerAddress, TlsFiles, parse_address
+from edge_client.identity.credentials import key_pem, new_key
+from edge_client.identity.private_files import private_folder, write_private
+from edge_server.broker.launch import find_mosquitto
+from edge_server.identity.authority import Authority, make_authority, prepare_stations
+from edge_server.identity.service import Service
+from edge_server.identity.settings import AuthoritySettings
+
+FEDERATION = "home"
+DEADLINE_S = 30.0
+
+
+def new_authority(folder: Path, *, days: float = 365.0, clock: Callable[[], float] = time.time) -> Authority:
+    """An authority whose broker is to listen on two free ports of this machine."""
+    ports = free_ports(2)
+    settings = AuthoritySettings(
+        federation=FEDERATION,
+        hosts=("localhost", "127.0.0.1"),
+        port=ports[0],
+        door_port=ports[1],
+        device_days=days,
+    )
+    authority = make_authority(folder, settings, clock=clock)
+    prepare_stations(authority)
+    return authority
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def identity(authority: Authority, device: str, folder: Path) -> TlsFiles:
+    """A device's files, as its archive holds them."""
+    private_folder(folder)
+    files = TlsFiles(folder / "ca.pem", folder / "device.pem", folder / "device.key")
+    key = new_key()
+    certificate = authority.issue(device, key.public_key())
+    write_private(folder / "ca.pem", authority.ca_pem)
+    write_private(folder / "device.key", key_pem(key))
+    write_private(folder / "device.pem", certificate.public_bytes(Encoding.PEM))
+    return files
+
+
+def server_files(authority: Authority) -> TlsFiles:
+    """The identity of `edge-server run`."""
+    folder = authority.folder / "server"
+    return TlsFiles(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+
+
+def address_of(authority: Authority, files: TlsFiles) -> BrokerAddress:
+    """The authority's broker, and how to introduce oneself to it."""
+    return parse_address(authority.settings.broker, files)
+
+
+@dataclass(frozen=True)
+class Mosquitto:
+    """A broker that accepts connections."""
+
+    pid: int
+    log: Path
+
+
+@contextlib.contextmanager
+def running_mosquitto(authority: Authority) -> Iterator[Mosquitto]:
+    """Mosquitto with the authority's own configuration, while the block lasts."""
+    binary = find_mosquitto()
+    if binary is None:
+        pytest.skip("no mosquitto on this machine")
+    conf, log = authority.folder / "test.conf", authority.folder / "mosquitto.log"
+    # As root it would become user mosquitto, who may not read the keys.
+    user = "user root\n" if os.geteuid() == 0 else ""
+    conf.write_text((authority.broker / "mosquitto.conf").read_text() + user)
+    with log.open("wb") as output:
+        child = subprocess.Popen([binary, "-c", str(conf)], stdout=output, stderr=output)
+    try:
+        for port in (authority.settings.port, authority.settings.door_port):
+            _await_port(child, port, log)
+        yield Mosquitto(child.pid, log)
+    finally:
+        child.terminate()
+        child.wait(timeout=DEADLINE_S)
+
+
+def _await_port(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until and child.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.02)
+    raise AssertionError(f"mosquitto does not listen on {port}: {log.read_text()}")
+
+
+@contextlib.contextmanager
+def serving(authority: Authority) -> Iterator[None]:
+    """`edge-server enroll --serve`, in a thread, while the block lasts."""
+    folder = authority.folder / "service"
+    files = TlsFiles(folder / "ca.pem", folder / "service.pem", folder / "service.key")
+    service = Service(authority, address_of(authority, files))
+    thread = threading.Thread(target=service.run, name="authority", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        service.stop()
+        thread.join(timeout=DEADLINE_S)
+
+
+@pytest.fixture(autouse=True)
+def _reconnect_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_client.link.FIRST_DELAY_S", 0.1)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """One for all tests of a module."""
+    return new_authority(tmp_path_factory.mktemp("authority") / "home")
+
+
+@pytest.fixture(scope="module")
+def mosquitto(authority: Authority) -> Iterator[Mosquitto]:
+    """A broker for the module's authority."""
+    with running_mosquitto(authority) as running:
+        yield running

@@ -1,0 +1,188 @@
+"""What one device's certificate lets it do, at a real Mosquitto: its own part, and nothing of anybody else's.
+
+Mosquitto acknowledges a forbidden publish under MQTT 3.1.1 as if all were well, and grants every
+subscription: these tests look at what arrives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from edge_client.address import BrokerAddress, TlsFiles
+from edge_server.identity.authority import Authority
+from schemas.topics import Channel, DeviceTopic, EnrolTopic, StateTopic
+from tests.identity.clients import V5, V311, Client, refusal
+from tests.identity.conftest import (
+    FEDERATION,
+    Mosquitto,
+    address_of,
+    identity,
+    new_authority,
+    server_files,
+)
+
+VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Connect clients that end with the test."""
+    clients: list[Client] = []
+
+    def start(address: BrokerAddress, **options: object) -> Client:
+        clients.append(Client(address, **options))  # type: ignore[arg-type]
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def places(
+    authority: Authority, mosquitto: Mosquitto, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, BrokerAddress]:
+    """The broker as the server, the authority's service and two devices see it."""
+    folder, service = tmp_path_factory.mktemp("devices"), authority.folder / "service"
+    files = {name: identity(authority, name, folder / name) for name in ("a", "b")}
+    files["server"] = server_files(authority)
+    files["service"] = TlsFiles(service / "ca.pem", service / "service.pem", service / "service.key")
+    return {name: address_of(authority, one) for name, one in files.items()}
+
+
+def topic(device: str, channel: Channel) -> str:
+    return str(DeviceTopic(FEDERATION, device, channel))
+
+
+UP = [channel for channel in Channel if channel.startswith("up/")]
+DOWN = [channel for channel in Channel if channel.startswith("down/")]
+OF_B = [topic("b", channel) for channel in Channel]
+NOT_OF_A = [
+    *OF_B,
+    *(topic("a", channel) for channel in DOWN),
+    str(StateTopic(FEDERATION)),
+    f"fed/v1/{FEDERATION}/all/model",
+    str(EnrolTopic(FEDERATION, "b", "request")),
+    str(EnrolTopic(FEDERATION, "a", "answer")),
+    str(EnrolTopic(FEDERATION, "~0123456789abcdef", "answer")),
+    topic("a", Channel.UP).replace(FEDERATION, "other"),
+    f"fed/v1/{FEDERATION}/devices/a/other",
+    f"fed/v1/{FEDERATION}/devices",
+    "anything",
+]
+
+
+@VERSIONS
+def test_a_device_writes_its_own_topics_and_the_server_hears_it(places, connect, version):
+    server, device = connect(places["server"]), connect(places["a"], version=version)
+    server.subscribe(f"fed/v1/{FEDERATION}/devices/+/up/#")
+    for channel in UP:
+        device.publish(topic("a", channel))
+    assert [server.hear()[0] for _ in UP] == [topic("a", channel) for channel in UP]
+
+
+@VERSIONS
+def test_a_device_hears_what_is_meant_for_it_and_for_all_and_nothing_else(places, connect, version):
+    server, device = connect(places["server"]), connect(places["a"], version=version)
+    device.subscribe("#")
+    for channel in DOWN:
+        server.publish(topic("b", channel))
+    other = connect(places["b"])
+    for channel in UP:
+        other.publish(topic("b", channel))
+    server.publish(str(StateTopic(FEDERATION)))
+    server.publish(topic("a", Channel.DOWN))
+    assert device.hear()[0] == str(StateTopic(FEDERATION))
+    assert device.hear()[0] == topic("a", Channel.DOWN)
+    assert device.everything_heard() == []
+
+
+@VERSIONS
+@pytest.mark.parametrize("retain", [False, True], ids=["live", "retained"])
+def test_what_a_device_may_not_write_reaches_nobody(places, connect, version, retain):
+    """Whatever of it were kept or passed on, one of these would hear it before what is sent after it."""
+    listeners = {name: connect(places[name]) for name in ("server", "service", "b")}
+    for listener in listeners.values():
+        listener.subscribe("#")
+    device, server = connect(places["a"], version=version), listeners["server"]
+    for forbidden in NOT_OF_A:
+        answer = device.publish(forbidden, b"forged", retain=retain)
+        assert version is V311 or answer.getName() == "Not authorized"
+    device.publish(topic("a", Channel.UP), b"honest")
+    device.publish(str(EnrolTopic(FEDERATION, "a", "request")), b"honest")
+    server.publish(topic("b", Channel.DOWN), b"honest")
+    heard = {name: [listener.hear()] for name, listener in listeners.items()}
+    late = connect(places["server"])
+    late.subscribe("#")
+    late.publish(str(StateTopic(FEDERATION)), b"end")
+    assert heard == {
+        "server": [(topic("a", Channel.UP), b"honest")],
+        "service": [(str(EnrolTopic(FEDERATION, "a", "request")), b"honest")],
+        "b": [(topic("b", Channel.DOWN), b"honest")],
+    }
+    retained = [one for one in (late.hear(), *late.everything_heard()) if one[1] == b"forged"]
+    assert retained == []
+
+
+def test_a_last_will_is_bound_by_the_same_rules(places, connect):
+    """Or a device could make the server believe another one dead."""
+    server = connect(places["server"])
+    server.subscribe(f"fed/v1/{FEDERATION}/devices/+/up/#")
+    for device in ("b", "a"):
+        connect(places["a"], will=topic(device, Channel.BIRTH)).cut()
+    assert server.hear() == (topic("a", Channel.BIRTH), b"will")
+    assert server.everything_heard() == []
+
+
+@VERSIONS
+def test_a_device_cannot_take_over_the_session_of_another(places, connect, version):
+    """It asks for b's identifier, and gets its own."""
+    victim = connect(places["b"], client_id="b", version=version)
+    victim.subscribe(f"fed/v1/{FEDERATION}/devices/b/down/#")
+    thief = connect(places["a"], client_id="b", version=version)
+    thief.subscribe(f"fed/v1/{FEDERATION}/devices/b/down/#")
+    server = connect(places["server"])
+    server.publish(topic("b", Channel.DOWN), b"for b")
+    assert victim.hear() == (topic("b", Channel.DOWN), b"for b")
+    server.publish(topic("a", Channel.DOWN), b"for a")
+    assert thief.everything_heard() == []
+    # Both are still there.
+    victim.publish(topic("b", Channel.UP))
+    thief.publish(topic("a", Channel.UP))
+
+
+def test_the_server_cannot_write_in_a_devices_name_nor_read_what_is_sent_to_it(places, connect):
+    device, server = connect(places["b"]), connect(places["server"])
+    server.subscribe("#")
+    for forbidden in (topic("a", Channel.UP), str(EnrolTopic(FEDERATION, "a", "answer"))):
+        assert server.publish(forbidden).getName() == "Not authorized"
+    server.publish(topic("a", Channel.DOWN))
+    device.publish(topic("b", Channel.UP), b"next")
+    assert server.hear() == (topic("b", Channel.UP), b"next")
+
+
+def test_an_enrolled_device_is_let_in(places):
+    assert refusal(places["a"]) == ""
+
+
+def test_a_certificate_of_another_authority_is_refused(places, authority, tmp_path):
+    other = identity(new_authority(tmp_path / "other"), "a", tmp_path / "a")
+    ca = places["a"].tls.ca
+    said = refusal(address_of(authority, TlsFiles(ca, other.certificate, other.key)))
+    assert "unknown ca" in said
+
+
+def test_an_expired_certificate_is_refused(places, authority, tmp_path):
+    before = replace(authority, clock=lambda: time.time() - 366 * 86_400)
+    said = refusal(address_of(authority, identity(before, "a", tmp_path / "a")))
+    assert "expired" in said
+
+
+def test_no_certificate_is_refused(places, authority):
+    said = refusal(address_of(authority, TlsFiles(places["a"].tls.ca)))
+    assert "did not return a certificate" in said or "handshake failure" in said

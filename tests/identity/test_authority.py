@@ -1,0 +1,286 @@
+"""`edge-server enroll`: what it leaves on disk, when it is run once and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from edge_client.client_file import read_client_file
+from edge_server.cli import main
+from edge_server.identity.authority import STATION_S, make_authority, open_authority, prepare_stations
+from edge_server.identity.settings import AuthoritySettings, default_folder
+from schemas.enrolment import decode_code
+from schemas.errors import ConfigError
+
+
+@pytest.fixture
+def enroll(tmp_path, capsys):
+    """Run the command; returns exit code, output and errors."""
+
+    def run(*words: str):
+        code = main(
+            ["enroll", "--authority", str(tmp_path / "authority"), "--out", str(tmp_path / "out"), *words]
+        )
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def modes(folder: Path) -> set[tuple[bool, int]]:
+    """(is a folder, mode) of everything below."""
+    return {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in (folder, *folder.rglob("*"))}
+
+
+def unpacked(tmp_path: Path, device: str) -> Path:
+    with tarfile.open(tmp_path / "out" / f"{device}.tar") as archive:
+        archive.extractall(tmp_path, filter="tar")
+    return tmp_path / device
+
+
+def test_everything_is_for_the_owner_alone_whatever_the_umask(enroll, tmp_path):
+    before = os.umask(0)
+    try:
+        assert enroll("pi")[0] == 0
+        assert enroll("pi-2", "--code")[0] == 0
+    finally:
+        os.umask(before)
+    (tmp_path / "authority" / "lock").unlink()
+    for folder in ("authority", "out"):
+        assert modes(tmp_path / folder) == {(True, 0o700), (False, 0o600)}
+    with tarfile.open(tmp_path / "out" / "pi.tar") as archive:
+        inside = {entry.name: entry.mode for entry in archive}
+    assert inside == {
+        "pi": 0o700,
+        "pi/install.sh": 0o700,
+        **dict.fromkeys(
+            (
+                f"pi/{name}"
+                for name in ("ca.pem", "client.toml", "device.key", "device.pem", "edge-client.service")
+            ),
+            0o600,
+        ),
+    }
+
+
+def test_the_archive_is_a_device_that_can_run(enroll, tmp_path):
+    (tmp_path / "signer.pub").write_text("a public key\n")
+    assert (
+        enroll("pi", "--host", "broker.lan", "--federation", "home", "--trust", str(tmp_path / "signer.pub"))[
+            0
+        ]
+        == 0
+    )
+    folder = unpacked(tmp_path, "pi")
+    assert read_client_file(folder / "client.toml") == {
+        "broker": "mqtts://broker.lan:8883",
+        "federation": "home",
+        "device_id": "pi",
+        "ca": folder / "ca.pem",
+        "cert": folder / "device.pem",
+        "key": folder / "device.key",
+        "trust": folder / "trust.pem",
+        "data": "digits",
+    }
+    assert (folder / "trust.pem").read_text() == "a public key\n"
+    made = x509.load_pem_x509_certificate((folder / "device.pem").read_bytes())
+    made.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
+
+
+def test_an_enrolled_device_gets_another_certificate_only_when_asked_for(enroll, tmp_path):
+    enroll("pi")
+    first = (tmp_path / "out" / "pi.tar").read_bytes()
+    code, _, said = enroll("pi")
+    assert code == 2
+    assert "pi is enrolled already: --renew gives it another certificate" in said
+    assert (tmp_path / "out" / "pi.tar").read_bytes() == first
+    assert enroll("pi", "--code")[0] == 2
+    assert enroll("pi", "--renew")[0] == 0
+    assert (tmp_path / "out" / "pi.tar").read_bytes() != first
+    assert len(open_authority(tmp_path / "authority").certificates("pi")) == 2
+
+
+def test_the_authority_and_the_broker_stay_the_same_from_device_to_device(enroll, tmp_path):
+    def kept():
+        folder = tmp_path / "authority"
+        return {path: path.read_bytes() for path in (*folder.glob("*.*"), *folder.glob("[bs]*/*"))}
+
+    enroll("one", "--host", "broker.lan")
+    before = kept()
+    enroll("two")
+    assert kept() == before
+    assert len(before) == 5 + 8 + 3 + 3 - 1
+
+
+def test_the_broker_gets_a_new_certificate_with_another_host_and_before_its_end(tmp_path):
+    clock = [1_800_000_000.0]
+    settings = AuthoritySettings(hosts=("broker.lan", "10.0.0.7"))
+    authority = make_authority(tmp_path, settings, clock=lambda: clock[0])
+
+    def serial():
+        prepare_stations(authority)
+        return x509.load_pem_x509_certificate((authority.broker / "broker.pem").read_bytes()).serial_number
+
+    first = serial()
+    clock[0] += 0.6 * STATION_S
+    assert serial() == first
+    clock[0] += 0.1 * STATION_S
+    second = serial()
+    assert second != first
+    object.__setattr__(authority, "settings", settings.model_copy(update={"hosts": ("other.lan",)}))
+    assert serial() != second
+
+
+def test_the_brokers_certificate_is_for_all_hosts_that_were_named(enroll, tmp_path):
+    enroll("pi", "--host", "broker.lan", "--host", "10.0.0.7", "--host", "::1")
+    made = x509.load_pem_x509_certificate((tmp_path / "authority" / "broker" / "broker.pem").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["broker.lan", "10.0.0.7", "::1"]
+
+
+def test_without_a_host_it_is_for_this_machine(enroll, tmp_path):
+    enroll("pi")
+    made = x509.load_pem_x509_certificate((tmp_path / "authority" / "broker" / "broker.pem").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names][1:] == ["localhost", "127.0.0.1"]
+
+
+def test_server_and_service_have_the_names_that_the_access_rules_know(enroll, tmp_path):
+    enroll("pi")
+    folder = tmp_path / "authority"
+    for path, name in (("server/server.pem", "edge-server"), ("service/service.pem", "edge-authority")):
+        made = x509.load_pem_x509_certificate((folder / path).read_bytes())
+        assert made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == name
+        assert f"user {name}\n" in (folder / "broker" / "acl").read_text()
+
+
+def test_a_broker_elsewhere_finds_its_files_where_it_is_said_to(enroll, tmp_path):
+    enroll("pi", "--broker-folder", "/etc/mosquitto/edge", "--port", "18883")
+    conf = (tmp_path / "authority" / "broker" / "mosquitto.conf").read_text()
+    assert "listener 18883\ncafile /etc/mosquitto/edge/ca.pem" in conf
+    assert str(tmp_path) not in conf
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("edge-server",), "'edge-server' is the name of a part of the server"),
+        (("edge-authority", "--code"), "'edge-authority' is the name of a part of the server"),
+        (("~0123456789abcdef",), "1 to 64 letters, digits"),
+        (("a/b",), "1 to 64 letters, digits"),
+        ((), "which DEVICE?"),
+        (("pi", "--trust", "/nowhere"), "--trust: there is no file /nowhere"),
+        (("pi", "--port", "0"), "--port: Input should be greater than or equal to 1"),
+        (("pi", "--serve"), "--serve answers every device: leave out 'pi'"),
+        (("--serve",), "there is no authority in"),
+    ],
+)
+def test_wrong_words_are_refused_and_leave_nothing(enroll, tmp_path, words, said):
+    code, _, error = enroll(*words)
+    assert code == 2
+    assert said in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_authority_is_of_one_federation(enroll):
+    enroll("pi", "--federation", "home")
+    code, _, said = enroll("pi-2", "--federation", "office")
+    assert code == 2
+    assert "is of federation 'home', not 'office'" in said
+
+
+def test_a_damaged_authority_is_not_replaced_by_a_new_one(enroll, tmp_path):
+    """That would shut out every device that trusts the old one."""
+    enroll("pi")
+    (tmp_path / "authority" / "ca.key").write_text("damaged")
+    code, _, said = enroll("pi-2")
+    assert code == 2
+    assert "the authority's files are damaged" in said
+    (tmp_path / "authority" / "authority.toml").write_text("hosts = 3\n")
+    with pytest.raises(ConfigError, match=r"authority.toml: \[hosts\] input should be"):
+        open_authority(tmp_path / "authority")
+
+
+def test_it_lies_in_the_users_own_data_unless_said_otherwise(monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert default_folder("home") == Path("/data/edge-federation/authority/home")
+
+
+def test_a_code_can_be_had_as_json(enroll, tmp_path):
+    code, out, _ = enroll("pi", "--code", "--hours", "2", "--format", "json")
+    assert code == 0
+    said = json.loads(out)
+    assert decode_code(said["code"]).device == "pi"
+    assert Path(said["file"]).read_text() == f"{said['code']}\n"
+
+
+# --- the board's files ---
+
+
+def test_the_install_script_is_plain_sh(enroll, tmp_path):
+    enroll("pi")
+    script = unpacked(tmp_path, "pi") / "install.sh"
+    done = subprocess.run(["sh", "-n", str(script)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_install_script_installs_twice_and_keeps_what_is_the_boards_own(enroll, tmp_path):
+    enroll("pi")
+    folder, root, home = unpacked(tmp_path, "pi"), tmp_path / "root", tmp_path / "opt"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "edge-client").touch(mode=0o755)
+    environment = {**os.environ, "DESTDIR": str(root), "EDGE_CLIENT_HOME": str(home)}
+
+    def install(**more: str) -> str:
+        words = ["sh", str(folder / "install.sh")]
+        done = subprocess.run(words, capture_output=True, text=True, env={**environment, **more})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "installed; start it with: systemctl enable --now edge-client" in install()
+    config = root / "etc" / "edge-client"
+    assert {path.name for path in config.iterdir()} == {"ca.pem", "client.toml", "device.key", "device.pem"}
+    assert modes(config) == {(True, 0o700), (False, 0o600)}
+    (config / "client.toml").write_text('data = "folder:/srv/photos"\n')
+    assert f"keeping {config}/client.toml, which differs" in install()
+    assert (config / "client.toml").read_text() == 'data = "folder:/srv/photos"\n'
+    install(FORCE="1")
+    assert (config / "client.toml").read_bytes() == (folder / "client.toml").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("client.toml", "there is no client.toml beside this script"), ("", "give this script the wheel")],
+)
+def test_the_install_script_says_what_is_missing(enroll, tmp_path, missing, said):
+    enroll("pi")
+    folder = unpacked(tmp_path, "pi")
+    if missing:
+        (folder / missing).unlink()
+    environment = {**os.environ, "DESTDIR": str(tmp_path / "root"), "EDGE_CLIENT_HOME": str(tmp_path / "opt")}
+    done = subprocess.run(["sh", str(folder / "install.sh")], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_takes_the_unit(enroll, tmp_path):
+    """But for the program, which is not installed where the unit says."""
+    enroll("pi")
+    unit = unpacked(tmp_path, "pi") / "edge-client.service"
+    unit.chmod(0o644)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True
+    )
+    about = [line for line in (done.stdout + done.stderr).splitlines() if "edge-client.service" in line]
+    assert [line for line in about if "/opt/edge-client/bin/edge-client" not in line] == []

@@ -1,0 +1,330 @@
+"""Who is given a certificate and who is not, without a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from edge_client.identity.credentials import belongs, new_key, request_pem
+from edge_client.identity.redeeming import check_answer, check_code
+from edge_server.identity.allowance import MOST, REFILL_S, Allowance
+from edge_server.identity.authority import Authority
+from edge_server.identity.codes import MAX_WRONG_TRIES, find, give_out, withdraw
+from edge_server.identity.desk import MOST_VALID, Desk
+from schemas.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
+from schemas.errors import ConfigError, PeerError
+from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
+from schemas.topics import EnrolTopic
+from schemas.values import Reason
+from tests.identity.conftest import FEDERATION, new_authority
+
+NOW, HOUR_S = 1_800_000_000.0, 3600.0
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def authority(tmp_path: Path, clock: Clock) -> Authority:
+    return new_authority(tmp_path / "authority", clock=clock)
+
+
+@pytest.fixture
+def desk(authority: Authority) -> Desk:
+    return Desk(authority)
+
+
+def with_code(code: EnrolmentCode, key: ec.EllipticCurvePrivateKey, **other: str) -> CertificateRequest:
+    """A request as the device makes it, but for what the test says."""
+    terms = {
+        "federation": code.federation,
+        "device": code.device,
+        "csr": request_pem(key, other.get("device", code.device)),
+        **{name: value for name, value in other.items() if name != "secret"},
+    }
+    proof = request_proof(proof_key(other.get("secret", code.secret), code.id), **terms)
+    return CertificateRequest(
+        federation=terms["federation"], device=terms["device"], csr=terms["csr"], proof=proof
+    )
+
+
+def asked(desk: Desk, who: str, request: CertificateRequest) -> IssuedCertificate | Refusal:
+    where = EnrolTopic(FEDERATION, who, "request")
+    back, answer = desk.answer(str(where), encode_message(request))
+    assert back == EnrolTopic(FEDERATION, who, "answer")
+    return answer
+
+
+def refused(answer: IssuedCertificate | Refusal) -> str:
+    assert isinstance(answer, Refusal)
+    return f"{answer.reason}: {answer.detail}"
+
+
+def certificate(answer: IssuedCertificate | Refusal) -> x509.Certificate:
+    assert isinstance(answer, IssuedCertificate), answer
+    return x509.load_pem_x509_certificate(answer.certificate.encode())
+
+
+# --- codes ---
+
+
+def test_a_code_is_read_as_it_was_written(authority):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    assert decode_code(f"  {encode_code(code)}\n") == code
+    assert code.expires == NOW + 3600
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[:-8],
+        lambda text: text[:40] + "x" + text[41:],
+        lambda text: "edge1.",
+        lambda text: "a b",
+    ],
+    ids=["cut", "one letter", "empty", "another text"],
+)
+def test_a_damaged_code_is_refused(authority, spoil):
+    with pytest.raises(ConfigError, match="enrolment code"):
+        decode_code(spoil(encode_code(give_out(authority, "pi", lifetime_s=HOUR_S))))
+
+
+def test_a_code_gives_one_certificate_and_the_same_again_to_the_same_key(authority, desk):
+    code, key = give_out(authority, "pi", lifetime_s=HOUR_S), new_key()
+    first = asked(desk, code.id, with_code(code, key))
+    request = with_code(code, key)
+    again = asked(desk, code.id, request)
+    assert certificate(first) == certificate(again)
+    assert belongs(certificate(first), key)
+    assert isinstance(again, IssuedCertificate)
+    check_answer(code, request, again)
+    assert "has been used" in refused(asked(desk, code.id, with_code(code, new_key())))
+
+
+def test_a_forged_answer_is_not_taken(authority, desk, tmp_path):
+    """By one who reads the exchange, has an authority of its own, or keeps an earlier answer."""
+    code, key = give_out(authority, "pi", lifetime_s=HOUR_S), new_key()
+    request = with_code(code, key)
+    answer = asked(desk, code.id, request)
+    assert isinstance(answer, IssuedCertificate)
+    other = give_out(new_authority(tmp_path / "other"), "pi", lifetime_s=HOUR_S)
+    for forged in (
+        answer.model_copy(update={"proof": None}),
+        answer.model_copy(update={"authority": other.authority}),
+        answer.model_copy(update={"certificate": other.certificate}),
+    ):
+        with pytest.raises(PeerError, match="not of the one"):
+            check_answer(code, request, forged)
+    with pytest.raises(PeerError, match="not of the one"):
+        check_answer(code, with_code(code, key), answer)
+
+
+def test_an_expired_code_is_refused_on_both_sides(authority, desk, clock):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    clock.now = NOW + 3600
+    assert "expired" in refused(asked(desk, code.id, with_code(code, new_key())))
+    with pytest.raises(ConfigError, match="expired on 2027-01-15 09:00 UTC"):
+        check_code(code, clock.now)
+    check_code(code, clock.now - 1)
+
+
+def test_a_code_of_another_authority_than_expected_is_refused(authority):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    own = authority.root.certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+    check_code(code, NOW, trusted=own)
+    with pytest.raises(ConfigError, match="fingerprint"):
+        check_code(code, NOW, trusted=own[::-1])
+
+
+def test_a_code_is_locked_after_a_few_wrong_tries_even_for_who_knows_it(authority, desk):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    for _ in range(MAX_WRONG_TRIES):
+        wrong = with_code(code, new_key(), secret="0" * 64)
+        assert "the proof is wrong" in refused(asked(desk, code.id, wrong))
+    assert "too many wrong tries" in refused(asked(desk, code.id, with_code(code, new_key())))
+
+
+def test_a_code_is_for_one_device(authority, desk):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    assert "the code is for pi" in refused(asked(desk, code.id, with_code(code, new_key(), device="other")))
+
+
+def test_a_proof_is_for_one_key(authority, desk):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    request = with_code(code, new_key())
+    swapped = request.model_copy(update={"csr": request_pem(new_key(), "pi")})
+    assert "the proof is wrong" in refused(asked(desk, code.id, swapped))
+
+
+def test_a_request_without_a_proof_is_refused(authority, desk):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    request = with_code(code, new_key()).model_copy(update={"proof": None})
+    assert "the proof is wrong" in refused(asked(desk, code.id, request))
+
+
+def test_an_unknown_code_is_refused(authority, desk):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    assert withdraw(authority, "pi") == 1
+    assert refused(asked(desk, code.id, with_code(code, new_key()))).startswith(Reason.NOT_ENTITLED)
+
+
+def test_codes_that_are_over_are_forgotten(authority, clock):
+    old = give_out(authority, "old", lifetime_s=HOUR_S)
+    clock.now += HOUR_S
+    new = give_out(authority, "new", lifetime_s=HOUR_S)
+    assert withdraw(authority) == 1
+    assert find(authority, new.id).device == "new"
+    with pytest.raises(PeerError):
+        find(authority, old.id)
+
+
+def test_the_authority_does_not_keep_the_secret(authority):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    kept = [path.read_text() for path in authority.folder.rglob("*.json")]
+    assert len(kept) == 1
+    assert code.secret not in kept[0]
+
+
+# --- renewal ---
+
+
+def renewal(device: str, key: ec.EllipticCurvePrivateKey | None = None) -> CertificateRequest:
+    return CertificateRequest(federation=FEDERATION, device=device, csr=request_pem(key or new_key(), device))
+
+
+def test_an_enrolled_device_gets_its_next_certificate(authority, desk):
+    authority.issue("pi", new_key().public_key())
+    key = new_key()
+    first, again = (asked(desk, "pi", renewal("pi", key)) for _ in range(2))
+    assert certificate(first) == certificate(again)
+    assert belongs(certificate(first), key)
+
+
+@pytest.mark.parametrize("ended", ["revoked", "over", "never there"])
+def test_a_device_without_a_good_certificate_gets_none(authority, desk, clock, ended):
+    if ended != "never there":
+        authority.issue("pi", new_key().public_key())
+    if ended == "revoked":
+        authority.revoke("pi")
+    if ended == "over":
+        clock.now += 366 * 86_400
+    assert "revoked or unknown" in refused(asked(desk, "pi", renewal("pi")))
+
+
+def test_a_device_cannot_ask_in_the_name_of_another(authority, desk):
+    for name in ("pi", "other"):
+        authority.issue(name, new_key().public_key())
+    assert refused(asked(desk, "pi", renewal("other"))).startswith(Reason.WRONG_SENDER)
+
+
+def test_a_device_cannot_collect_certificates(authority, desk):
+    authority.issue("pi", new_key().public_key())
+    for _ in range(MOST_VALID - 1):
+        certificate(asked(desk, "pi", renewal("pi")))
+    assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
+
+
+def test_who_asks_too_often_has_to_wait(authority, desk, clock):
+    for _ in range(int(MOST)):
+        assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
+    assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
+    assert refused(asked(desk, "other", renewal("other"))).startswith(Reason.NOT_ENTITLED)
+    clock.now += REFILL_S
+    assert refused(asked(desk, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
+
+
+def test_an_allowance_fills_again_but_not_beyond_its_bound():
+    allowance = Allowance()
+    for _ in range(int(MOST)):
+        allowance = allowance.spend("pi", 100.0)
+        assert allowance is not None
+    assert allowance.spend("pi", 100.0 + REFILL_S - 0.1) is None
+    # Two requests' worth of time: two requests, and no third.
+    later = 100.0 + 2 * REFILL_S
+    twice = allowance.spend("pi", later).spend("pi", later)
+    assert twice.spend("pi", later) is None
+    full = twice.spend("pi", later + 1e6)
+    assert full.left["pi"][0] == MOST - 1
+
+
+# --- requests ---
+
+
+def signed(key: object, *names: str) -> str:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize(
+    "csr",
+    [
+        lambda: signed(ec.generate_private_key(ec.SECP384R1()), "pi"),
+        lambda: signed(rsa.generate_private_key(65537, 1024), "pi"),
+        lambda: signed(new_key(), "other"),
+        lambda: signed(new_key(), "pi", "edge-server"),
+        lambda: signed(new_key()),
+        lambda: "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
+    ],
+    ids=["P-384", "RSA", "another name", "two names", "no name", "no request"],
+)
+def test_a_request_that_is_not_as_it_should_be_is_refused(authority, desk, csr):
+    authority.issue("pi", new_key().public_key())
+    request = CertificateRequest(federation=FEDERATION, device="pi", csr=csr())
+    assert refused(asked(desk, "pi", request)).startswith(Reason.MALFORMED)
+
+
+def test_a_request_that_its_key_has_not_signed_is_refused(authority, desk):
+    """Or one could have another's public key certified under one's own name."""
+    authority.issue("pi", new_key().public_key())
+    made = x509.load_pem_x509_csr(request_pem(new_key(), "pi").encode())
+    raw = bytearray(made.public_bytes(serialization.Encoding.DER))
+    raw[-1] ^= 1
+    broken = x509.load_der_x509_csr(bytes(raw)).public_bytes(serialization.Encoding.PEM).decode()
+    request = CertificateRequest(federation=FEDERATION, device="pi", csr=broken)
+    assert refused(asked(desk, "pi", request)).startswith(Reason.MALFORMED)
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload"),
+    [
+        (f"fed/v1/{FEDERATION}/enrol/pi/answer", encode_message(renewal("pi"))),
+        (f"fed/v1/{FEDERATION}/devices/pi/up/control", encode_message(renewal("pi"))),
+        (f"fed/v1/{FEDERATION}/enrol/pi/request", b"no message"),
+        (
+            f"fed/v1/{FEDERATION}/enrol/pi/request",
+            encode_message(Death(federation=FEDERATION, device="pi", session=1)),
+        ),
+    ],
+    ids=["an answer", "another topic", "no message", "another message"],
+)
+def test_what_is_no_request_is_not_answered(desk, topic, payload):
+    with pytest.raises(PeerError):
+        desk.answer(topic, payload)
+
+
+def test_a_certificate_is_issued_in_the_devices_name_alone(authority):
+    """For clients only, so that no device can pose as the broker; and it signs nothing."""
+    made = authority.issue("pi", new_key().public_key())
+    assert made.subject.rfc4514_string() == "CN=pi"
+    usage = made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert [use.dotted_string for use in usage] == ["1.3.6.1.5.5.7.3.2"]
+    assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not made.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign

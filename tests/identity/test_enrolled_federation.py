@@ -1,0 +1,146 @@
+"""A whole federation over mutual TLS: Mosquitto as configured, devices as enrolled, nothing else."""
+
+from __future__ import annotations
+
+import logging
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+import edge_client.work
+from edge_client.address import TlsFiles, parse_address
+from edge_client.agent import Agent, AgentSettings
+from edge_client.client_file import read_client_file
+from edge_client.data.partition import holdout
+from edge_client.data.sources import load_source
+from edge_client.identity.redeeming import redeem
+from edge_client.workplace import LocalData
+from edge_server.identity.authority import Authority
+from edge_server.identity.bundle import write_bundle
+from edge_server.identity.codes import give_out
+from schemas.values import CapabilityProfile
+from tests.identity.conftest import DEADLINE_S, FEDERATION, address_of, server_files, serving
+from tests.integration.conftest import Run, demo_config
+
+DAY_S = 86_400.0
+
+
+@contextmanager
+def device(folder: Path) -> Iterator[Agent]:
+    """A device with the folder's `client.toml`, in a thread, until the block ends."""
+    stated = read_client_file(folder / "client.toml")
+    settings = AgentSettings(
+        federation=stated["federation"],
+        device=stated["device_id"],
+        address=parse_address(stated["broker"], TlsFiles(stated["ca"], stated["cert"], stated["key"])),
+        state=folder / "state",
+        source=stated["data"],
+        profile=CapabilityProfile(tier=1),
+        once=True,
+    )
+    settings.state.mkdir()
+    agent = Agent(settings, LocalData(*holdout(load_source("digits").subset(range(100)), seed=0)))
+    thread = threading.Thread(target=agent.run, name=settings.device, daemon=True)
+    thread.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()
+        thread.join(timeout=DEADLINE_S)
+
+
+def unpack(archive: Path, into: Path) -> Path:
+    with tarfile.open(archive) as packed:
+        packed.extractall(into, filter="tar")
+    return into / archive.stem
+
+
+def serial(folder: Path) -> int:
+    return x509.load_pem_x509_certificate((folder / "device.pem").read_bytes()).serial_number
+
+
+class Log(logging.Handler):
+    """What the devices log, each line with the device's name before it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._changed = threading.Condition()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._changed:
+            self.lines.append(f"{record.threadName}: {record.getMessage()}")
+            self._changed.notify_all()
+
+    def until(self, beginning: str) -> int:
+        """Wait for a line that begins so; returns its place."""
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: [place for place, line in enumerate(self.lines) if line.startswith(beginning)],
+                timeout=3 * DEADLINE_S,
+            )
+        assert found, self.lines
+        return found[0]
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[Log]:
+    """Of all devices of this process."""
+    kept, logger = Log(), logging.getLogger("edge_client")
+    caplog.set_level(logging.INFO, "edge_client")
+    logger.addHandler(kept)
+    yield kept
+    logger.removeHandler(kept)
+
+
+def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_round(
+    authority: Authority,
+    mosquitto: object,
+    tmp_path: Path,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One has its archive, and a certificate with a quarter of its life left; the other redeemed a code.
+
+    The authority answers only once training has begun, and training goes on only once it has answered.
+    """
+    monkeypatch.setattr("edge_client.identity.renewal.LONGEST_RETRY_S", 1.0)
+    began, renewed, train = threading.Event(), threading.Event(), edge_client.work.do_training
+
+    def train_slowly(*words: Any, **options: Any) -> Any:
+        began.set()
+        assert renewed.wait(timeout=3 * DEADLINE_S)
+        return train(*words, **options)
+
+    monkeypatch.setattr(edge_client.work, "do_training", train_slowly)
+    new, before = tmp_path / "pi-new", time.time() - 0.75 * 365 * DAY_S
+    with serving(authority):
+        redeem(give_out(authority, "pi-new", lifetime_s=3600), new)
+    aged = replace(authority, clock=lambda: before)
+    old = unpack(write_bundle(aged, "pi-old", tmp_path / "out"), tmp_path)
+    first = serial(old)
+    words = {"federation.name": FEDERATION, "num-clients": 2, "rounds": 1, "deliver": "false"}
+    with ExitStack() as stack:
+        for folder in (old, new):
+            stack.enter_context(device(folder))
+        run = Run(demo_config(**words), address_of(authority, server_files(authority)), tmp_path / "run")
+        stack.callback(run.stop)
+        assert began.wait(timeout=3 * DEADLINE_S)
+        with serving(authority):
+            came = log.until("pi-old: a new certificate, valid to")
+            renewed.set()
+            used = log.until("pi-old: connecting again, with the new certificate")
+        summary = run.finished()
+    assert summary.outcome == "finished"
+    (record,) = run.server._tally.history
+    assert (record.completed, record.dropped) == (("pi-new", "pi-old"), ())
+    assert serial(old) != first
+    assert came < log.until("pi-old: round 1: update accepted") < used

@@ -1,0 +1,145 @@
+"""Codes redeemed over a real Mosquitto, by its enrolment door; and what opens nothing."""
+
+from __future__ import annotations
+
+import stat
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from edge_client.address import TlsFiles, parse_address
+from edge_client.identity.credentials import common_name
+from edge_client.identity.private_files import write_private
+from edge_client.identity.redeeming import redeem
+from edge_server.identity.codes import find, give_out
+from schemas.enrolment import EnrolmentCode
+from schemas.errors import EdgeError
+from schemas.topics import EnrolTopic
+from tests.identity.clients import Client, refusal
+from tests.identity.conftest import FEDERATION, address_of, serving
+
+HOUR_S = 3600.0
+pytestmark = pytest.mark.usefixtures("mosquitto")
+
+
+def opener(code: EnrolmentCode, folder: Path) -> TlsFiles:
+    """The code's own certificate as files."""
+    folder.mkdir(parents=True)
+    files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
+    for path, text in zip(
+        (files.ca, files.certificate, files.key), (code.authority, code.certificate, code.key), strict=True
+    ):
+        write_private(path, text.encode())
+    return files
+
+
+def test_a_device_redeems_its_code_and_is_let_in(authority, tmp_path):
+    code = give_out(authority, "pi", lifetime_s=HOUR_S, trust="a public key\n")
+    with serving(authority):
+        validity = redeem(code, tmp_path / "pi")
+    assert 364 < validity.left(time.time()) / 86_400 <= 365
+    made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "pi").iterdir()}
+    assert made.pop("install.sh") == 0o700
+    assert made == dict.fromkeys(
+        ("ca.pem", "client.toml", "device.key", "device.pem", "edge-client.service", "trust.pem"), 0o600
+    )
+    files = TlsFiles(*(tmp_path / "pi" / name for name in ("ca.pem", "device.pem", "device.key")))
+    assert common_name(x509.load_pem_x509_certificate(files.certificate.read_bytes())) == "pi"
+    assert refusal(address_of(authority, files)) == ""
+
+
+def test_a_code_is_good_once(authority, tmp_path):
+    code = give_out(authority, "once", lifetime_s=HOUR_S)
+    with serving(authority):
+        redeem(code, tmp_path / "first")
+        with pytest.raises(EdgeError, match=r"not-entitled.*has been used"):
+            redeem(code, tmp_path / "second")
+    assert not (tmp_path / "second" / "device.pem").exists()
+
+
+def test_a_device_whose_answer_was_lost_gets_the_same_certificate_again(authority, tmp_path):
+    code = give_out(authority, "again", lifetime_s=HOUR_S)
+    with serving(authority):
+        redeem(code, tmp_path / "again")
+        # As if the first answer had never come: the key was kept, the certificate was not.
+        first = (tmp_path / "again" / "device.pem").read_bytes()
+        (tmp_path / "again" / "device.pem").unlink()
+        (tmp_path / "again" / "device.key").rename(tmp_path / "again" / "device.key.next")
+        redeem(code, tmp_path / "again")
+    assert (tmp_path / "again" / "device.pem").read_bytes() == first
+
+
+def test_the_authority_may_come_later_than_the_request(authority, tmp_path, monkeypatch):
+    monkeypatch.setattr("edge_client.identity.redeeming.ASK_AGAIN_S", 0.2)
+    code = give_out(authority, "early", lifetime_s=HOUR_S)
+    waiting = threading.Thread(target=redeem, args=(code, tmp_path / "early"), daemon=True)
+    waiting.start()
+    with serving(authority):
+        waiting.join(timeout=30)
+    assert (tmp_path / "early" / "device.pem").exists()
+
+
+def test_nobody_who_answers_is_said_so(authority, tmp_path):
+    code = give_out(authority, "alone", lifetime_s=HOUR_S)
+    with pytest.raises(EdgeError, match="does `edge-server enroll --serve` run"):
+        redeem(code, tmp_path / "alone", deadline_s=0.5)
+
+
+def test_whoever_has_the_codes_certificate_but_not_its_secret_gets_nothing(authority, tmp_path):
+    code = give_out(authority, "spied", lifetime_s=HOUR_S)
+    spy = code.model_copy(update={"secret": "0" * 64})
+    with serving(authority), pytest.raises(EdgeError, match=r"not-entitled.*proof"):
+        redeem(spy, tmp_path / "spy")
+    assert find(authority, code.id).wrong_tries == 1
+
+
+def test_a_codes_certificate_opens_the_door_alone(authority, tmp_path):
+    files = opener(give_out(authority, "door", lifetime_s=HOUR_S), tmp_path / "door")
+    assert refusal(parse_address(authority.settings.door, files)) == ""
+    said = refusal(address_of(authority, files))
+    assert "unknown ca" in said
+
+
+def test_an_expired_codes_certificate_does_not_open_it(authority, tmp_path):
+    yesterday = replace(authority, clock=lambda: time.time() - 86_400)
+    files = opener(give_out(yesterday, "late", lifetime_s=HOUR_S), tmp_path / "late")
+    said = refusal(parse_address(authority.settings.door, files))
+    assert "expired" in said
+
+
+def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path):
+    from tests.identity.test_access import server_files
+
+    one, other = (give_out(authority, "x", lifetime_s=HOUR_S) for _ in range(2))
+    door = authority.settings.door
+    spy = Client(parse_address(door, opener(one, tmp_path / "one")))
+    peer = Client(parse_address(door, opener(other, tmp_path / "other")))
+    server = Client(address_of(authority, server_files(authority)))
+    try:
+        for client in (spy, server):
+            client.subscribe("#")
+        server.publish(f"fed/v1/{FEDERATION}/all/state", b"for devices", retain=True)
+        late = EnrolTopic(FEDERATION, other.id, "request")
+        assert not peer.publish(late.within).is_failure
+        for forbidden in (
+            late.within,
+            f"{one.id}/answer",
+            f"{other.id}/answer",
+            f"devices/{one.id}/up/birth",
+            str(late),
+            f"fed/v1/{FEDERATION}/all/state",
+            f"../../devices/{one.id}/up/birth",
+        ):
+            assert spy.publish(forbidden, b"forged", retain=True).getName() == "Not authorized"
+        server.publish(f"fed/v1/{FEDERATION}/all/state", b"end")
+        assert spy.everything_heard() == []
+        assert server.hear()[1] == b"for devices"
+        assert server.hear()[1] == b"end"
+    finally:
+        server.publish(f"fed/v1/{FEDERATION}/all/state", b"", retain=True)
+        for client in (spy, peer, server):
+            client.close()

@@ -1,0 +1,212 @@
+"""The next certificate: when it is asked for, how it is put in place, when it is used."""
+
+from __future__ import annotations
+
+import queue
+import stat
+import time
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from edge_client.identity.keeper import Keeper, keeper_of
+from edge_client.identity.pair import Pair
+from edge_client.identity.renewal import Due, Renewal
+from edge_client.identity.validity import Validity, needs_renewal
+from edge_client.link import Arrived, Link, LinkDown, LinkUp
+from edge_server.identity.eviction import reload_broker
+from schemas.errors import PeerError
+from schemas.messages import Reason, Refusal, decode_message, encode_message
+from tests.identity.conftest import (
+    DEADLINE_S,
+    FEDERATION,
+    address_of,
+    identity,
+    new_authority,
+    serving,
+)
+
+# 90 days from 0: a third of it, 30 days, is left at day 60.
+DAY = 86_400.0
+NINETY = Validity(0, 90 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("day", "needed"), [(0, False), (59.9, False), (60, False), (60.1, True), (89, True), (91, True)]
+)
+def test_a_certificate_is_renewed_when_less_than_a_third_of_its_life_is_left(day, needed):
+    assert needs_renewal(NINETY, day * DAY) is needed
+    due = Renewal(NINETY).due(day * DAY, connected=True, idle=False)
+    assert due is (Due.ASK if needed else Due.NOTHING)
+
+
+def test_nothing_is_due_without_a_connection():
+    for renewal in (Renewal(NINETY), Renewal(NINETY, waiting=True)):
+        assert renewal.due(80 * DAY, connected=False, idle=True) is Due.NOTHING
+
+
+def test_an_unanswered_request_is_repeated_after_an_hour():
+    """A hundredth of 90 days would be 21.6 hours; an hour is the longest."""
+    asked = Renewal(NINETY).asked(70 * DAY)
+    assert asked.retry_s == 3600
+    assert asked.due(70 * DAY + 3599, connected=True, idle=True) is Due.NOTHING
+    assert asked.due(70 * DAY + 3600, connected=True, idle=True) is Due.ASK
+    # A clock that was set back does not stop it for ever.
+    assert asked.due(65 * DAY, connected=True, idle=True) is Due.ASK
+
+
+def test_a_short_life_is_asked_about_sooner_but_not_without_a_pause():
+    assert Renewal(Validity(0, 600)).retry_s == 6
+    assert Renewal(Validity(0, 10)).retry_s == 1
+
+
+def test_a_new_certificate_is_used_at_once_when_idle_and_never_in_mid_task():
+    renewed = Renewal(NINETY).asked(70 * DAY).renewed(Validity(70 * DAY, 160 * DAY))
+    assert renewed.due(70 * DAY, connected=True, idle=False) is Due.NOTHING
+    assert renewed.due(70 * DAY, connected=True, idle=True) is Due.RECONNECT
+    assert renewed.connected().due(70 * DAY, connected=True, idle=True) is Due.NOTHING
+
+
+def test_a_connection_that_was_made_anew_for_another_reason_is_enough():
+    renewed = Renewal(NINETY).renewed(Validity(70 * DAY, 160 * DAY)).connected()
+    assert renewed.due(71 * DAY, connected=True, idle=True) is Due.NOTHING
+
+
+# --- on disk ---
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return new_authority(tmp_path_factory.mktemp("authority") / "home")
+
+
+@pytest.fixture
+def files(authority, tmp_path):
+    return identity(authority, "pi", tmp_path / "pi")
+
+
+@pytest.fixture
+def pair(files):
+    return Pair(files.certificate, files.key)
+
+
+def issued(authority, pair):
+    """The authority's answer for the pair's next key."""
+    return authority.issue("pi", pair.next_key().public_key()).public_bytes(Encoding.PEM).decode()
+
+
+def test_key_and_certificate_are_replaced_together_and_for_the_owner_alone(authority, pair, files):
+    before = files.key.read_bytes()
+    certificate = issued(authority, pair)
+    assert files.key.read_bytes() == before
+    pair.replace(certificate, name="pi")
+    assert files.certificate.read_text() == certificate
+    assert files.key.read_bytes() != before
+    assert keeper_of(files, federation=FEDERATION, device="pi") is not None
+    assert {path.name for path in files.key.parent.iterdir()} == {"ca.pem", "device.pem", "device.key"}
+    for path in (files.certificate, files.key):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_replacement_that_is_cut_short_is_completed_at_the_next_start(
+    authority, pair, files, monkeypatch, done
+):
+    """Power fails after none, one, both of the two renames that follow the new certificate's own."""
+    renames = []
+
+    def fail_after(temporary, path, **options):
+        if len(renames) == done + 1:
+            raise KeyboardInterrupt
+        renames.append(path)
+        temporary.replace(path)
+
+    certificate = issued(authority, pair)
+    monkeypatch.setattr("edge_client.identity.pair.put_in_place", fail_after)
+    monkeypatch.setattr("edge_client.identity.private_files.put_in_place", fail_after)
+    if done < 2:
+        with pytest.raises(KeyboardInterrupt):
+            pair.replace(certificate, name="pi")
+    else:
+        pair.replace(certificate, name="pi")
+    monkeypatch.undo()
+    Keeper(pair, federation=FEDERATION, device="pi")
+    assert files.certificate.read_text() == certificate
+    Link(address_of(authority, files), queue.SimpleQueue(), client_id="pi", filters=())
+
+
+def test_the_same_key_is_asked_about_until_there_is_a_certificate(pair):
+    first = pair.next_key().private_numbers()
+    assert pair.next_key().private_numbers() == first
+
+
+def test_a_certificate_that_is_not_of_the_next_key_changes_nothing(authority, pair, files):
+    before = files.certificate.read_bytes()
+    foreign = authority.certificates("pi")[0].public_bytes(Encoding.PEM).decode()
+    of_other_name = authority.issue("other", pair.next_key().public_key()).public_bytes(Encoding.PEM).decode()
+    for wrong in (foreign, of_other_name, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        with pytest.raises(PeerError, match="certificate"):
+            pair.replace(wrong, name="pi")
+    assert files.certificate.read_bytes() == before
+
+
+def test_a_refusal_is_logged_and_asked_again_later(pair, caplog):
+    keeper = Keeper(pair, federation=FEDERATION, device="pi")
+    keeper.take(
+        Refusal(federation=FEDERATION, device="pi", reason=Reason.NOT_ENTITLED, detail="pi is revoked")
+    )
+    assert "no new certificate (not-entitled): pi is revoked" in caplog.text
+
+
+# --- over a broker ---
+
+
+def test_a_new_certificate_comes_over_the_devices_own_topic_and_carries_the_next_connection(
+    authority, mosquitto, tmp_path
+):
+    """The old one is revoked before the device connects again: only the new one can have let it in."""
+    aged = replace(authority, clock=lambda: time.time() - 0.7 * 365 * DAY)
+    files = identity(aged, "old", tmp_path / "old")
+    keeper, inbox = keeper_of(files, federation=FEDERATION, device="old"), queue.SimpleQueue()
+    link = Link(address_of(authority, files), inbox, client_id="old", filters=keeper.filters)
+    link.open()
+    try:
+        with serving(authority):
+            assert isinstance(inbox.get(timeout=DEADLINE_S), LinkUp)
+            assert keeper.due(time.time(), connected=True, idle=True) is Due.ASK
+            answer = ask(link, keeper, inbox)
+        keeper.take(decode_message(answer.payload))
+        assert keeper.due(time.time(), connected=True, idle=True) is Due.RECONNECT
+        forget_all_but_the_newest(authority, "old")
+        reload_broker(mosquitto.pid)
+        link.reconnect()
+        ends = []
+        while not isinstance(event := inbox.get(timeout=DEADLINE_S), LinkUp):
+            ends += [event] if isinstance(event, LinkDown) else []
+        assert len(ends) == 1
+        assert event.session == 2
+        keeper.connected()
+        assert keeper.due(time.time(), connected=True, idle=True) is Due.NOTHING
+    finally:
+        link.close()
+
+
+def ask(link, keeper, inbox):
+    """Ask until the service, which may have to connect first, answers."""
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        link.publish(keeper.topic, encode_message(keeper.request(time.time())))
+        try:
+            while not isinstance(event := inbox.get(timeout=0.5), Arrived):
+                pass
+        except queue.Empty:
+            continue
+        return event
+    raise AssertionError("no answer")
+
+
+def forget_all_but_the_newest(authority, device):
+    for certificate in authority.certificates(device)[1:]:
+        (authority.folder / "revoked" / f"{certificate.serial_number:x}").write_text(str(time.time()))
+    authority.write_revocation_list()

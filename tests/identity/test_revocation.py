@@ -1,0 +1,122 @@
+"""A device that was revoked: refused when it connects, and its open connection ends."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_client.link import Link, LinkDown, LinkUp
+from edge_server.cli import main
+from edge_server.identity.codes import give_out
+from edge_server.identity.eviction import bring_list
+from schemas.topics import Channel, DeviceTopic
+from tests.identity.clients import Client, refusal
+from tests.identity.conftest import DEADLINE_S, FEDERATION, address_of, identity, server_files
+
+
+def revoke(authority, device, *words):
+    """Run the command on this authority."""
+    return main(["revoke", device, "--authority", str(authority.folder), *map(str, words)])
+
+
+def test_a_revoked_device_is_thrown_off_and_stays_off_and_the_server_hears_its_will(
+    authority, mosquitto, tmp_path
+):
+    files, birth = (
+        identity(authority, "gone", tmp_path / "gone"),
+        f"fed/v1/{FEDERATION}/devices/gone/up/birth",
+    )
+    address, inbox = address_of(authority, files), queue.SimpleQueue()
+    server = Client(address_of(authority, server_files(authority)))
+    server.subscribe(f"fed/v1/{FEDERATION}/devices/+/up/#")
+    link = Link(address, inbox, client_id="gone", filters=(), will=lambda session: (birth, b"will"))
+    link.open()
+    try:
+        assert isinstance(inbox.get(timeout=DEADLINE_S), LinkUp)
+        assert revoke(authority, "gone", "--mosquitto-pid", mosquitto.pid) == 0
+        ends = [inbox.get(timeout=DEADLINE_S) for _ in range(2)]
+        assert all(isinstance(one, LinkDown) for one in ends)
+        assert "is revoked: ask for a new one" in ends[1].reason
+        assert server.hear() == (birth, b"will")
+        assert "revoked" in refusal(address)
+    finally:
+        link.close()
+        server.close()
+
+
+def test_other_devices_stay_connected_and_are_let_in(authority, mosquitto, tmp_path):
+    places = {
+        name: address_of(authority, identity(authority, name, tmp_path / name)) for name in ("bad", "good")
+    }
+    good, server = Client(places["good"]), Client(address_of(authority, server_files(authority)))
+    topic = str(DeviceTopic(FEDERATION, "good", Channel.DOWN))
+    good.subscribe(topic)
+    assert revoke(authority, "bad", "--mosquitto-pid", mosquitto.pid) == 0
+    server.publish(topic, b"still here")
+    assert good.hear() == (topic, b"still here")
+    assert refusal(places["good"]) == ""
+    for client in (good, server):
+        client.close()
+
+
+def test_a_device_that_was_revoked_by_mistake_is_let_in_with_another_certificate(
+    authority, mosquitto, tmp_path
+):
+    old = address_of(authority, identity(authority, "back", tmp_path / "old"))
+    pid_file = tmp_path / "pid"
+    pid_file.write_text(f"{mosquitto.pid}\n")
+    assert revoke(authority, "back", "--mosquitto-pid-file", pid_file) == 0
+    new = address_of(authority, identity(authority, "back", tmp_path / "new"))
+    assert "revoked" in refusal(old)
+    assert refusal(new) == ""
+
+
+def test_without_a_pid_it_says_what_is_left_to_do(authority, tmp_path, capsys):
+    identity(authority, "later", tmp_path / "later")
+    give_out(authority, "later", lifetime_s=60)
+    assert revoke(authority, "later") == 0
+    said = capsys.readouterr().out
+    assert "later: 1 certificate revoked, no code is left" in said
+    assert str(authority.broker / "revoked.crl") in said
+    assert "send Mosquitto SIGHUP" in said
+    assert not [path for path in (authority.folder / "codes").iterdir() if "later" in path.read_text()]
+
+
+def test_a_broker_with_a_folder_of_its_own_gets_the_list_there(authority, tmp_path):
+    """As the file that it was: its owner is Mosquitto's user."""
+    identity(authority, "moved", tmp_path / "moved")
+    settings = authority.settings.model_copy(update={"broker_folder": str(tmp_path / "broker")})
+    elsewhere = replace(authority, settings=settings)
+    assert "No such file or directory" in bring_list(elsewhere)
+    (tmp_path / "broker").mkdir()
+    there = tmp_path / "broker" / "revoked.crl"
+    there.write_bytes(b"x" * 10_000)
+    number = there.stat().st_ino
+    authority.revoke("moved")
+    assert bring_list(elsewhere) is None
+    assert there.read_bytes() == (authority.broker / "revoked.crl").read_bytes()
+    assert there.stat().st_ino == number
+
+
+def test_a_device_that_has_only_a_code_loses_it(authority, capsys):
+    give_out(authority, "coded", lifetime_s=60)
+    assert revoke(authority, "coded") == 0
+    assert "0 certificates revoked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("kitchn",), "no device 'kitchn' was enrolled (did you mean 'kitchen'?)"),
+        (("kitchen", "--mosquitto-pid-file", "/nowhere"), "/nowhere is no pid file"),
+        (("kitchen", "--mosquitto-pid", "4194305"), "process 4194305 cannot be sent SIGHUP"),
+        (("kitchen", "--authority", "/nowhere"), "there is no authority in /nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said(authority, tmp_path: Path, capsys, words, said):
+    identity(authority, "kitchen", tmp_path / "kitchen")
+    assert revoke(authority, *words) == 2
+    assert said in capsys.readouterr().err
