@@ -35,6 +35,7 @@ class ClientFile(Settings):
     tier: int | None = Field(default=None, ge=1)
     threads: int | None = Field(default=None, ge=1)
     state_dir: Path | None = None
+    checkpoint_s: float | None = Field(default=None, gt=0)
     model_code: tuple[str, ...] | None = None
     once: bool | None = None
     quiet: bool | None = None
