@@ -9,11 +9,15 @@ PIP_ARGS ?=
 DATA_ROOT ?= ../shared/data
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test bench lint format clean
+# How long `make fuzz` stays with each decoder.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help demo test bench fuzz lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
 	@echo "make bench    measure a simulation's time and memory (MNIST in DATA_ROOT, 7 GB free in TMPDIR)"
+	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make lint     formatting, lint, types, import contracts"
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches"
@@ -36,6 +40,9 @@ test: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.simulation --data-root $(DATA_ROOT)
 	$(BIN)/python -m tests.benchmarks.memory --data-root $(DATA_ROOT)
+
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

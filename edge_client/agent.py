@@ -16,18 +16,24 @@ from typing import TYPE_CHECKING, Any
 from edge_client import session as machine
 from edge_client.address import BrokerAddress
 from edge_client.blobstore import BlobStore
+from edge_client.disk import forget_others, keep_blob, keep_chunk, note_session, settle
+from edge_client.epochs import INTERVAL_S, EpochCheckpoints
+from edge_client.files import sweep
 from edge_client.identity.renewal import Due
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
+from edge_client.memory import Memory, blobs_of
+from edge_client.memory_file import MemoryFile
 from edge_client.private import PrivateState
 from edge_client.session import Phase, Session
 from edge_client.session_events import (
-    BlobChecked,
     ChunkArrived,
     Command,
     Connected,
     Disconnected,
+    Distrusted,
     Event,
     Received,
+    Remembered,
     RunEnded,
     Send,
     SendChunks,
@@ -38,7 +44,9 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
+from edge_client.signed_only import SignedOnly
 from edge_client.transfer import VerifyBlob, WriteChunk
+from edge_client.trust import TrustedKey
 from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
 from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
@@ -50,8 +58,8 @@ from schemas.messages import (
     FederationEnd,
     Message,
     Refusal,
+    Task,
     Telemetry,
-    Update,
     decode_message,
     encode_message,
 )
@@ -75,7 +83,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Who this device is and how it takes part; `once`: end with the first run that it took part in."""
+    """Who this device is and how it takes part; `once`: end with the first run that it took part in.
+
+    `checkpoint_s` is the shortest time between two checkpoints of a training.
+    """
 
     federation: str
     device: str
@@ -86,6 +97,8 @@ class AgentSettings:
     once: bool = False
     threads: int | None = None
     model_code: frozenset[str] = frozenset()
+    trust: TrustedKey | None = None
+    checkpoint_s: float = INTERVAL_S
 
 
 class Agent:
@@ -94,6 +107,9 @@ class Agent:
     def __init__(self, settings: AgentSettings, data: LocalData) -> None:
         self._settings, self._data = settings, data
         self.inbox: Inbox = queue.SimpleQueue()
+        sweep(settings.state)
+        self._memory = MemoryFile(settings.state / "task.json")
+        self._checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
         self._store = BlobStore(settings.state / "blobs")
         self._private = PrivateState(settings.state / "private")
         self._place = Workplace(
@@ -103,7 +119,11 @@ class Agent:
             settings.state / "models",
             model_code=settings.model_code,
             private=self._private,
+            signed_only=settings.trust is not None,
+            checkpoints=self._checkpoints,
         )
+        self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
+        self._earlier: Memory | None = self._wake()
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._sessions = settings.state / "session"
         self._keeper = _keeper(settings)
@@ -179,11 +199,12 @@ class Agent:
             if event.max_packet is not None and event.max_packet < self._place.chunk_bytes + PACKET_SLACK:
                 self._place = replace(self._place, chunk_bytes=SMALL_CHUNK_BYTES)
             self._number = event.session
-            self._sessions.write_text(str(event.session))
+            note_session(self._sessions, event.session)
             self._publish(Channel.BIRTH, self._birth(), retain=True)
             if self._keeper is not None:
                 self._keeper.connected()
             self._step(Connected())
+            self._recall()
             self._worker.warm_up()
         elif isinstance(event, LinkDown):
             log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
@@ -206,6 +227,19 @@ class Agent:
                     pass
         except OSError as error:
             log.warning("the next certificate's key cannot be kept: %s", error)
+
+    def _wake(self) -> Memory:
+        """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
+        memory = self._memory.load(self._settings.federation, self._settings.device)
+        self._store.drop_parts(memory.blobs())
+        self._checkpoints.keep_only(memory.task)
+        return memory
+
+    def _recall(self) -> None:
+        """Go on where an earlier process was: now that the server can be heard, and only once."""
+        earlier, self._earlier = self._earlier, None
+        if earlier is not None:
+            self._step(Remembered(earlier, self._present(earlier.task)))
 
     def _next_session(self) -> int:
         """Higher than any session of this device before, also where the clock was set back."""
@@ -256,11 +290,20 @@ class Agent:
                 self._step(ChunkArrived(decode_chunk(payload)))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if payload:
-                    self._step(Received(self._decode(payload)))
+                    self._received(self._decode(payload))
             case EnrolTopic() if self._keeper is not None:
                 self._keeper.take(self._decode(payload))
             case _:
                 raise PeerError(f"nothing is expected on {topic}")
+
+    def _present(self, message: AnyMessage | None) -> dict[str, int]:
+        """What an earlier process, or an earlier task, left half fetched of the blobs of a new task."""
+        task = self._session.task
+        if not isinstance(message, Task) or (
+            task and (task.run, task.attempt) == (message.run, message.attempt)
+        ):
+            return {}
+        return {ref.digest: self._store.present(ref) for ref in message.blobs.values()}
 
     def _decode(self, payload: bytes) -> AnyMessage:
         """Decode a message, and tell the server if it is none."""
@@ -275,6 +318,16 @@ class Agent:
             )
             self._publish(Channel.UP, refusal)
             raise
+
+    def _received(self, message: AnyMessage) -> None:
+        """Hear a message, or that a task is not to be trusted."""
+        try:
+            self._signed.check(message)
+        except PeerError as error:
+            if isinstance(message, Task):
+                self._step(Distrusted(message, Reason(error.reason), str(error)))
+            raise
+        self._step(Received(message, self._present(message)))
 
     def _progressed(self, event: Progress) -> None:
         task = self._session.task
@@ -302,6 +355,14 @@ class Agent:
         self._session, commands = machine.step(self._session, event, time.monotonic())
         for command in commands:
             self._do(command)
+        self._remember()
+
+    def _remember(self) -> None:
+        """After the commands: what was settled must be put down before its task is forgotten."""
+        # Before the link is up the session does not know yet what an earlier process was at.
+        if self._earlier is None and self._memory.save(self._session.memory):
+            task, result = self._session.task, self._session.result
+            self._checkpoints.keep_only(task if result is None else None)
 
     def _do(self, command: Command) -> None:
         match command:
@@ -309,10 +370,11 @@ class Agent:
                 self._publish(Channel.UP, message)
             case SendChunks():
                 self._send_chunks(command)
-            case WriteChunk(ref, index, data):
-                self._store.write_chunk(ref, index, data)
+            case WriteChunk():
+                self._keep_chunk(command)
             case VerifyBlob(ref):
-                self._step(BlobChecked(ref.digest, self._store.verify(ref)))
+                if self._session.has_all_of(ref):
+                    self._step(keep_blob(self._store, ref))
             case StartWork(task):
                 log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
                 self._tell("exporting" if task.action == "deliver" else "training", task.round)
@@ -340,17 +402,23 @@ class Agent:
             )
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
-        if isinstance(result, Update):
-            settle = self._private.commit if settled.refusal is None else self._private.discard
-            settle(result.run, result.round, result.attempt)
-        self._store.keep_only(self._needed())
+        settle(self._private, settled)
+        self._make_room()
+
+    def _keep_chunk(self, command: WriteChunk) -> None:
+        lost = keep_chunk(self._store, command)
+        if lost is not None:
+            self._make_room()
+            self._step(lost)
+
+    def _make_room(self) -> None:
+        """Forget the blobs that nobody is going to ask for."""
+        forget_others(self._store, self._needed())
         self._session = replace(self._session, held=self._store.digests())
 
     def _needed(self) -> frozenset[str]:
         """Blobs that may be asked for again: those of the task at hand and of its result."""
-        task, result = self._session.task, self._session.result
-        digests = {ref.digest for ref in task.blobs.values()} if task else set()
-        return frozenset(digests | ({result.blob.digest} if isinstance(result, Update) else set()))
+        return frozenset(ref.digest for ref in blobs_of(self._session.task, self._session.result))
 
     def _run_ended(self, end: FederationEnd) -> None:
         log.info("run %s has %s", end.run, end.outcome)

@@ -12,7 +12,7 @@ parameters of two group norms only: 4 * 64 = 256 behind conv2 (0.015%). SGE (Li 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -113,6 +113,23 @@ class Attached:
             name: (total / self._examples[name]).to("cpu", torch.float32).numpy()
             for name, total in self._totals.items()
         }
+
+    def state(self) -> dict[str, Any]:
+        """Parameters of the attention modules, and what was observed."""
+        return {
+            "modules": self.modules.state_dict(),
+            "totals": self._totals,
+            "examples": self._examples,
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.modules.load_state_dict(state["modules"])
+        self._totals = {
+            name: total.to(next(self._by_layer[name].parameters()).device)
+            for name, total in state["totals"].items()
+        }
+        self._examples = dict(state["examples"])
 
     def remove(self) -> None:
         """Take the attention modules out; the network is the plain one again."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.inference import LoadedModel, load_model
+from edge_client.trust import TrustedKey
 
 BATCH = 32
 """Images at once when measuring throughput."""
@@ -33,10 +34,15 @@ class BenchResult:
     rss_bytes: int
 
 
-def bench(path: Path, *, max_threads: int = 1, seconds: float = 1.0) -> tuple[BenchResult, ...]:
-    """Measure the model at `path` with 1, 2, 4... up to `max_threads` threads, `seconds` for each of them."""
+def bench(
+    path: Path, *, max_threads: int = 1, seconds: float = 1.0, trust: TrustedKey | None = None
+) -> tuple[BenchResult, ...]:
+    """Measure the model at `path` with 1, 2, 4... up to `max_threads` threads, `seconds` for each of them.
+
+    With `trust` it must be one that this key vouches for.
+    """
     return tuple(
-        bench_model(load_model(path, threads=threads), threads=threads, seconds=seconds)
+        bench_model(load_model(path, threads=threads, trust=trust), threads=threads, seconds=seconds)
         for threads in thread_counts(max_threads)
     )
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import struct
+import zlib
 from pathlib import Path
 
 from edge_client.files import put_in_place, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
+_RECORD = struct.Struct("!II")
+"""A chunk's crc32 and its complement, at the chunk's place in the list: what was never written is none."""
+
 
 class BlobStore:
     """A folder of blobs. Not thread-safe for one digest; different digests may be written at once.
 
-    One that is not `durable` does not wait for the disk.
+    One that is not `durable` does not wait for the disk. Beside a part file lies a list of the checksums of
+    its chunks: what a power cut left of the two costs chunks that are fetched again, and nothing else.
     """
 
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
@@ -39,23 +46,35 @@ class BlobStore:
         return ref
 
     def write_chunk(self, ref: BlobRef, index: int, data: bytes) -> None:
-        """Put one chunk in its place in the part file."""
-        descriptor = os.open(self._part(ref), os.O_CREAT | os.O_WRONLY, 0o600)
-        try:
-            os.pwrite(descriptor, data, index * ref.chunk_bytes)
-        finally:
-            os.close(descriptor)
+        """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more."""
+        _write_at(self._part(ref), index * ref.chunk_bytes, data)
+        crc = zlib.crc32(data)
+        _write_at(self._list(ref), index * _RECORD.size, _RECORD.pack(crc, ~crc & 0xFFFFFFFF))
+
+    def present(self, ref: BlobRef) -> int:
+        """The chunks of `ref` that are here and whole, as a bitmap; all of a blob that is in the store."""
+        if self._stored(ref):
+            return (1 << ref.chunks) - 1
+        found = 0
+        with contextlib.suppress(OSError), self._part(ref).open("rb") as part:
+            for index, crc in _listed(self._list(ref).read_bytes(), ref.chunks):
+                part.seek(index * ref.chunk_bytes)
+                data = part.read(ref.chunk_size(index))
+                if len(data) == ref.chunk_size(index) and zlib.crc32(data) == crc:
+                    found |= 1 << index
+        return found
 
     def verify(self, ref: BlobRef) -> bool:
-        """Check size and sha256 of the part file and keep it; a file that fails is thrown away."""
-        part = self._part(ref)
-        with part.open("rb") as file:
-            sound = hashlib.file_digest(file, "sha256").hexdigest() == ref.digest
-        if sound and part.stat().st_size == ref.size:
-            put_in_place(part, self.path(ref.digest), durable=self._durable)
-            return True
-        part.unlink()
-        return False
+        """Check size and sha256 of the part file and keep it; a file that fails is thrown away.
+
+        A blob that is in the store already has been checked: asking twice gives the same answer.
+        """
+        sound = self._stored(ref) or self._part_is_sound(ref)
+        if sound and not self._stored(ref):
+            put_in_place(self._part(ref), self.path(ref.digest), durable=self._durable)
+        self._part(ref).unlink(missing_ok=True)
+        self._list(ref).unlink(missing_ok=True)
+        return sound
 
     def read_frame(self, ref: BlobRef, index: int) -> bytes:
         """Read chunk `index` of a blob as the frame to send; raises `OSError` when the blob is not there."""
@@ -63,11 +82,53 @@ class BlobStore:
             file.seek(index * ref.chunk_bytes)
             return encode_chunk(ref.digest, index, file.read(ref.chunk_bytes))
 
+    def parts(self) -> set[str]:
+        """Names of the blobs that have begun to come."""
+        return {entry.stem for entry in self._directory.glob("*.part")}
+
     def keep_only(self, digests: frozenset[str]) -> None:
         """Forget every other blob, and every part of one."""
         for entry in self._directory.iterdir():
-            if entry.name.removesuffix(".part") not in digests:
+            if entry.name.removesuffix(".part").removesuffix(".chunks") not in digests:
+                entry.unlink(missing_ok=True)
+
+    def drop_parts(self, keep: frozenset[str]) -> None:
+        """Forget what is half there of every other blob; blobs that are complete stay."""
+        for entry in self._directory.iterdir():
+            if "." in entry.name and entry.name.partition(".")[0] not in keep:
                 entry.unlink(missing_ok=True)
 
     def _part(self, ref: BlobRef) -> Path:
         return self._directory / f"{ref.digest}.part"
+
+    def _list(self, ref: BlobRef) -> Path:
+        return self._directory / f"{ref.digest}.chunks"
+
+    def _stored(self, ref: BlobRef) -> bool:
+        path = self.path(ref.digest)
+        return path.is_file() and path.stat().st_size == ref.size
+
+    def _part_is_sound(self, ref: BlobRef) -> bool:
+        part = self._part(ref)
+        if not part.is_file() or part.stat().st_size != ref.size:
+            return False
+        with part.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == ref.digest
+
+
+def _write_at(path: Path, offset: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    try:
+        # A disk that is nearly full takes a piece and says so only when it is given the rest.
+        while data:
+            written = os.pwrite(descriptor, data, offset)
+            offset, data = offset + written, data[written:]
+    finally:
+        os.close(descriptor)
+
+
+def _listed(records: bytes, chunks: int) -> list[tuple[int, int]]:
+    """Index and crc32 of every chunk that the list names."""
+    whole = records[: min(len(records) // _RECORD.size, chunks) * _RECORD.size]
+    pairs = enumerate(_RECORD.iter_unpack(whole))
+    return [(index, crc) for index, (crc, check) in pairs if crc ^ check == 0xFFFFFFFF]

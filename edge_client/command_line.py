@@ -12,7 +12,7 @@ from typing import Protocol
 from edge_client.command_output import Subparsers
 from schemas.errors import ConfigError, EdgeError
 
-DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
 WORDS = ("overrides", "words")
 """The lists of words that verbs take."""
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from edge_client.trust import TrustedKey
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -26,6 +30,23 @@ def add_verb(subparsers: Subparsers, name: str, *, help: str, examples: str) -> 
         help="for people or for programs (default: table)",
     )
     return parser
+
+
+def add_trust_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--trust`."""
+    parser.add_argument(
+        "--trust",
+        type=Path,
+        metavar="KEY.pub",
+        help="refuse a model that this key of the server has not signed (its signing.pub)",
+    )
+
+
+def read_trust_option(args: argparse.Namespace) -> TrustedKey | None:
+    """The key that `--trust` names, if any."""
+    from edge_client.trust import read_trusted_key
+
+    return None if args.trust is None else read_trusted_key(args.trust)
 
 
 def positive_int(text: str) -> int:

@@ -35,3 +35,9 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writes that were killed have left, here and in all folders below."""
+    for path in folder.rglob(".*.part"):
+        path.unlink(missing_ok=True)

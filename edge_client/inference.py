@@ -14,7 +14,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from pydantic import ValidationError
 
 from edge_client.data.labelled import Inputs, Labels, Pixels, preprocess
+from edge_client.trust import TrustedKey, check_model
 from schemas.errors import ConfigError
+from schemas.manifest import Manifest
 from schemas.values import Preprocessing
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -39,13 +41,17 @@ class ReadImage:
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A network ready to serve; everything about its use comes from the file's own metadata."""
+    """A network ready to serve; everything about its use comes from the file's own metadata.
+
+    `signed` is what the trusted key says of it, where one was named.
+    """
 
     path: Path
     session: Any
     input_shape: tuple[int, ...]
     preprocessing: Preprocessing
     provenance: Mapping[str, str]
+    signed: Manifest | None = None
 
     def logits(self, images: Pixels) -> Inputs:
         """Outputs before softmax [N, classes] of raw images [N, C, H, W]; `ConfigError` for other shapes."""
@@ -91,8 +97,18 @@ class LoadedModel:
         return float((self.predict(images).argmax(axis=1) == labels).mean())
 
 
-def load_model(path: Path, *, threads: int | None = None) -> LoadedModel:
-    """Load an ONNX classifier, using at most `threads` threads; raises `ConfigError` for any other file."""
+def load_model(
+    path: Path,
+    *,
+    threads: int | None = None,
+    trust: TrustedKey | None = None,
+    exported_by: str | None = None,
+) -> LoadedModel:
+    """Load an ONNX classifier, using at most `threads` threads; raises `ConfigError` for any other file.
+
+    With `trust` it must be one that this key vouches for, and with `exported_by` one of that maker (see
+    `edge_client.trust.check_model`): the very bytes that are checked are those that are run.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     if threads is not None:
@@ -102,6 +118,7 @@ def load_model(path: Path, *, threads: int | None = None) -> LoadedModel:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    signed = None if trust is None else check_model(path, data, trust, exported_by=exported_by)
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:
@@ -109,10 +126,10 @@ def load_model(path: Path, *, threads: int | None = None) -> LoadedModel:
         raise ConfigError(
             f"{path} is not an ONNX model that onnxruntime can load: {_reason(error)}"
         ) from error
-    return _describe(path, session)
+    return _describe(path, session, signed)
 
 
-def _describe(path: Path, session: Any) -> LoadedModel:
+def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:
     metadata: dict[str, str] = session.get_modelmeta().custom_metadata_map
     try:
         shape = (
@@ -130,7 +147,7 @@ def _describe(path: Path, session: Any) -> LoadedModel:
     except (ValueError, TypeError, IndexError, ValidationError) as error:
         raise ConfigError(f"{path} does not say how to use it: {_reason(error)}") from error
     provenance = {key[3:]: value for key, value in sorted(metadata.items()) if key.startswith("fl.")}
-    return LoadedModel(path, session, input_shape, preprocessing, provenance)
+    return LoadedModel(path, session, input_shape, preprocessing, provenance, signed)
 
 
 def read_image(path: Path, input_shape: tuple[int, ...], *, scale: float = 255.0) -> ReadImage:

@@ -23,6 +23,8 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from edge_client.address import BrokerAddress
 from edge_client.identity.tls import explain, load_pair, make_context
@@ -33,6 +35,10 @@ log = logging.getLogger(__name__)
 KEEPALIVE_S = 30
 MAX_IN_FLIGHT = 16
 MAX_INBOX = 20_000
+SMALL_PAYLOAD, MAX_LARGE = 16 * 1024, 1024
+"""Of larger payloads no more than so many wait: 32 uploads of 16 chunks each are half of that."""
+MAX_PACKET = 1024 * 1024 + 64 * 1024
+"""The largest chunk and its frame: an MQTT 5 broker is told to send nothing larger."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 UNSUPPORTED_PROTOCOL = 0x84
 MAX_LAST, GOODBYE_S = 64, 3.0
@@ -87,7 +93,9 @@ class Link:
         filters: Sequence[str],
         will: Will | None = None,
         first_session: int = 1,
+        longest_delay_s: float | None = None,
     ) -> None:
+        self._longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._address, self._inbox = address, inbox
         self._client_id, self._filters, self._will = client_id, tuple(filters), will
         self._session = first_session - 1
@@ -103,7 +111,12 @@ class Link:
 
     def open(self) -> None:
         """Begin to connect; `LinkUp` tells when that has worked."""
-        self._client.connect_async(self._address.host, self._address.port, keepalive=KEEPALIVE_S)
+        properties = None
+        if self._version is MQTTProtocolVersion.MQTTv5:
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.MaximumPacketSize = MAX_PACKET
+        host, port = self._address.host, self._address.port
+        self._client.connect_async(host, port, keepalive=KEEPALIVE_S, properties=properties)
         self._client.loop_start()
 
     def close(self) -> None:
@@ -190,7 +203,7 @@ class Link:
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_socket_open = _without_delay
-        _spread_reconnects(client)
+        _spread_reconnects(client, self._longest_delay_s)
         if self._address.username is not None:
             client.username_pw_set(self._address.username, self._address.password)
         client.on_log = self._on_log
@@ -217,7 +230,7 @@ class Link:
             downgrade = client.protocol is MQTTProtocolVersion.MQTTv5 and reason.value == UNSUPPORTED_PROTOCOL
             self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade))
             return
-        _spread_reconnects(client)
+        _spread_reconnects(client, self._longest_delay_s)
         for topic_filter in self._filters:
             client.subscribe(topic_filter, qos=1)
         self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
@@ -238,7 +251,8 @@ class Link:
             self._trouble = text
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
-        if self._inbox.qsize() > MAX_INBOX:
+        small = len(message.payload) <= SMALL_PAYLOAD
+        if self._inbox.qsize() > (MAX_INBOX if small else MAX_LARGE):
             self.dropped += 1
             return
         try:
@@ -250,12 +264,11 @@ class Link:
         self._inbox.put(Confirmed(mid))
 
 
-def _spread_reconnects(client: mqtt.Client) -> None:
+def _spread_reconnects(client: mqtt.Client, longest_delay_s: float) -> None:
     """Jitter: devices that lost the broker together do not come back together."""
-    client.reconnect_delay_set(
-        FIRST_DELAY_S * random.uniform(0.5, 1.5),  # type: ignore[arg-type]
-        LONGEST_DELAY_S * random.uniform(0.5, 1.0),  # type: ignore[arg-type]
-    )
+    longest = longest_delay_s * random.uniform(0.5, 1.0)
+    first = min(FIRST_DELAY_S * random.uniform(0.5, 1.5), longest)
+    client.reconnect_delay_set(first, longest)  # type: ignore[arg-type]
 
 
 def _without_delay(client: mqtt.Client, userdata: Any, sock: Any) -> None:

@@ -14,14 +14,18 @@ from enum import StrEnum
 from typing import Any
 
 from edge_client import transfer
+from edge_client.memory import KEPT_RUNS, Memory
 from edge_client.session_events import (
     BlobChecked,
     ChunkArrived,
+    ChunkLost,
     Command,
     Connected,
     Disconnected,
+    Distrusted,
     Event,
     Received,
+    Remembered,
     Result,
     RunEnded,
     Send,
@@ -34,7 +38,7 @@ from edge_client.session_events import (
     WorkFailed,
 )
 from edge_client.transfer import Receiving
-from schemas.blobs import Chunk
+from schemas.blobs import BlobRef, Chunk
 from schemas.messages import (
     Acknowledgement,
     AnyMessage,
@@ -68,7 +72,8 @@ class Session:
     """All that a device knows of its dealings with the server.
 
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
-    them that are over, `attempts` the newest attempt of each.
+    them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
+    overtaken by another task: whether it counted is still to be heard.
     """
 
     federation: str
@@ -79,10 +84,30 @@ class Session:
     task: Task | None = None
     receiving: Mapping[str, Receiving] = field(default_factory=dict)
     result: Result | None = None
+    unanswered: Result | None = None
     resend_at: float = 0.0
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
+
+    def has_all_of(self, ref: BlobRef) -> bool:
+        """Whether every chunk of a blob on its way has come and none of them was lost again."""
+        receiving = self.receiving.get(ref.digest)
+        return receiving is not None and receiving.complete
+
+    @property
+    def memory(self) -> Memory:
+        """What a later process must know: nothing of a task that the server has settled."""
+        open_task = self.phase is not Phase.IDLE
+        runs = sorted(self.runs)[-KEPT_RUNS:]
+        return Memory(
+            federation=self.federation,
+            device=self.device,
+            task=self.task if open_task else None,
+            result=self.result if open_task else None,
+            runs=tuple(runs),
+            attempts={run: self.attempts[run] for run in runs if run in self.attempts},
+        )
 
 
 def step(session: Session, event: Event, now: float) -> Step:
@@ -92,6 +117,12 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _resume(replace(session, connected=True), now)
         case Disconnected():
             return replace(session, connected=False), []
+        case Remembered(memory, present):
+            return _remembered(session, memory, present, now)
+        case ChunkLost(digest, index):
+            return _chunk_lost(session, digest, index, now), []
+        case Received(Task() as task, present):
+            return _offered(session, task, present, now)
         case Received(message):
             return _receive(session, message, now)
         case ChunkArrived(chunk):
@@ -102,14 +133,14 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _work_done(session, result, now)
         case WorkFailed():
             return _work_failed(session, event, now)
+        case Distrusted():
+            return session, _decline(session, event)
         case Tick():
             return _tick(session, now)
 
 
 def _receive(session: Session, message: AnyMessage, now: float) -> Step:
     match message:
-        case Task():
-            return _offered(session, message, now)
         case BlobRequest():
             return session, [_answer_request(session, message)]
         case Acknowledgement() | Refusal():
@@ -136,20 +167,47 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     return over, [*commands, RunEnded(end)]
 
 
-def _offered(session: Session, task: Task, now: float) -> Step:
+def _offered(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
     current = session.task
     if task.run in session.ended or task.attempt < session.attempts.get(task.run, 0):
         return session, []
     if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
         return _repeat(session, now)
     dropped, commands = _drop_task(session)
+    begun, more = _begin(dropped, task, present, now)
+    return begun, [_reply(begun, task), *commands, *more]
+
+
+def _remembered(session: Session, memory: Memory, present: Mapping[str, int], now: float) -> Step:
+    """Go on where an earlier process was.
+
+    A result is told again, and nothing is done twice for it. A task without one is taken up by itself, as
+    after a cut: whether it is still wanted the retained announcement says, and the server offers it again.
+    """
+    known = replace(
+        session,
+        runs=session.runs | set(memory.runs),
+        attempts={**memory.attempts, **session.attempts},
+    )
+    task, result = memory.task, memory.result
+    if task is None or session.task is not None:
+        return known, []
+    if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
+        return _begin(known, task, present, now)
+    reporting = replace(known, task=task, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
+    return reporting, _report(result)
+
+
+def _begin(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
+    """Fetch what the task lacks and then do it."""
+    commands: list[Command] = []
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
-        receiving[digest], asks = transfer.start(ref, now)
+        receiving[digest], asks = transfer.start(ref, now, present.get(digest, 0))
         commands += _requests(session, asks)
     begun = replace(
-        dropped,
+        session,
         task=task,
         phase=Phase.FETCHING,
         receiving=receiving,
@@ -157,7 +215,7 @@ def _offered(session: Session, task: Task, now: float) -> Step:
         attempts={**session.attempts, task.run: task.attempt},
     )
     fetching, more = _work_when_complete(begun)
-    return fetching, [_reply(begun, task), *commands, *more]
+    return fetching, [*commands, *more]
 
 
 def _repeat(session: Session, now: float) -> Step:
@@ -186,7 +244,9 @@ def _task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> 
 
 def _drop_task(session: Session) -> Step:
     stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
-    return replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None), stop
+    told = session.result if session.phase is Phase.REPORTING else session.unanswered
+    idle = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None, unanswered=told)
+    return idle, stop
 
 
 def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
@@ -217,6 +277,11 @@ def _take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
 
 def _with_receiving(session: Session, receiving: Receiving) -> Session:
     return replace(session, receiving={**session.receiving, receiving.ref.digest: receiving})
+
+
+def _chunk_lost(session: Session, digest: str, index: int, now: float) -> Session:
+    receiving = session.receiving.get(digest)
+    return session if receiving is None else _with_receiving(session, transfer.lost(receiving, index, now))
 
 
 def _blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step:
@@ -259,6 +324,15 @@ def _work_failed(session: Session, event: WorkFailed, now: float) -> Step:
     return _work_done(session, reply, now)
 
 
+def _decline(session: Session, event: Distrusted) -> list[Command]:
+    """Say no; but not where the true task of that attempt is here: then what came was made up from it."""
+    current, named = session.task, (event.task.run, event.task.attempt)
+    if current is not None and (current.run, current.attempt) == named:
+        return []
+    why = {"reason": event.reason, "detail": event.detail[:500]}
+    return [Send(_task_reply(session, event.task, accepted=False, **why))]
+
+
 def _answer_request(session: Session, request: BlobRequest) -> Command:
     """Only the blob of the pending result is ever given away."""
     result = session.result
@@ -275,18 +349,24 @@ def _answer_request(session: Session, request: BlobRequest) -> Command:
 
 def _answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
     """Settle the pending result; an acknowledged update or delivery is kept, to be shown again if asked."""
-    result = session.result
-    if result is None or (answer.run, answer.attempt) != (result.run, result.attempt):
+    refusal = answer if isinstance(answer, Refusal) else None
+    late, result = session.unanswered, session.result
+    if late is not None and _is_about(answer, late):
+        return replace(session, unanswered=None), [Settled(late, refusal)]
+    if result is None or not _is_about(answer, result):
         return session, []
-    if answer.digest != (result.blob.digest if isinstance(result, Update) else None):
-        return session, []
-    idle, _ = _drop_task(session)
-    if isinstance(answer, Refusal):
-        return idle, [Settled(result, answer)]
+    idle = replace(_drop_task(session)[0], unanswered=None)
+    if refusal is not None:
+        return idle, [Settled(result, refusal)]
     if session.phase is not Phase.REPORTING:
         return session, []
     kept = idle if isinstance(result, TaskReply) else replace(session, phase=Phase.IDLE)
     return kept, [Settled(result)]
+
+
+def _is_about(answer: Acknowledgement | Refusal, result: Result) -> bool:
+    digest = result.blob.digest if isinstance(result, Update) else None
+    return (answer.run, answer.attempt, answer.digest) == (result.run, result.attempt, digest)
 
 
 def _tick(session: Session, now: float) -> Step:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from edge_client.memory import Memory
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk
 from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
@@ -24,10 +26,22 @@ class Disconnected:
 
 
 @dataclass(frozen=True)
+class Remembered:
+    """Event: what an earlier process of this device was at, and what is half there of its task's blobs."""
+
+    memory: Memory
+    present: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Received:
-    """Event: a message for this device, or for all."""
+    """Event: a message for this device, or for all.
+
+    With a task comes what is half there of its blobs: `present`, bitmaps of chunk numbers by digest.
+    """
 
     message: AnyMessage
+    present: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,14 @@ class BlobChecked:
 
     digest: str
     sound: bool
+
+
+@dataclass(frozen=True)
+class ChunkLost:
+    """Event: a chunk that arrived could not be kept; `index` of blob `digest`."""
+
+    digest: str
+    index: int
 
 
 @dataclass(frozen=True)
@@ -62,11 +84,32 @@ class WorkFailed:
 
 
 @dataclass(frozen=True)
+class Distrusted:
+    """Event: a task came that the trusted key does not vouch for."""
+
+    task: Task
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
 class Tick:
     """Event: time has passed."""
 
 
-Event = Connected | Disconnected | Received | ChunkArrived | BlobChecked | WorkDone | WorkFailed | Tick
+Event = (
+    Connected
+    | Disconnected
+    | Remembered
+    | Received
+    | ChunkArrived
+    | ChunkLost
+    | BlobChecked
+    | WorkDone
+    | WorkFailed
+    | Distrusted
+    | Tick
+)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +15,11 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.data.labelled import LabelledData
+from edge_client.epochs import EpochCheckpoint, UnfitCheckpoint
 from edge_client.evaluation import evaluating
 from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
 from edge_client.objectives.registry import build_objectives, merge_groups
+from edge_client.training_state import restore, state_of
 from schemas.blobs import Groups
 from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
@@ -85,19 +89,21 @@ def train(
     kept: Groups | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    checkpoint: EpochCheckpoint | None = None,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
     `received` and `kept` are the groups that the task and this device's last round hold for the objectives.
     With no epochs at all, objectives still see every batch once, in forward passes that change no weight.
     The loss is the last epoch's mean cross-entropy per example, None when not finite; seconds are wall time.
-    Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch).
+    With a `checkpoint` it goes on after the last epoch that is kept there, `module` being as received: the
+    bytes are those of a training in one go.
+    Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch),
+    `UnfitCheckpoint`; the module is then in no state that is worth anything.
     """
     start = time.perf_counter()
     _check(module, plan)
     objectives = build_objectives(plan.objectives)
-    losses: list[float | None] = []
-    steps = 0
     with _clean_up(module, objectives, seed=plan.seed):
         examples = _examples(module, data)
         around = Surroundings(
@@ -109,10 +115,16 @@ def train(
             labels=examples.labels,
         )
         optimizer = _set_up(module, objectives, around)
-        for epoch, batches in enumerate(_epochs(module, examples, plan), start=1):
+        losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
+        start -= before
+        left = _epochs(module, examples, plan, done=len(losses))
+        for epoch, batches in enumerate(left, start=len(losses) + 1):
             loss, taken = _run_epoch(module, batches, optimizer, objectives, should_stop=should_stop)
             losses.append(loss)
             steps += taken
+            if checkpoint is not None:
+                so_far = {"losses": losses, "steps": steps, "seconds": time.perf_counter() - start}
+                checkpoint.save(partial(_so_far, so_far, module, optimizer, objectives))
             if on_epoch is not None:
                 on_epoch(EpochReport(epoch, plan.local_epochs, loss))
         if plan.local_epochs == 0 and objectives:
@@ -124,6 +136,34 @@ def train(
         examples=len(data), epochs=len(losses), steps=steps, train_loss=final, seconds=seconds
     )
     return TrainingResult(groups, metrics, keeping)
+
+
+def _resumed(
+    checkpoint: EpochCheckpoint | None,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    objectives: Sequence[LocalObjective],
+) -> tuple[list[float | None], int, float]:
+    """Losses, steps and seconds of the epochs that are done, with all the rest put back as it was."""
+    saved = checkpoint.load() if checkpoint is not None else None
+    if checkpoint is None or saved is None:
+        return [], 0, 0.0
+    try:
+        restore(saved, module, optimizer, objectives)
+    except UnfitCheckpoint:
+        # Once more would end the same way; without it the task can be done from the start.
+        checkpoint.drop()
+        raise
+    return list(saved["losses"]), saved["steps"], saved["seconds"]
+
+
+def _so_far(
+    figures: Mapping[str, Any],
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    objectives: Sequence[LocalObjective],
+) -> dict[str, Any]:
+    return {**figures, **state_of(module, optimizer, objectives)}
 
 
 @contextlib.contextmanager
@@ -177,14 +217,19 @@ def _steps(module: nn.Module, count: int, plan: TrainingPlan) -> int:
     return plan.local_epochs * (full + (rest >= _smallest_batch(module)))
 
 
-def _epochs(module: nn.Module, examples: _Examples, plan: TrainingPlan) -> Iterator[Iterator[_Examples]]:
+def _epochs(
+    module: nn.Module, examples: _Examples, plan: TrainingPlan, *, done: int = 0
+) -> Iterator[Iterator[_Examples]]:
+    """The batches of each epoch after the first `done`, whose orders are drawn and passed over."""
     count = len(examples.labels)
     if count == 0:
         return
     shuffler = torch.Generator().manual_seed(plan.seed)
     smallest = _smallest_batch(module)
-    for _ in range(plan.local_epochs):
+    for epoch in range(plan.local_epochs):
         order = torch.randperm(count, generator=shuffler).to(examples.labels.device)
+        if epoch < done:
+            continue
         yield (
             _Examples(examples.inputs.index_select(0, chosen), examples.labels.index_select(0, chosen))
             for chosen in torch.split(order, plan.batch_size)

@@ -69,10 +69,15 @@ class Receiving:
 Step = tuple[Receiving, list[TransferCommand]]
 
 
-def start(ref: BlobRef, now: float) -> Step:
-    """Begin to receive `ref`; an inline blob is on its way already and is asked for only when it is late."""
-    receiving = Receiving(ref, asked=_bits(1) if ref.inline else 0, retry_at=now + PATIENCE_S)
-    return _ask(receiving, now)
+def start(ref: BlobRef, now: float, have: int = 0) -> Step:
+    """Begin to receive `ref`, of which the chunks `have` are there: only the others are asked for.
+
+    An inline blob is on its way already and is asked for only when it is late.
+    """
+    there = have & _bits(ref.chunks)
+    asked = _bits(1) & ~there if ref.inline else 0
+    receiving = Receiving(ref, have=there, asked=asked, retry_at=now + PATIENCE_S)
+    return (receiving, [VerifyBlob(ref)]) if receiving.complete else _ask(receiving, now)
 
 
 def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
@@ -97,6 +102,21 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
         return taken, [*commands, VerifyBlob(ref)]
     asking, more = _ask(taken, now)
     return asking, commands + more
+
+
+def lost(receiving: Receiving, index: int, now: float) -> Receiving:
+    """A chunk that came could not be kept, as on a full disk: ask for it again after the longest patience.
+
+    Until then it counts as asked for, so that the window does not go round and round for nothing.
+    """
+    bit = 1 << index
+    return replace(
+        receiving,
+        have=receiving.have & ~bit,
+        asked=receiving.asked | bit,
+        patience=MAX_PATIENCE_S,
+        retry_at=now + MAX_PATIENCE_S,
+    )
 
 
 def tick(receiving: Receiving, now: float) -> Step:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
 from edge_client.bench import bench_model
 from edge_client.evaluation import evaluate
@@ -15,7 +16,7 @@ from edge_client.submodels import SubModels
 from edge_client.surgery import arrays_of, count_macs, parameter_count
 from edge_client.training import EpochReport, bounded, train
 from edge_client.workplace import Workplace
-from schemas.blobs import Groups, encode_groups, read_groups
+from schemas.blobs import Groups, decode_json, encode_groups, read_groups
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
@@ -49,6 +50,7 @@ def do_training(
         kept=_kept(task, place, channel_map),
         on_epoch=on_epoch,
         should_stop=should_stop,
+        checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
     )
     trained = arrays_of(module)
     delta = {name: trained[name] - received["model"][name] for name in trained}
@@ -71,14 +73,16 @@ def do_training(
 
 
 def do_delivery(task: Task, place: Workplace) -> Delivery:
-    """Export the task's sub-model to `models/model.onnx` and measure it on the device's held-out data."""
+    """Export the task's sub-model, measure it on the device's held-out data, put it in its place.
+
+    That is `models/model.onnx`; where only signed models are served it waits beside it (see `placement`).
+    """
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
     module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
-    place.models.mkdir(parents=True, exist_ok=True)
     report = export_onnx(
         module,
-        place.models / "model.onnx",
+        placement.begin(place.models),
         input_shape=task.model.input_shape,
         preprocessing=task.preprocessing,
         provenance=task.provenance,
@@ -96,6 +100,8 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
         max_difference=report.max_difference,
         latency_ms=bench_model(served, threads=1, seconds=BENCH_SECONDS).median_ms,
     )
+    if not place.signed_only:
+        placement.serve_unsigned(place.models)
     return Delivery(
         federation=task.federation,
         device=place.device,
@@ -115,7 +121,7 @@ def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
 @lru_cache(maxsize=2)
 def _channel_map(path: Path) -> ChannelMap:
     """A blob's name is its digest, so the same path is the same map."""
-    return ChannelMap.model_validate_json(path.read_bytes())
+    return decode_json(ChannelMap, path.read_bytes(), source="channel map")
 
 
 def _previous(task: Task, place: Workplace) -> Groups:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from edge_client.disk import DISK_FULL
 from edge_client.link import Inbox
 from edge_client.session_events import Result, WorkDone, WorkFailed
 from edge_client.workplace import Workplace
@@ -71,6 +72,10 @@ class Worker:
             return WorkFailed(task, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
             return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
+        except OSError as error:
+            reason = Reason.NO_SPACE if error.errno in DISK_FULL else Reason.TASK_FAILED
+            log.warning("round %d: the task failed: %s", task.round, error)
+            return WorkFailed(task, reason, f"{type(error).__name__}: {error}")
         except Exception as error:
             # A user's own model or data may raise anything: the task fails, the device does not.
             log.exception("round %d: the task failed", task.round)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edge_client.blobstore import BlobStore
 from edge_client.data.labelled import LabelledData
+from edge_client.epochs import EpochCheckpoints
 from edge_client.models.registry import MODELS
 from edge_client.private import PrivateState
 from schemas.blobs import CHUNK_BYTES
@@ -45,7 +46,9 @@ class LocalData:
 class Workplace:
     """Where a device works: its blobs, its data, the folder for finished models, what it keeps to itself.
 
-    `model_code` names the factories outside this package that a task may use.
+    `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
+    model is not served before the server has signed for it; with `checkpoints`, a training that was killed
+    goes on after its last finished epoch.
     """
 
     device: str
@@ -55,6 +58,8 @@ class Workplace:
     chunk_bytes: int = CHUNK_BYTES
     model_code: frozenset[str] = frozenset()
     private: PrivateState | None = None
+    signed_only: bool = False
+    checkpoints: EpochCheckpoints | None = None
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""

@@ -6,7 +6,20 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_server.commands import check, compare, demo, enroll, recipes, report, revoke, run, schemas, simulate
+from edge_server.commands import (
+    check,
+    compare,
+    demo,
+    devices,
+    enroll,
+    recipes,
+    replay,
+    report,
+    revoke,
+    run,
+    schemas,
+    simulate,
+)
 
 EDGE_SERVER = CommandLine(
     prog="edge-server",
@@ -20,9 +33,22 @@ examples:
   edge-server enroll pi-kitchen --out boards        certificate and settings for a device
   edge-server simulate attending data.source=digits num-clients=100
 
-exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted
+exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrupted, 143 suspended
 """,
-    verbs=(demo, run, enroll, revoke, simulate, compare, check, recipes, report, schemas),
+    verbs=(
+        demo,
+        run,
+        enroll,
+        revoke,
+        simulate,
+        compare,
+        check,
+        recipes,
+        devices,
+        report,
+        replay,
+        schemas,
+    ),
 )
 
 

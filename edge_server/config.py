@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import tomli_w
 from pydantic import ValidationError
 
 from edge_server.config_errors import explain
+from edge_server.privacy_settings import PrivacySettings
 from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.settings import (
     ClientSettings,
     DataSettings,
     FederationSettings,
+    FirewallSettings,
     ModelSettings,
     RecipeInfo,
     SimulationSettings,
@@ -42,6 +45,8 @@ class Config(Settings):
     training: TrainingSettings = TrainingSettings()
     tiers: TierSettings = TierSettings()
     simulation: SimulationSettings = SimulationSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    firewall: FirewallSettings = FirewallSettings()
     strategy: StrategySpec = StrategySpec()
 
     def algorithm(self) -> StrategySpec:
@@ -52,7 +57,8 @@ class Config(Settings):
     def make_strategy(self) -> Strategy:
         """The strategy's pieces, made for this run; raises `ConfigError` for the first that cannot be."""
         run = self.federation
-        return make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
+        made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
+        return replace(made, privacy=self.privacy.gaussian)
 
     def to_toml(self) -> str:
         """The resolved file, every default written out."""

@@ -9,9 +9,12 @@ from dataclasses import replace
 
 from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, with_participant
+from edge_server.fleet import MAX_DEVICES
 from edge_server.participant import Participant, Status
-from edge_server.round_events import Command, Deliver, Send, SendChunks, UpdateChecked
+from edge_server.quarantine import quarantine_end, strike, told
+from edge_server.round_events import Command, Deliver, Note, Send, SendChunks, UpdateChecked
 from schemas.blobs import Chunk
+from schemas.manifest import Manifest
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -20,6 +23,7 @@ from schemas.messages import (
     Delivery,
     FromDevice,
     Refusal,
+    Task,
     TaskReply,
     Telemetry,
     Update,
@@ -27,8 +31,8 @@ from schemas.messages import (
 from schemas.values import Reason
 
 
-def receive(federation: Federation, message: FromDevice, now: float) -> Step:
-    """Take a message of a device."""
+def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
+    """Take a message of a device; `have` are the chunks of an update that are here already."""
     match message:
         case Birth():
             return _born(federation, message, now)
@@ -37,7 +41,7 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
         case TaskReply():
             return _replied(federation, message, now)
         case Update():
-            return _claimed(federation, message)
+            return _claimed(federation, message, have)
         case Delivery():
             return _delivered(federation, message)
         case BlobRequest():
@@ -49,6 +53,8 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
 
 
 def _born(federation: Federation, birth: Birth, now: float) -> Step:
+    if not federation.fleet.has_room_for(birth.device):
+        return federation, [_no_room(birth)]
     known = federation.fleet.devices.get(birth.device)
     born = replace(federation, fleet=federation.fleet.born(birth))
     participant = federation.participants.get(birth.device)
@@ -56,6 +62,14 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
     if participant is None or not again:
         return born, []
     return with_participant(born, part.rejoined(participant, now))
+
+
+def _no_room(birth: Birth) -> Command:
+    detail = f"{MAX_DEVICES} devices are known, and no more are taken"
+    refusal = Refusal(
+        federation=birth.federation, device=birth.device, reason=Reason.NOT_SELECTED, detail=detail
+    )
+    return Send(birth.device, refusal)
 
 
 def _participant(federation: Federation, answer: TaskReply | Update | Delivery) -> Participant | None:
@@ -75,31 +89,39 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     return with_participant(federation, (replied[0], [*answers, *replied[1]]))
 
 
-def _claimed(federation: Federation, update: Update) -> Step:
+def _claimed(federation: Federation, update: Update, have: int) -> Step:
     """An update is announced: fetch it, or say at once what becomes of it."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
         if last.blob.digest == update.blob.digest:
             return federation, [_acknowledge(update)]
-        return federation, [_refusal(update, Reason.ALREADY_COUNTED, "another update counts in this round")]
+        return federation, _turned_away(update, Reason.ALREADY_COUNTED, "another update counts in this round")
     participant = _participant(federation, update)
     if participant is None:
-        return federation, [_turn_away(federation, update)]
+        return federation, _turn_away(federation, update)
     if participant.final:
         return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
-    claimed, commands = part.claims(participant, update)
+    claimed, commands = part.claims(participant, update, have=have)
     if claimed.status is Status.REFUSED and claimed.reason is not None:
-        commands += [_refusal(update, claimed.reason, "")]
+        struck, more = strike(federation, update.device, claimed.reason)
+        return with_participant(struck, (claimed, [*commands, _refusal(update, claimed.reason, ""), *more]))
     return with_participant(federation, (claimed, commands))
 
 
-def _turn_away(federation: Federation, update: Update) -> Command:
+def _turn_away(federation: Federation, update: Update) -> list[Command]:
     """Refuse an update that nobody has asked its device for, or no longer."""
     said = (update.run, update.attempt, update.round)
     current = said == (federation.run, federation.attempt, federation.round)
     if current and federation.phase is Phase.TRAINING and update.device not in federation.participants:
-        return _refusal(update, Reason.NOT_SELECTED, "not selected in this round")
-    return _refusal(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
+        refused = _turned_away(update, Reason.NOT_SELECTED, "not selected in this round")
+        out = quarantine_end(federation, update.device) is not None
+        return [*refused, told(federation, update.device)] if out else refused
+    return _turned_away(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
+
+
+def _turned_away(update: Update, reason: Reason, detail: str) -> list[Command]:
+    """Count the refusal of an update that has not even been looked at, and tell its device."""
+    return [Note("update refused", update.device, reason, detail), _refusal(update, reason, detail)]
 
 
 def chunk_came(federation: Federation, device: str, chunk: Chunk, now: float) -> Step:
@@ -131,20 +153,32 @@ def checked(federation: Federation, event: UpdateChecked) -> Step:
         return federation, []
     if event.reason is not None:
         refused, notes = part.refuse(participant, event.reason, event.detail)
-        return with_participant(federation, (refused, [*notes, _refusal(update, event.reason, event.detail)]))
+        struck, more = strike(federation, event.device, event.reason)
+        answers = [*notes, _refusal(update, event.reason, event.detail), *more]
+        return with_participant(struck, (refused, answers))
     counted = replace(federation, counted={**federation.counted, event.device: update})
     done = replace(participant, status=Status.COUNTED, receiving=None)
     return with_participant(counted, (done, [_acknowledge(update)]))
 
 
 def _delivered(federation: Federation, delivery: Delivery) -> Step:
-    answer = _acknowledge(delivery)
     participant = _participant(federation, delivery)
-    if participant is None or participant.final:
+    if participant is None:
+        return federation, [_acknowledge(delivery)]
+    vouched = _vouched(participant.assignment.task, delivery)
+    answer = _acknowledge(delivery, vouched)
+    if participant.final:
         return federation, [answer]
-    return with_participant(
-        federation, (replace(participant, status=Status.COUNTED), [answer, Deliver(delivery)])
-    )
+    done = replace(participant, status=Status.COUNTED)
+    return with_participant(federation, (done, [Deliver(delivery), answer]))
+
+
+def _vouched(task: Task, delivery: Delivery) -> Manifest | None:
+    """What a signature for a delivered model is over: the device's word, on a task that was signed for it."""
+    if task.manifest is None:
+        return None
+    given = task.manifest.manifest
+    return given.model_copy(update={"what": "device-export", "sha256": delivery.metrics.onnx_sha256})
 
 
 def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
@@ -175,7 +209,7 @@ def _answer_request(federation: Federation, request: BlobRequest) -> Command:
     )
 
 
-def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
+def _acknowledge(result: Update | Delivery | TaskReply, vouched: Manifest | None = None) -> Command:
     acknowledgement = Acknowledgement(
         federation=result.federation,
         device=result.device,
@@ -183,7 +217,7 @@ def _acknowledge(result: Update | Delivery | TaskReply) -> Command:
         attempt=result.attempt,
         digest=result.blob.digest if isinstance(result, Update) else None,
     )
-    return Send(result.device, acknowledgement)
+    return Send(result.device, acknowledgement, vouched)
 
 
 def _refusal(update: Update, reason: Reason, detail: str) -> Command:

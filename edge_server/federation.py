@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
+from edge_server.conduct import ConductRules, Conducts
 from edge_server.fleet import Fleet
 from edge_server.participant import AT_WORK, Participant, Status
 from edge_server.participants import Participants
@@ -57,6 +58,7 @@ class RoundRules:
     attempts: int = 5
     deliver: bool = True
     buffering: Buffering | None = None
+    conduct: ConductRules = field(default_factory=ConductRules)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class Federation:
     """The whole state of a run, as far as rounds go.
 
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
-    close a synchronous round (None: all). `counted` holds each device's last counted update.
+    close a synchronous round (None: all). `counted` holds each device's last counted update. A server that
+    was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
+    `ended` says why the run is done before its last round.
     """
 
     name: str
@@ -79,7 +83,10 @@ class Federation:
     needed: int | None = None
     not_before: float = 0.0
     abandoned: int = 0
+    gather_until: float = 0.0
     counted: Mapping[str, Update] = field(default_factory=dict)
+    ended: str = ""
+    conducts: Conducts = field(default_factory=dict)
 
     @property
     def at_work(self) -> tuple[Participant, ...]:
@@ -109,6 +116,11 @@ class Federation:
 
 
 Step = tuple[Federation, list[Command]]
+
+
+def gathered(federation: Federation, now: float) -> bool:
+    """Whether the devices that were there before a restart are back, or have had their time."""
+    return now >= federation.gather_until or all(one.alive for one in federation.fleet.devices.values())
 
 
 def with_participant(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:
@@ -148,4 +160,7 @@ def end(
     message = FederationEnd(
         federation=federation.name, run=federation.run, outcome=outcome, rounds=federation.rules.rounds
     )
-    return replace(federation, phase=Phase.ENDED), [Announce(message), End(outcome, detail)]
+    return replace(federation, phase=Phase.ENDED), [
+        Announce(message),
+        End(outcome, detail or federation.ended),
+    ]

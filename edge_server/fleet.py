@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from schemas.messages import Birth, Death
 from schemas.values import CapabilityProfile, DataCard
 
+MAX_DEVICES = 50_000
+"""More are not taken: where nothing says who may speak, anyone may make up names."""
+
 
 @dataclass(frozen=True)
 class Device:
@@ -30,6 +33,10 @@ class Fleet:
     """All devices by name."""
 
     devices: Mapping[str, Device] = field(default_factory=dict)
+
+    def has_room_for(self, device: str) -> bool:
+        """Whether the device is known, or one more may be."""
+        return device in self.devices or len(self.devices) < MAX_DEVICES
 
     def alive(self) -> tuple[Device, ...]:
         """The devices that are connected, by name."""

@@ -22,7 +22,8 @@ class RoundRecord(Frozen):
 
     `test_*` are the server's, on its own test data; `client_accuracy` is the devices' mean on theirs. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
-    `staleness` is, for the updates of buffered rounds that came late, by how many rounds.
+    `staleness` is, for the updates of buffered rounds that came late, by how many rounds. With differential
+    privacy `epsilon` is what all rounds so far have spent at `delta`, and `clip` this round's L2 bound.
     """
 
     round: int
@@ -44,10 +45,16 @@ class RoundRecord(Frozen):
     staleness: Mapping[str, int] = Field(default_factory=dict)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
 
 
 class DeviceRecord(Frozen):
-    """What became of a device: its tier, its compact model, its bytes, its accuracies on held-out data."""
+    """What became of a device: its tier, its compact model, its bytes, its accuracies on held-out data.
+
+    `refused` counts its `refusals` by reason; `quarantined_until` is the last round that it is left out of.
+    """
 
     device: str
     tier: int
@@ -64,6 +71,8 @@ class DeviceRecord(Frozen):
     latency_ms: float | None = None
     rounds: int = 0
     refusals: int = 0
+    refused: Mapping[str, int] = Field(default_factory=dict)
+    quarantined_until: int | None = None
 
 
 class Summary(Frozen):
@@ -82,5 +91,7 @@ class Summary(Frozen):
     best_accuracy: float | None = None
     uplink_bytes: int = 0
     downlink_bytes: int = 0
+    epsilon: float | None = None
+    delta: float | None = None
     devices: tuple[DeviceRecord, ...] = ()
     onnx: Mapping[int, str] = Field(default_factory=dict)

@@ -1,62 +1,190 @@
-"""The journal: what was decided and accepted, in SQLite, on disk before anyone is told."""
+"""The journal: what was decided, accepted and aggregated, in SQLite, on disk before anyone is told.
+
+A server that is killed at any instruction goes on from here: the tasks of the round that is open, the updates
+that it has accepted, the rounds that are closed, each with its line of history.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from edge_server.fleet import Device
+from edge_server.round_events import Assignment
+from schemas.messages import Delivery, Update
+
+FORMAT = 2
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS rounds (
-    round INTEGER NOT NULL, attempt INTEGER NOT NULL, planned_at REAL NOT NULL, closed_at REAL,
-    selected TEXT NOT NULL, state_sha256 TEXT, PRIMARY KEY (round, attempt));
+CREATE TABLE IF NOT EXISTS run (
+    run TEXT NOT NULL, federation TEXT NOT NULL, began_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS devices (
+    device TEXT PRIMARY KEY, session INTEGER NOT NULL, profile TEXT NOT NULL, data TEXT NOT NULL,
+    seen_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS plannings (
+    attempt INTEGER PRIMARY KEY, round INTEGER NOT NULL, deliver INTEGER NOT NULL, needed INTEGER,
+    selected TEXT NOT NULL, clients TEXT NOT NULL, rng TEXT NOT NULL, planned_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS tasks (
+    device TEXT PRIMARY KEY, attempt INTEGER NOT NULL, task TEXT NOT NULL, max_bytes INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS updates (
-    round INTEGER NOT NULL, device TEXT NOT NULL, digest TEXT NOT NULL, bytes INTEGER NOT NULL,
-    examples INTEGER NOT NULL, reason TEXT, at REAL NOT NULL, PRIMARY KEY (round, device, digest));
+    attempt INTEGER NOT NULL, round INTEGER NOT NULL, device TEXT NOT NULL, digest TEXT NOT NULL,
+    bytes INTEGER NOT NULL, examples INTEGER NOT NULL, ratio REAL, message TEXT NOT NULL, reason TEXT,
+    norms TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (attempt, device, digest));
+CREATE TABLE IF NOT EXISTS strikes (device TEXT NOT NULL, round INTEGER NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS rounds (
+    round INTEGER PRIMARY KEY, state_sha256 TEXT NOT NULL, updates TEXT NOT NULL, record TEXT NOT NULL,
+    traffic TEXT NOT NULL, closed_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS deliveries (
+    attempt INTEGER NOT NULL, device TEXT NOT NULL, message TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (attempt, device));
 """
 
 
-class Journal:
-    """One connection in WAL mode; usable from any thread, one at a time.
+@dataclass(frozen=True)
+class Aggregated:
+    """An update that a round was made of: who sent it, in which attempt, how late."""
 
-    One that is not `durable` does not wait for the disk: it outlives its process, but not a power cut.
+    device: str
+    attempt: int
+    digest: str
+    staleness: int
+
+
+class Journal:
+    """One connection in WAL mode; usable from any thread.
+
+    One that is not `durable` does not wait for the disk: it outlives its process, but not a power cut. It
+    keeps no tasks either, which make the bulk of it: a simulation goes on from its own checkpoint.
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
+        self._durable = durable
+        self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
         self._connection.executescript(SCHEMA)
+        self._connection.execute(f"PRAGMA user_version={FORMAT}")
 
-    def planned(self, round_number: int, selected: Iterable[str]) -> None:
-        """A round was planned; planning it again is another attempt."""
-        with self._connection:
-            self._connection.execute(
-                "INSERT INTO rounds (round, attempt, planned_at, selected) SELECT ?, count(*) + 1, ?, ?"
-                " FROM rounds WHERE round = ?",
-                (round_number, time.time(), json.dumps(sorted(selected)), round_number),
+    @contextmanager
+    def _written(self) -> Any:
+        with self._lock, self._connection:
+            yield self._connection
+
+    def begun(self, run: str, federation: str) -> None:
+        """The run has a name, once and for all."""
+        with self._written() as written:
+            written.execute("DELETE FROM run")
+            written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
+
+    def planned(
+        self,
+        attempt: int,
+        round_number: int,
+        assignments: Mapping[str, Assignment],
+        *,
+        devices: Iterable[Device] = (),
+        clients: Mapping[str, tuple[int, int]] | None = None,
+        needed: int | None = None,
+        rng: Iterable[int] = (),
+        deliver: bool = False,
+    ) -> None:
+        """Keep a planning: who was there, who is asked to do what."""
+        now = time.time()
+        row = (
+            attempt,
+            round_number,
+            deliver,
+            needed,
+            json.dumps(sorted(assignments)),
+            json.dumps(clients or {}),
+            json.dumps(list(rng)),
+            now,
+        )
+        with self._written() as written:
+            written.execute("INSERT OR REPLACE INTO plannings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            written.executemany(
+                "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?)",
+                [
+                    (d.name, d.session, d.profile.model_dump_json(), d.data.model_dump_json(), now)
+                    for d in devices
+                ],
             )
+            if self._durable:
+                written.executemany(
+                    "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)",
+                    [
+                        (device, attempt, one.task.model_dump_json(), one.max_bytes)
+                        for device, one in assignments.items()
+                    ],
+                )
 
     def examined(
-        self, round_number: int, device: str, digest: str, *, size: int, examples: int, reason: str | None
+        self,
+        update: Update,
+        *,
+        reason: str | None,
+        ratio: float | None = None,
+        norms: Mapping[str, float] | None = None,
     ) -> None:
-        """An update was accepted (`reason` is None) or refused."""
-        with self._connection:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (round_number, device, digest, size, examples, reason, time.time()),
-            )
+        """An update was accepted (`reason` is None) or refused; `ratio` is its task's.
 
-    def closed(self, round_number: int, state_sha256: str) -> None:
-        """A round was aggregated into the model of that digest."""
-        with self._connection:
-            self._connection.execute(
-                "UPDATE rounds SET closed_at = ?, state_sha256 = ? WHERE round = ? AND attempt ="
-                " (SELECT max(attempt) FROM rounds WHERE round = ?)",
-                (time.time(), state_sha256, round_number, round_number),
+        `norms` are its own, as far as they were taken.
+        """
+        row = (
+            update.attempt,
+            update.round,
+            update.device,
+            update.blob.digest,
+            update.blob.size,
+            update.metrics.examples,
+            ratio,
+            update.model_dump_json(),
+            reason,
+            json.dumps(norms or {}),
+            time.time(),
+        )
+        with self._written() as written:
+            written.execute("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def struck(self, device: str, round_number: int, reason: str) -> None:
+        """A refusal counts against a device."""
+        with self._written() as written:
+            written.execute("INSERT INTO strikes VALUES (?, ?, ?)", (device, round_number, reason))
+
+    def closed(
+        self,
+        round_number: int,
+        state_sha256: str,
+        *,
+        updates: Iterable[Aggregated],
+        over: Iterable[str],
+        record: str,
+        traffic: Mapping[str, Any],
+    ) -> None:
+        """A round was aggregated into the model of that digest; the tasks of these devices are `over`.
+
+        `record` is its line of history, `traffic` the counts of the run so far.
+        """
+        made_of = json.dumps([[one.device, one.attempt, one.digest, one.staleness] for one in updates])
+        with self._written() as written:
+            written.execute(
+                "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)",
+                (round_number, state_sha256, made_of, record, json.dumps(traffic), time.time()),
             )
+            written.executemany("DELETE FROM tasks WHERE device = ?", [(device,) for device in over])
+
+    def delivered(self, delivery: Delivery) -> None:
+        """A device has its compact model in place."""
+        row = (delivery.attempt, delivery.device, delivery.model_dump_json(), time.time())
+        with self._written() as written:
+            written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
 
     def close(self) -> None:
         """End the connection."""

@@ -22,6 +22,7 @@ from edge_server.fleet import Device
 from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.planning import ask, hand_out, ready, wait
+from edge_server.quarantine import too_few, trusted
 from edge_server.round_events import RoundPlanned
 
 
@@ -59,7 +60,9 @@ def _advance(federation: Federation, now: float) -> Step:
 
 def _settle(federation: Federation, now: float) -> Step:
     if federation.phase is Phase.WAITING and ready(federation, now):
-        return ask(federation, federation.fleet.alive())
+        if why := too_few(federation):
+            return abandon(federation, why, now)
+        return ask(federation, trusted(federation))
     if federation.phase is not Phase.TRAINING:
         return federation, []
     asked = len(federation.participants)
@@ -99,6 +102,8 @@ def _advance_version(federation: Federation, now: float) -> Step:
 def _settle_buffer(federation: Federation, now: float) -> Step:
     buffering = _buffering(federation)
     if federation.phase is Phase.WAITING and ready(federation, now):
+        if why := too_few(federation):
+            return abandon(federation, why, now)
         return _ask_free(federation)
     if federation.phase is not Phase.TRAINING:
         return federation, []
@@ -131,7 +136,7 @@ def _free(federation: Federation) -> tuple[Device, ...]:
     """The devices that may be planned: neither at work nor done, or lost, since the last aggregation."""
     if len(federation.participants) >= len(federation.fleet.devices):
         return ()
-    return tuple(one for one in federation.fleet.alive() if one.name not in federation.participants)
+    return tuple(one for one in trusted(federation) if one.name not in federation.participants)
 
 
 def _make_do(federation: Federation, now: float) -> Step:

@@ -24,6 +24,8 @@ OFFER_PATIENCE_S = 5.0
 """How long an offer may stay unanswered before it is repeated."""
 CHECK_UP_S = 30.0
 """How often a device that has accepted is offered its task again, in case it has lost it."""
+MAX_CLAIMS = 8
+"""So many different updates of one task: who was restarted may train anew, but each may fill the disk."""
 
 
 class Status(StrEnum):
@@ -60,6 +62,7 @@ class Participant:
     update: Update | None = None
     receiving: Receiving | None = None
     reason: Reason | None = None
+    claims: int = 0
 
     @property
     def final(self) -> bool:
@@ -103,19 +106,29 @@ def replied(
     return declined, [Note("declined the task", participant.device, reason, detail)]
 
 
-def claims(participant: Participant, update: Update) -> Step:
-    """Take a device's word that it has an update; another one than before replaces it."""
+def claims(participant: Participant, update: Update, *, have: int = 0) -> Step:
+    """Take a device's word that it has an update; another one than before replaces it.
+
+    `have` are the chunks that are here already.
+    """
     if participant.update == update and participant.status is not Status.OFFERED:
         return participant, []
     if update.blob.size > participant.assignment.max_bytes:
         detail = f"{update.blob.size} bytes, at most {participant.assignment.max_bytes} fit its sub-model"
         return refuse(participant, Reason.OVERSIZED, detail)
-    return replace(participant, status=Status.WAITING, update=update, receiving=None), []
+    begun = Receiving(update.blob, have=have) if have else None
+    if participant.claims == MAX_CLAIMS:
+        return refuse(participant, Reason.OVERSIZED, f"more than {MAX_CLAIMS} different updates of one task")
+    again = participant.claims + (participant.update is None or participant.update.blob != update.blob)
+    return replace(participant, status=Status.WAITING, update=update, receiving=begun, claims=again), []
 
 
 def grant(participant: Participant, now: float) -> Step:
     """Begin to fetch the update that the device claims to have, or go on after it fell silent."""
     assert participant.update is not None
+    if participant.receiving is not None and participant.receiving.complete:
+        whole = replace(participant, status=Status.CHECKING)
+        return whole, [CheckUpdate(participant.device, participant.update)]
     if participant.receiving is not None:
         receiving, asks = transfer.resume(participant.receiving, now)
     else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from edge_client.transfer import WriteChunk
 from edge_server.fleet import Device
 from schemas.blobs import BlobRef, Chunk
+from schemas.manifest import Manifest
 from schemas.messages import Delivery, FromDevice, Message, Task, Update
 from schemas.values import Reason
 
@@ -19,9 +20,13 @@ class Started:
 
 @dataclass(frozen=True)
 class FromFleet:
-    """Event: a message of a device; its topic has already proved who sent it."""
+    """Event: a message of a device; its topic has already proved who sent it.
+
+    `have` are the chunks of an update that lie in the server's store since before it was restarted, as bits.
+    """
 
     message: FromDevice
+    have: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,13 @@ class RoundPlanned:
     """Event: the strategy has chosen devices and cut their sub-models.
 
     `needed` updates close the round (None: all of them); the rest of the chosen are there to be spared.
+    `ended` says why there is to be no such round and the run is done with the one before.
     """
 
     attempt: int
     assignments: Mapping[str, Assignment]
     needed: int | None = None
+    ended: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,14 @@ class RoundClosed:
 
 
 @dataclass(frozen=True)
+class Misbehaved:
+    """Event: what a device sent was no message, or not its own."""
+
+    device: str
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Stopped:
     """Event: the user asked for an end."""
 
@@ -101,6 +116,7 @@ Event = (
     | Stored
     | UpdateChecked
     | RoundClosed
+    | Misbehaved
     | Stopped
     | Broke
     | Tick
@@ -116,10 +132,11 @@ class Announce:
 
 @dataclass(frozen=True)
 class Send:
-    """Command: publish to one device."""
+    """Command: publish to one device, and along with it the signature over `vouched`, if there is a key."""
 
     device: str
     message: Message
+    vouched: Manifest | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +210,15 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Strike:
+    """Command: keep for good that this counts against a device."""
+
+    device: str
+    round: int
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Deliver:
     """Command (a note): a device has its compact model in place."""
 
@@ -208,5 +234,15 @@ class End:
 
 
 Command = (
-    Announce | Send | SendChunks | SpoolChunk | CheckUpdate | PlanRound | CloseRound | Note | Deliver | End
+    Announce
+    | Send
+    | SendChunks
+    | SpoolChunk
+    | CheckUpdate
+    | PlanRound
+    | CloseRound
+    | Note
+    | Strike
+    | Deliver
+    | End
 )

@@ -48,6 +48,9 @@ def round_record(
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
+        epsilon=observed.get("epsilon"),
+        delta=observed.get("delta"),
+        clip=observed.get("clip"),
     )
 
 

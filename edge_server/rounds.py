@@ -2,6 +2,7 @@
 
     waiting -> planning -> training -> closing -> (next round) ... -> delivering -> ended
 
+A server that was killed begins with the state that `recovery` reads from its journal.
 No socket, clock, thread or randomness: `step(federation, event, now)` returns the next state and the
 commands to carry out. A round ends when every participant has a final status, or at its deadline; it counts
 when enough updates do (the quorum) and is otherwise abandoned and planned anew. A device that dies can delay
@@ -24,18 +25,21 @@ from edge_server.federation import (
     Step,
     announce,
     end,
+    gathered,
     with_participant,
 )
 from edge_server.pacing import missed, pacing_of
 from edge_server.participant import SENDING, Participant, Status
 from edge_server.participants import Participants
 from edge_server.planning import hand_out, wait
+from edge_server.quarantine import strike
 from edge_server.round_events import (
     Broke,
     ChunkArrived,
     Command,
     Event,
     FromFleet,
+    Misbehaved,
     PlanRound,
     RoundClosed,
     RoundPlanned,
@@ -61,9 +65,9 @@ def step(federation: Federation, event: Event, now: float) -> Step:
 def _apply(federation: Federation, event: Event, now: float) -> Step:
     match event:
         case Started():
-            return wait(federation, now)
-        case FromFleet(message):
-            return receive(federation, message, now)
+            return _start(federation, now)
+        case FromFleet(message, have):
+            return receive(federation, message, now, have=have)
         case ChunkArrived(device, chunk):
             return chunk_came(federation, device, chunk, now)
         case RoundPlanned():
@@ -74,6 +78,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return checked(federation, event)
         case RoundClosed(number):
             return _advance(federation, number, now)
+        case Misbehaved(device, reason):
+            return strike(federation, device, reason)
         case Stopped():
             return end(federation, "interrupted", "stopped by the user")
         case Broke(detail):
@@ -82,9 +88,24 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return _tick(federation, now)
 
 
+def _start(federation: Federation, now: float) -> Step:
+    """A new run waits for devices; one that was cut off goes on where it was."""
+    match federation.phase:
+        case Phase.TRAINING:
+            return federation, [announce(federation, "training")]
+        case Phase.DELIVERING:
+            return federation, [announce(federation, "delivering")]
+        case _ if federation.attempt:
+            return federation, [announce(federation, "waiting")]
+        case _:
+            return wait(federation, now)
+
+
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if event.attempt != federation.attempt:
         return federation, []
+    if federation.phase is Phase.PLANNING and event.ended:
+        return _conclude(replace(federation, round=federation.round - 1, ended=event.ended))
     if federation.phase is Phase.PLANNING:
         return pacing_of(federation).begin(federation, event, now)
     if federation.phase is not Phase.DELIVERING:
@@ -98,14 +119,28 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
 def _advance(federation: Federation, number: int, now: float) -> Step:
     if federation.phase is not Phase.CLOSING or number != federation.round:
         return federation, []
-    if number < federation.rules.rounds:
-        following = replace(federation, round=number + 1, plannings=0, abandoned=0)
+    if gathered(federation, now):
+        return _go_on(federation, now)
+    return replace(federation, phase=Phase.STARTING), [announce(federation, "waiting")]
+
+
+def _go_on(federation: Federation, now: float) -> Step:
+    """Begin what follows the round that is closed."""
+    if federation.round < federation.rules.rounds:
+        following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0)
         return pacing_of(federation).advance(following, now)
+    return _conclude(federation)
+
+
+def _conclude(federation: Federation) -> Step:
+    """No round follows: deliver the model of the last one, if there was any."""
+    if federation.round == 0:
+        return end(federation, "failed")
     if not federation.rules.deliver:
         return end(federation, "finished")
     attempt = federation.attempt + 1
     delivering = replace(federation, phase=Phase.DELIVERING, participants=Participants(), attempt=attempt)
-    return delivering, [PlanRound(number, attempt, federation.fleet.alive(), deliver=True)]
+    return delivering, [PlanRound(federation.round, attempt, federation.fleet.alive(), deliver=True)]
 
 
 def _tick(federation: Federation, now: float) -> Step:
@@ -136,7 +171,9 @@ def _give_up(federation: Federation, now: float) -> Federation:
 def _settle(federation: Federation, now: float) -> Step:
     """Do what the state itself calls for, whatever event led to it."""
     granted, commands = _grant(federation, now)
-    if granted.phase is not Phase.DELIVERING:
+    if granted.phase is Phase.STARTING and granted.attempt and gathered(granted, now):
+        settled, more = _go_on(granted, now)
+    elif granted.phase is not Phase.DELIVERING:
         settled, more = pacing_of(granted).settle(granted, now)
     elif granted.participants and not granted.working:
         settled, more = end(granted, "finished")

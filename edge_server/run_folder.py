@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from edge_client.files import write_synced
@@ -46,6 +46,16 @@ class RunFolder:
         return self.path / "blobs"
 
     @property
+    def ended(self) -> bool:
+        """Whether the run in it is over."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def spool(self) -> Path:
+        """The updates of closed rounds."""
+        return self.path / "spool"
+
+    @property
     def journal(self) -> Path:
         """The SQLite journal."""
         return self.path / "journal.sqlite"
@@ -60,6 +70,10 @@ class RunFolder:
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             old.unlink()
 
+    def version(self, round_number: int) -> Path:
+        """The global model after a round."""
+        return self.path / "models" / f"round-{round_number:04d}"
+
     def onnx(self, tier: int) -> Path:
         """The exported model of a tier."""
         return self.path / "onnx" / f"tier-{tier}.onnx"
@@ -68,6 +82,11 @@ class RunFolder:
         """Append one line to the history."""
         with (self.path / "history.jsonl").open("a") as file:
             file.write(record.model_dump_json() + "\n")
+
+    def rewrite_history(self, records: Iterable[RoundRecord]) -> None:
+        """Make the history say just this: a line that was cut off, or is missing, is put right."""
+        lines = "".join(record.model_dump_json() + "\n" for record in records)
+        write_synced(self.path / "history.jsonl", lines.encode())
 
     def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`."""
@@ -83,14 +102,20 @@ class RunFolder:
         durable: bool = True,
     ) -> str:
         """Keep the global model after a round and return the sha256 of its state; older versions go."""
-        version = self.path / "models" / f"round-{round_number:04d}"
+        version = self.version(round_number)
         version.mkdir(exist_ok=True)
         state = encode_groups({"model": params})
         digest = digest_of(state)
-        described = {"round": round_number, "state_sha256": digest, **manifest}
+        channels = encode_json(channel_map)
+        described = {
+            "round": round_number,
+            "state_sha256": digest,
+            "channel_map_sha256": digest_of(channels),
+            **manifest,
+        }
         files = {
             "state.safetensors": state,
-            "channel-map.json": encode_json(channel_map),
+            "channel-map.json": channels,
             "manifest.json": (json.dumps(described, indent=2) + "\n").encode(),
         }
         for name, data in files.items():

@@ -19,8 +19,11 @@ from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
 from edge_client.transfer import WriteChunk
 from edge_server import rounds
+from edge_server.conduct import ConductRules
 from edge_server.config import Config
+from edge_server.disk import disk_has_failed
 from edge_server.history import RoundRecord, Summary
+from edge_server.recovery import Recovered
 from edge_server.round_events import (
     Announce,
     Broke,
@@ -32,6 +35,7 @@ from edge_server.round_events import (
     End,
     Event,
     FromFleet,
+    Misbehaved,
     Note,
     PlanRound,
     RoundClosed,
@@ -41,6 +45,7 @@ from edge_server.round_events import (
     SpoolChunk,
     Started,
     Stopped,
+    Strike,
     Tick,
     UpdateChecked,
 )
@@ -51,14 +56,32 @@ from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
 from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, decode_chunk
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import FromDevice, Message, Refusal, Telemetry, decode_message, encode_message
+from schemas.messages import (
+    FromDevice,
+    Message,
+    Refusal,
+    Telemetry,
+    Update,
+    decode_message,
+    encode_message,
+)
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic, server_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
+LONGEST_DELAY_S = 2.0
+"""There is one server: it may ask for the broker often."""
 PACKET_SLACK = 1024
+
+
+class Suspended(EdgeError):
+    """The server has gone down in mid-run, told to or `failed`; started again, it goes on."""
+
+    def __init__(self, message: str, *, failed: bool = False) -> None:
+        super().__init__(message)
+        self.failed = failed
 
 
 class Watcher(Protocol):
@@ -85,19 +108,35 @@ class JobFailed:
 
 
 class Server:
-    """Runs one federation to its end."""
+    """Runs one federation to its end, from its beginning or from where an earlier process left it."""
 
     def __init__(
-        self, config: Config, run: str, address: BrokerAddress, workshop: Workshop, watcher: Watcher
+        self,
+        config: Config,
+        run: str,
+        address: BrokerAddress,
+        workshop: Workshop,
+        watcher: Watcher,
+        recovered: Recovered | None = None,
     ) -> None:
         self._config, self._address = config, address
         self._workshop, self._watcher = workshop, watcher
         self.inbox: Inbox = queue.SimpleQueue()
         name = config.federation.name
-        self._link = Link(address, self.inbox, client_id=f"{name}-server", filters=server_filters(name))
+        self._link = Link(
+            address,
+            self.inbox,
+            client_id=f"{name}-server",
+            filters=server_filters(name),
+            longest_delay_s=LONGEST_DELAY_S,
+        )
         self._jobs = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
         self._federation = Federation(name, run, make_rules(config))
         self._tally = Tally()
+        self._partial: set[str] = set()
+        self._announced: Message | None = None
+        if recovered is not None:
+            self._take_over(recovered)
         self._began = time.monotonic()
         self._next_tick = 0.0
         self._no_link = f"connecting to {address}"
@@ -105,21 +144,41 @@ class Server:
         self._exported: Future[dict[int, Path]] | None = None
 
     def run(self) -> Summary:
-        """Serve until the run is over; what breaks the server ends it as failed, with the reason."""
+        """Serve until the run is over; what breaks the server ends it as failed, with the reason.
+
+        Raises `Suspended` where the run is not over and may go on another time.
+        """
         self._link.open()
         self._step(Started())
         try:
             while self._end is None:
                 self._turn()
+        except Exception as error:
+            if disk_has_failed(error):
+                raise _suspended(error) from error
+            raise
         finally:
             self._link.close()
             finished = self._end is not None and self._end.outcome == "finished"
             self._jobs.shutdown(wait=True, cancel_futures=not finished)
+            if self._end is None:
+                self._workshop.put_down()
         return self._finish(self._end)
 
     def stop(self) -> None:
         """End the run soon; may be called from a signal handler or another thread."""
         self.inbox.put(Stopped())
+
+    def suspend(self) -> None:
+        """Go down soon and leave the run as it is; may be called from a signal handler."""
+        self.inbox.put(Suspended("the server was told to go down"))
+
+    def _take_over(self, recovered: Recovered) -> None:
+        self._federation = recovered.federation
+        self._tally.restore(recovered.traffic, recovered.history)
+        for delivery in recovered.deliveries:
+            self._tally.delivered(delivery)
+        self._partial = self._workshop.store.parts()
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -147,6 +206,9 @@ class Server:
                 if max_packet is not None and max_packet < self._workshop.chunk_bytes + PACKET_SLACK:
                     self._workshop.chunk_bytes = SMALL_CHUNK_BYTES
                 self._link.handle(event)
+                if self._announced is not None:
+                    # A broker without persistence has forgotten it.
+                    self._announce(self._announced)
             case LinkDown(reason):
                 self._no_link = f"no connection to {self._address}: {reason}; trying again"
                 log.info("%s", self._no_link)
@@ -158,10 +220,14 @@ class Server:
                     self._tally.closed(record)
                 self._step(done)
             case JobFailed(error):
+                if disk_has_failed(error):
+                    raise _suspended(error) from error
                 log.error("the run cannot go on", exc_info=error)
                 self._step(Broke(f"{type(error).__name__}: {error}"))
             case Stopped():
                 self._step(event)
+            case Suspended():
+                raise event
 
     # --- what comes in ---
     def _arrived(self, topic: str, payload: bytes) -> None:
@@ -188,7 +254,14 @@ class Server:
             self._tally.told(message)
         if isinstance(message, Refusal):
             log.info("%s refuses (%s): %s", message.device, message.reason, message.detail)
-        self._step(FromFleet(message))
+        self._step(FromFleet(message, have=self._have(message)))
+
+    def _have(self, message: FromDevice) -> int:
+        """The chunks of a claimed update that came before the server was restarted."""
+        if not isinstance(message, Update) or message.blob.digest not in self._partial:
+            return 0
+        self._partial.discard(message.blob.digest)
+        return self._workshop.store.present(message.blob)
 
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count what was wrong, and tell the device why."""
@@ -201,6 +274,7 @@ class Server:
             detail=str(error)[:500],
         )
         self._send(device, refusal)
+        self._step(Misbehaved(device, refusal.reason))
 
     # --- what the machine decides ---
     def _step(self, event: Event) -> None:
@@ -210,11 +284,10 @@ class Server:
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(device, message):
-                self._send(device, message)
+            case Send(device, message, vouched):
+                self._send(device, self._workshop.notary.countersigned(message, vouched))
             case Announce(message):
-                topic = str(StateTopic(self._config.federation.name))
-                self._link.publish(topic, encode_message(message), retain=True)
+                self._announce(message)
             case SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
                     self._send_chunk(device, ref, index)
@@ -224,10 +297,18 @@ class Server:
                 self._begin_job(command)
             case Note(what, device, reason, detail):
                 self._note(what, device, reason, detail)
+            case Strike(device, number, why):
+                self._jobs.submit(self._workshop.struck, device, number, why)
             case Deliver(delivery):
+                self._workshop.delivered(delivery)
                 self._tally.delivered(delivery)
             case End():
                 self._end = command
+
+    def _announce(self, message: Message) -> None:
+        self._announced = message
+        topic = str(StateTopic(self._config.federation.name))
+        self._link.publish(topic, encode_message(message), retain=True)
 
     def _send(self, device: str, message: Message) -> None:
         payload = encode_message(message)
@@ -269,7 +350,13 @@ class Server:
                 uplink, downlink, seconds = self._tally.round_figures()
                 self._tally.begin_round()
                 job = partial(
-                    _close, self._workshop, command, uplink=uplink, downlink=downlink, duration_s=seconds
+                    _close,
+                    self._workshop,
+                    command,
+                    uplink=uplink,
+                    downlink=downlink,
+                    duration_s=seconds,
+                    traffic=self._tally.traffic(),
                 )
         self._jobs.submit(job).add_done_callback(self._job_ended)
         if isinstance(command, PlanRound) and command.deliver:
@@ -316,6 +403,10 @@ class Server:
         return summary
 
 
+def _suspended(error: BaseException) -> Suspended:
+    return Suspended(f"the run is suspended, for the disk takes no more: {error}", failed=True)
+
+
 def make_rules(config: Config) -> RoundRules:
     """The rounds' rules as the federation file states them."""
     clients = config.clients
@@ -332,6 +423,11 @@ def make_rules(config: Config) -> RoundRules:
         uploads_at_once=clients.uploads_at_once,
         deliver=config.federation.deliver,
         buffering=buffering if clients.mode == "buffered" else None,
+        conduct=ConductRules(
+            config.firewall.quarantine_after,
+            config.firewall.quarantine_window,
+            config.firewall.quarantine_rounds,
+        ),
     )
 
 

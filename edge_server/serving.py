@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from edge_server.broker.launch import running_broker
 from edge_server.commands.options import run_name
 from edge_server.config import Config
 from edge_server.history import Summary
+from edge_server.reopening import locked, open_run
 from edge_server.report.report import write_report
-from edge_server.run_folder import RunFolder
-from edge_server.server import Server, Watcher
+from edge_server.server import Server, Watcher, make_rules
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
@@ -35,15 +36,23 @@ def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerA
 
 
 def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path) -> Summary:
-    """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`."""
+    """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`.
+
+    A run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
+    """
+    from edge_server.notary import run_notary
     from edge_server.workshop import Workshop
 
-    run = run_name(config.federation.name)
-    folder = RunFolder.create(out, config)
-    server = Server(config, run, address, Workshop(config, run, folder), watcher)
-    with stopped_by_signals(server.stop):
-        summary = server.run()
-    write_report(folder.path)
+    with locked(out):
+        folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
+        run = recovered.federation.run if recovered else run_name(config.federation.name)
+        notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
+        resume = recovered.resumption if recovered else None
+        workshop = Workshop(config, run, folder, resume=resume, notary=notary)
+        server = Server(config, run, address, workshop, watcher, recovered)
+        with stopped_by_signals(server.stop, server.suspend):
+            summary = server.run()
+        write_report(folder.path)
     return summary
 
 
@@ -51,6 +60,8 @@ def tell_where(out: Path, output_format: str) -> None:
     """Say where the run is, to people; programs have asked for JSON alone."""
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
+        if (out / "signing.pub").exists():
+            print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 
 
 def exit_code(summary: Summary) -> int:
@@ -59,12 +70,13 @@ def exit_code(summary: Summary) -> int:
 
 
 @contextlib.contextmanager
-def stopped_by_signals(end: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM end the run in order; a second Ctrl-C ends the process as usual."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def stopped_by_signals(end: Callable[[], None], put_down: Callable[[], None] | None = None) -> Iterator[None]:
+    """SIGINT ends the run in order, and SIGTERM puts it down where it can; a second one ends the process."""
+    actions = {signal.SIGINT: end, signal.SIGTERM: put_down or end}
+    before = {number: signal.getsignal(number) for number in actions}
 
     def stop(number: int, frame: object) -> None:
-        end()
+        actions[signal.Signals(number)]()
         signal.signal(number, before[signal.Signals(number)])
 
     for number in before:

@@ -29,7 +29,10 @@ class FederationSettings(Settings):
     """The run as a whole; `deliver`: at the end every device exports its own ONNX model.
 
     The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
-    `evaluate-tiers-every` divides it; both after the last round.
+    `evaluate-tiers-every` divides it; both after the last round. The updates of as many of the last rounds as
+    `replay_mb` megabytes hold are kept, so that `edge-server replay` can compute their aggregates again. It
+    signs tasks and models with the Ed25519 key at `signing-key` (PEM, mode 0600, made where there is none) or
+    else with one made for the run.
     """
 
     name: Name = "federation"
@@ -38,6 +41,8 @@ class FederationSettings(Settings):
     evaluate_every: int = Field(default=1, ge=1)
     evaluate_tiers_every: int = Field(default=1, ge=1)
     deliver: bool = True
+    replay_mb: int = Field(default=1000, ge=0)
+    signing_key: Path | None = None
 
 
 class ClientSettings(Settings):
@@ -147,6 +152,40 @@ class TierSettings(Settings):
     def levels(self) -> tuple[float, ...]:
         """One number per tier: a table's mean (ATTENDING, eq. 10)."""
         return tuple(mean_ratio(ratio) for ratio in self.ratios)
+
+
+class FirewallSettings(Settings):
+    """What an update may be before it counts, beyond its shape; and what repeated refusals lead to.
+
+    `norm_bound`: an update may be as large as the median of the last `norm_window` norms times `norm_factor`,
+    or as that median plus `norm_spread` standard deviations (by MAD), whichever is more. Until there are
+    `norm_history` norms it may be `norm_first` times the model itself.
+    `canary`: the accuracy on the server's test data that an update alone may cost (off unless stated).
+    A device that is refused in `quarantine_after` of `quarantine_window` rounds is left out of the next
+    `quarantine_rounds`; after 0 no device is.
+    """
+
+    norm_bound: bool = True
+    norm_window: int = Field(default=100, ge=3, le=10_000)
+    norm_history: int = Field(default=10, ge=3)
+    norm_factor: float = Field(default=10.0, ge=1)
+    norm_spread: float = Field(default=10.0, ge=1)
+    norm_first: float = Field(default=100.0, gt=0)
+    canary: float | None = Field(default=None, gt=0, lt=1)
+    quarantine_after: int = Field(default=3, ge=0, le=1000)
+    quarantine_window: int = Field(default=10, ge=1, le=10_000)
+    quarantine_rounds: int = Field(default=10, ge=1, le=1_000_000)
+
+    @model_validator(mode="after")
+    def _window_holds_enough(self) -> FirewallSettings:
+        if self.norm_history > self.norm_window:
+            raise ValueError(f"norm-history {self.norm_history} is more than norm-window {self.norm_window}")
+        if self.quarantine_after > self.quarantine_window:
+            raise ValueError(
+                f"quarantine-after {self.quarantine_after} is more than quarantine-window "
+                f"{self.quarantine_window}: a round counts once"
+            )
+        return self
 
 
 class SimulationSettings(Settings):

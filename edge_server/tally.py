@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from edge_server.fleet import MAX_DEVICES
 from edge_server.history import RoundRecord
 from schemas.messages import Delivery, Telemetry
 
 LAST_NOTES = 5
+OTHERS = "(others)"
+"""Who came when `MAX_DEVICES` names were known already: all counted together. No device has this name."""
 
 
 class Tally:
@@ -27,25 +31,40 @@ class Tally:
         self.telemetry: dict[str, Telemetry] = {}
         self.history: list[RoundRecord] = []
         self.deliveries: dict[str, Delivery] = {}
+        self._names: set[str] = set()
         self.notes: deque[str] = deque(maxlen=LAST_NOTES)
         self._round_began = clock()
         self._before = (0, 0)
 
+    def _name(self, device: str) -> str:
+        """The name that a device is counted under: made-up ones must not fill the memory."""
+        if device not in self._names:
+            if len(self._names) >= MAX_DEVICES:
+                return OTHERS
+            self._names.add(device)
+        return device
+
     def received(self, device: str, size: int) -> None:
         """Bytes came from a device."""
-        self.uplink[device] += size
+        self.uplink[self._name(device)] += size
 
     def sent(self, device: str, size: int) -> None:
         """Bytes went to a device."""
-        self.downlink[device] += size
+        self.downlink[self._name(device)] += size
 
     def refused(self, device: str | None, reason: str) -> None:
         """Something was refused."""
-        self.refusals[device, str(reason)] += 1
+        self.refusals[None if device is None else self._name(device), str(reason)] += 1
+
+    def refused_of(self, device: str) -> dict[str, int]:
+        """How often something of this device was refused, by reason."""
+        own = {reason: count for (name, reason), count in self.refusals.items() if name == device}
+        return dict(sorted(own.items()))
 
     def told(self, telemetry: Telemetry) -> None:
         """A device said where it is."""
-        self.telemetry[telemetry.device] = telemetry
+        if self._name(telemetry.device) is not OTHERS:
+            self.telemetry[telemetry.device] = telemetry
 
     def note(self, text: str) -> None:
         """Something happened that people should see."""
@@ -61,6 +80,21 @@ class Tally:
         up, down = self._before
         seconds = self._clock() - self._round_began
         return self.uplink.total() - up, self.downlink.total() - down, seconds
+
+    def traffic(self) -> dict[str, Any]:
+        """The counts so far, as plain data."""
+        refusals = [[device, reason, count] for (device, reason), count in self.refusals.items()]
+        return {"uplink": dict(self.uplink), "downlink": dict(self.downlink), "refusals": refusals}
+
+    def restore(self, traffic: Mapping[str, Any], history: Iterable[RoundRecord]) -> None:
+        """Go on from the counts and the closed rounds of a run that was cut off."""
+        self.uplink.update(traffic.get("uplink", {}))
+        self.downlink.update(traffic.get("downlink", {}))
+        for device, reason, count in traffic.get("refusals", ()):
+            self.refusals[device, reason] += count
+        for record in history:
+            self.closed(record)
+        self.begin_round()
 
     def closed(self, record: RoundRecord) -> None:
         """A round was aggregated."""

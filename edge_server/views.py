@@ -8,6 +8,7 @@ from edge_server.config import Config
 from edge_server.fleet import Device
 from edge_server.history import DeviceRecord, Summary
 from edge_server.participant import Participant, Status
+from edge_server.quarantine import quarantine_end
 from edge_server.round_events import End
 from edge_server.rounds import Federation
 from edge_server.snapshot import DeviceView, Snapshot
@@ -45,7 +46,7 @@ def make_snapshot(
         devices=tuple(devices),
         history=tuple(tally.history),
         delivered={
-            device.name: _device_record(device, tally, tier=number, ratio=ratios[number - 1])
+            device.name: _device_record(device, tally, federation, tier=number, ratio=ratios[number - 1])
             for number, device in by_tier
             if device.name in tally.deliveries
         },
@@ -66,6 +67,7 @@ def _device_view(
 ) -> DeviceView:
     participant = federation.participants.get(device.name)
     told = tally.telemetry.get(device.name)
+    out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
     current = told is not None and participant is not None and told.round == begun
     training = current and participant is not None and participant.status is Status.ACCEPTED
@@ -73,7 +75,7 @@ def _device_view(
         device=device.name,
         tier=tier,
         ratio=ratio,
-        state=_state(device, participant, told.phase if training and told else None),
+        state=_state(device, participant, told.phase if training and told else None, out=out),
         epoch=told.epoch if training and told else None,
         epochs=told.epochs if training and told else None,
         loss=told.loss if current and told else None,
@@ -83,15 +85,17 @@ def _device_view(
     )
 
 
-def _state(device: Device, participant: Participant | None, told: str | None) -> str:
+def _state(device: Device, participant: Participant | None, told: str | None, *, out: bool) -> str:
     if not device.alive:
         return "offline"
     if participant is None:
-        return "idle"
+        return "quarantined" if out else "idle"
     return told or str(participant.status)
 
 
-def _device_record(device: Device, tally: Tally, *, tier: int, ratio: float) -> DeviceRecord:
+def _device_record(
+    device: Device, tally: Tally, federation: Federation, *, tier: int, ratio: float
+) -> DeviceRecord:
     delivery = tally.deliveries.get(device.name)
     figures = delivery.metrics.model_dump() if delivery else {}
     wanted = {key: value for key, value in figures.items() if key in DeviceRecord.model_fields}
@@ -102,7 +106,9 @@ def _device_record(device: Device, tally: Tally, *, tier: int, ratio: float) -> 
         downlink_bytes=tally.downlink[device.name],
         uplink_bytes=tally.uplink[device.name],
         rounds=tally.rounds[device.name],
-        refusals=sum(count for (name, _), count in tally.refusals.items() if name == device.name),
+        refusals=sum(tally.refused_of(device.name).values()),
+        refused=tally.refused_of(device.name),
+        quarantined_until=quarantine_end(federation, device.name),
         **wanted,
     )
 
@@ -120,6 +126,7 @@ def make_summary(
 ) -> Summary:
     """What `summary.json` says."""
     tested = [record.test_accuracy for record in tally.history if record.test_accuracy is not None]
+    last = tally.history[-1] if tally.history else None
     ratios = config.tiers.levels
     return Summary(
         federation=federation.name,
@@ -135,8 +142,10 @@ def make_summary(
         best_accuracy=max(tested, default=None),
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
+        epsilon=last.epsilon if last else None,
+        delta=last.delta if last else None,
         devices=tuple(
-            _device_record(device, tally, tier=number, ratio=ratios[number - 1])
+            _device_record(device, tally, federation, tier=number, ratio=ratios[number - 1])
             for number, device in _by_tier(federation, tier)
         ),
         onnx=onnx,

@@ -5,13 +5,16 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
+from edge_client.data.labelled import sample
 from edge_client.evaluation import Evaluation
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
@@ -20,9 +23,14 @@ from edge_client.surgery import arrays_of
 from edge_server.config import Config
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
+from edge_server.firewall.canary import SAMPLES, Accuracy
+from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
-from edge_server.journal import Journal
+from edge_server.journal import Aggregated, Journal
+from edge_server.notary import Notary
+from edge_server.privacy_guard import PrivacyGuard
+from edge_server.recovery import Resumption
 from edge_server.round_events import (
     Assignment,
     CheckUpdate,
@@ -33,6 +41,7 @@ from edge_server.round_events import (
 )
 from edge_server.round_record import round_record
 from edge_server.run_folder import RunFolder
+from edge_server.spool import Spool
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
@@ -40,9 +49,10 @@ from edge_server.strategy.strategy import Network, close, plan, sent_down, start
 from edge_server.tasks import Job, TaskTerms, make_task, state_blobs, training_jobs
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
-from edge_server.uploads import client_update, verdict
-from schemas.blobs import CHUNK_BYTES, BlobRef, encode_groups, encode_json
-from schemas.messages import Task
+from edge_server.uploads import client_update, known_clients, verdict
+from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, encode_groups, encode_json
+from schemas.errors import ConfigError
+from schemas.messages import Delivery, Task
 from schemas.submodel import SubModelSpec
 from schemas.values import Preprocessing
 
@@ -50,8 +60,10 @@ from schemas.values import Preprocessing
 class Workshop:
     """Holds the global model and the strategy's state of one run.
 
-    A `resumable` run keeps its state after every round, and `resume` is the round to go on from. One that is
-    not `durable` does not wait for the disk: it outlives its process, but not a power cut.
+    A `resumable` run keeps its state after every round, and `resume` says what to go on from. One that is
+    not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
+    are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
+    `secret` is what noise is made from: 32 bytes, drawn here unless they are given.
     """
 
     def __init__(
@@ -60,11 +72,14 @@ class Workshop:
         run: str,
         folder: RunFolder,
         *,
-        resumable: bool = False,
-        resume: int | None = None,
+        resumable: bool = True,
+        resume: Resumption | None = None,
         durable: bool = True,
+        notary: Notary | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
+        self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
@@ -84,37 +99,72 @@ class Workshop:
         self._state = (
             start(self._strategy, arrays_of(module))
             if resume is None
-            else load_checkpoint(folder.checkpoint(resume))
+            else load_checkpoint(folder.checkpoint(resume.round))
         )
-        self._ratios: dict[tuple[str, int], float] = {}
+        self._privacy = PrivacyGuard(config, self._strategy.privacy)
+        self._state = self._privacy.opened(self._state, secret)
+        resume = resume or Resumption(0)
+        self._knows(resume.clients)
+        self._ratios = dict(resume.ratios)
+        self._guard = Guard(config.firewall, channel_map, self._canary())
+        self._guard.restore(resume.examined)
+        self._spool = Spool(folder.spool, config.federation.replay_mb * 10**6 if durable else 0)
         self._state_sha256 = self._save(self._state.round)
+        if resumable:
+            folder.save_checkpoint(self._state, durable=durable)
+        if durable:
+            self._journal.begun(run, config.federation.name)
 
     # --- planning ---
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks; sub-models that are alike are one blob."""
         self._forget_old_blobs(command.keep)
         needed: int | None = None
+        clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
+        there = {client.name: (client.tier, client.examples) for client in clients}
+        entropy = self._entropy(command)
         if command.deliver:
             jobs = {device.name: self._delivery(device) for device in command.devices}
         else:
-            jobs, needed = self._training(command)
+            self._knows(there)
+            jobs, needed = self._training(command, clients, np.random.default_rng(entropy))
+            if ended := self._privacy.over_budget(self._state):
+                return RoundPlanned(command.attempt, {}, ended=ended)
+            if self._privacy.on and self._resumable:
+                # Whom a round asks decides what its sums are divided by, also when it is computed again.
+                self._folder.save_checkpoint(self._state, durable=self._durable)
         channel_map = self._put(encode_json(self._network.channel_map))
         states = state_blobs(jobs, self._put_state)
         assignments = {}
         for name, job in jobs.items():
             blobs = {"state": states[name], "channel-map": channel_map}
             task = make_task(self._terms, command, name, job, blobs=blobs, participants=len(jobs))
+            task = self.notary.task(task, name, parent_sha256=self._state_sha256)
             limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
             assignments[name] = Assignment(task, limit)
-        self._journal.planned(command.round, assignments)
+        self._journal.planned(
+            command.attempt,
+            command.round,
+            assignments,
+            devices=command.devices,
+            clients=there,
+            needed=needed,
+            rng=entropy,
+            deliver=command.deliver,
+        )
         return RoundPlanned(command.attempt, assignments, needed)
 
-    def _training(self, command: PlanRound) -> tuple[dict[str, Job], int]:
-        clients = [Client(device.name, self.tier(device), device.data.examples) for device in command.devices]
-        there = {client.name: (client.tier, client.examples) for client in clients}
-        self._state = replace(self._state, clients={**self._state.clients, **there})
-        entropy = [self._config.federation.seed, command.round, command.retry]
-        rng = np.random.default_rng(entropy if command.wanted is None else [*entropy, command.attempt])
+    def _entropy(self, command: PlanRound) -> tuple[int, ...]:
+        """What a planning's random generator begins with, wherever and whenever it is made again."""
+        seed = self._config.federation.seed
+        return (seed, command.round, command.retry, *self._privacy.entropy(self._state))
+
+    def _knows(self, clients: Mapping[str, tuple[int, int]]) -> None:
+        self._state = replace(self._state, clients={**self._state.clients, **clients})
+
+    def _training(
+        self, command: PlanRound, clients: Sequence[Client], rng: np.random.Generator
+    ) -> tuple[dict[str, Job], int]:
         planned = plan(
             self._strategy,
             self._state,
@@ -124,6 +174,7 @@ class Workshop:
             over_select=command.over_select,
             wanted=command.wanted,
         )
+        self._state = self._privacy.planned(self._state, planned, population=len(clients))
         tiers = {client.name: client.tier for client in clients}
         return training_jobs(planned, tiers, self._config.training.local_epochs), planned.needed
 
@@ -147,21 +198,41 @@ class Workshop:
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
         """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
-        update = command.update
-        reason, detail = verdict(update, task, self.store, self._network.channel_map, self._strategy.groups)
-        if reason is not None:
-            self.store.path(update.blob.digest).unlink(missing_ok=True)
-        else:
+        update, norms = command.update, dict[str, float]()
+
+        def further(groups: Groups) -> None:
+            norms.update(self._guard.measure(groups))
+            state = self._state
+            self._guard.check(update, groups, norms, params=state.params, round_number=state.round)
+
+        channel_map, rules = self._network.channel_map, self._strategy.groups
+        reason, detail = verdict(update, task, self.store, channel_map, rules, further=further)
+        self._guard.judged(update, norms, reason)
+        # A refused blob stays until the next planning: the same bytes may be what another device is given,
+        # or has sent.
+        if reason is None:
             self._ratios[update.device, update.attempt] = task.ratio
-        self._journal.examined(
-            update.round,
-            update.device,
-            update.blob.digest,
-            size=update.blob.size,
-            examples=update.metrics.examples,
-            reason=reason,
-        )
+        self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
         return UpdateChecked(command.device, update.blob.digest, reason, detail)
+
+    def struck(self, device: str, round_number: int, reason: str) -> None:
+        """Note in the journal what counts against a device."""
+        self._journal.struck(device, round_number, reason)
+
+    def _canary(self) -> Accuracy | None:
+        """What the canary asks: a sub-model's accuracy on some test data; none where it is off."""
+        if self._config.firewall.canary is None:
+            return None
+        if self._test_data is None:
+            raise ConfigError(
+                "[firewall] canary needs test data of the server: set [data] source, or leave canary out"
+            )
+        data = sample(self._test_data, min(SAMPLES, len(self._test_data)))
+
+        def accuracy(params: Arrays, spec: SubModelSpec) -> float | None:
+            return self.model.test(params, spec, data).accuracy
+
+        return accuracy
 
     # --- aggregating ---
     def close(
@@ -172,18 +243,23 @@ class Workshop:
         downlink: int,
         duration_s: float,
         virtual_time_s: float | None = None,
+        traffic: Mapping[str, Any] | None = None,
     ) -> RoundRecord:
-        """Aggregate the round's updates into the next model, test it, write history and model."""
+        """Aggregate the round's updates into the next model, test it, write history and model.
+
+        The round is closed once the journal says so; before, it can be aggregated again, to the same bytes.
+        """
         updates = [
             client_update(
                 update,
-                self.store,
+                self.store.path(update.blob.digest),
                 staleness=command.staleness.get(device, 0),
                 ratio=self._ratios.pop((update.device, update.attempt), None),
             )
             for device, update in command.updates.items()
         ]
-        known = [Client(name, *about) for name, about in sorted(self._state.clients.items())]
+        before = self._folder.checkpoint(self._state.round)
+        known = known_clients(self._state)
         self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
         self._state_sha256 = self._save(command.round)
         record = round_record(
@@ -196,11 +272,26 @@ class Workshop:
             duration_s=duration_s,
             virtual_time_s=virtual_time_s,
         )
-        self._folder.add_round(record)
-        self._journal.closed(command.round, self._state_sha256)
+        record = self._privacy.released(record)
         if self._resumable:
+            self._spool.keep(command.round, before, self._paths(command))
             self._folder.save_checkpoint(self._state, durable=self._durable)
+        self._journal.closed(
+            command.round,
+            self._state_sha256,
+            updates=[
+                Aggregated(name, update.attempt, update.blob.digest, command.staleness.get(name, 0))
+                for name, update in command.updates.items()
+            ],
+            over=command.selected,
+            record=record.model_dump_json(),
+            traffic=traffic or {},
+        )
+        self._folder.add_round(record)
         return record
+
+    def _paths(self, command: CloseRound) -> list[Path]:
+        return [self.store.path(update.blob.digest) for update in command.updates.values()]
 
     def _test(self, number: int) -> dict[int, Evaluation]:
         """Test the full model (as tier 0) and every tier's; empty without data, or where it is not time."""
@@ -220,9 +311,11 @@ class Workshop:
             "model": self._spec.model_dump(mode="json"),
             "preprocessing": self._preprocessing.model_dump(mode="json"),
         }
-        return self._folder.save_model(
+        digest = self._folder.save_model(
             number, self._state.params, self._network.channel_map, manifest, durable=self._durable
         )
+        self.notary.model(self._folder.version(number) / "manifest.json", number)
+        return digest
 
     # --- delivering ---
     def export_tiers(self) -> dict[int, Path]:
@@ -230,14 +323,16 @@ class Workshop:
         paths = {}
         ratios = zip(self._config.tiers.ratios, self._config.tiers.levels, strict=True)
         for tier, (ratio, level) in enumerate(ratios, start=1):
-            paths[tier] = self._folder.onnx(tier)
+            paths[tier], spec = self._folder.onnx(tier), self.tier_spec(ratio)
+            provenance = self._provenance(tier, level)
             self.model.export(
                 paths[tier],
                 self._state.params,
-                self.tier_spec(ratio),
+                spec,
                 preprocessing=self._preprocessing,
-                provenance=self._provenance(tier, level),
+                provenance=provenance,
             )
+            self.notary.export(paths[tier], provenance, spec)
         return paths
 
     def tier(self, device: Device) -> int:
@@ -255,7 +350,16 @@ class Workshop:
             "tier": str(tier),
             "prune_ratio": str(ratio),
             "parent_sha256": self._state_sha256,
+            **self._privacy.provenance(self._state),
         }
+
+    def delivered(self, delivery: Delivery) -> None:
+        """A device has its model in place: on disk before the device is told that this is known."""
+        self._journal.delivered(delivery)
+
+    def put_down(self) -> None:
+        """Let go of the journal; the run goes on later."""
+        self._journal.close()
 
     def finish(self, summary: Summary) -> None:
         """Write the summary; let go of the journal and of blobs that nobody will ask for."""

@@ -6,6 +6,7 @@ Nothing here is ever unpickled, and every way in which bytes can be wrong is a `
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
@@ -13,10 +14,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
@@ -27,6 +29,7 @@ from schemas.names import Digest
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]
 Groups = Mapping[str, Arrays]
+Value = TypeVar("Value", bound=Frozen)
 
 CHUNK_BYTES = 256 * 1024
 SMALL_CHUNK_BYTES = 64 * 1024
@@ -107,15 +110,22 @@ def encode_groups(groups: Groups) -> bytes:
 
 def decode_groups(data: bytes, *, source: str = "blob") -> dict[str, dict[str, Array]]:
     """Decode parameter groups; raises `PeerError` for anything that is not such a blob."""
-    try:
+    with _as_peer_errors(source):
         tensors = load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise PeerError(f"{source} is not a safetensors blob: {error}") from error
     groups: dict[str, dict[str, Array]] = {}
     for key, array in tensors.items():
         group, name = _group_and_name(key, source)
         groups.setdefault(group, {})[name] = array
     return groups
+
+
+@contextlib.contextmanager
+def _as_peer_errors(source: str) -> Iterator[None]:
+    """All that safetensors and numpy raise for a header that lies: types and shapes that nobody has too."""
+    try:
+        yield
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
+        raise PeerError(f"{source} is not a safetensors blob: {str(error)[:200]}") from error
 
 
 def _group_and_name(key: str, source: str) -> tuple[str, str]:
@@ -131,21 +141,28 @@ def read_groups(path: Path) -> dict[str, dict[str, Array]]:
 
 
 class SpooledGroups(Mapping[str, Arrays]):
-    """The parameter groups of a file that has been checked, each read only when it is asked for."""
+    """The parameter groups of a file that has been checked, each read only when it is asked for.
+
+    One that has not been checked may raise `PeerError` at any time.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def __getitem__(self, group: str) -> Arrays:
-        with safe_open(self._path, framework="numpy") as file:
-            names = _names(file.keys(), self._path.name).get(group)
-            if names is None:
-                raise KeyError(group)
+        names = self._groups().get(group)
+        if names is None:
+            raise KeyError(group)
+        with _as_peer_errors(self._path.name), safe_open(self._path, framework="numpy") as file:
             return {name: file.get_tensor(f"{group}/{name}") for name in names}
 
+    def _groups(self) -> dict[str, list[str]]:
+        with _as_peer_errors(self._path.name), safe_open(self._path, framework="numpy") as file:
+            keys = list(file.keys())
+        return _names(keys, self._path.name)
+
     def __iter__(self) -> Iterator[str]:
-        with safe_open(self._path, framework="numpy") as file:
-            return iter(_names(file.keys(), self._path.name))
+        return iter(self._groups())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -157,6 +174,14 @@ def _names(keys: Iterable[str], source: str) -> dict[str, list[str]]:
         group, name = _group_and_name(key, source)
         names.setdefault(group, []).append(name)
     return names
+
+
+def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Value:
+    """Decode a value of the contract; raises `PeerError` for anything that is not one."""
+    try:
+        return model.model_validate_json(data)
+    except (ValidationError, RecursionError) as error:
+        raise PeerError(f"{source} is not a {model.__name__}: {str(error)[:200]}") from error
 
 
 def encode_json(value: Frozen) -> bytes:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.frozen import Frozen
+from schemas.manifest import SignedManifest
 from schemas.messages import MESSAGES
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 
 VALUES: dict[str, type[Frozen]] = {
     "channel-map": ChannelMap,
+    "signed-manifest": SignedManifest,
     "sub-model-spec": SubModelSpec,
     "strategy-spec": StrategySpec,
 }

@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from schemas.blobs import BlobRef
 from schemas.errors import PeerError
 from schemas.frozen import Frozen
+from schemas.manifest import SignedManifest
 from schemas.names import Digest, Name
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
@@ -77,7 +78,8 @@ class Task(Message):
     """One device's work in one round. `blobs` names what it must hold: `state` and `channel-map`.
 
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
-    `returned` is there, the update holds the parameters of those layers only.
+    `returned` is there, the update holds the parameters of those layers only. `manifest` is the server's
+    signature over all of it and the device that it is for.
     """
 
     kind: Literal["task"] = "task"
@@ -96,6 +98,7 @@ class Task(Message):
     blobs: Mapping[str, BlobRef]
     deadline_s: Seconds | None = None
     provenance: Mapping[str, Text] = {}
+    manifest: SignedManifest | None = None
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
 
@@ -148,13 +151,17 @@ class BlobRequest(Message):
 
 
 class Acknowledgement(Message):
-    """The server holds the result of this task for good; `digest` is that of the update's blob."""
+    """The server holds the result of this task for good; `digest` is that of the update's blob.
+
+    `manifest` is the server's signature for the model that a delivery has reported.
+    """
 
     kind: Literal["acknowledgement"] = "acknowledgement"
     device: Name
     run: Name
     attempt: Attempt
     digest: Digest | None = None
+    manifest: SignedManifest | None = None
 
 
 class Refusal(Message):

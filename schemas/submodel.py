@@ -107,6 +107,7 @@ class SubModelSpec(Frozen):
         """Whether every group that is named exists and has the channels that are kept."""
         return all(
             group in channel_map.groups
-            and max(self.indices(group, 0), default=-1) < channel_map.groups[group].channels
-            for group in self.kept
+            # A prefix is not spelled out: whoever sent it may have named any number.
+            and (kept if isinstance(kept, int) else max(kept) + 1) <= channel_map.groups[group].channels
+            for group, kept in self.kept.items()
         )

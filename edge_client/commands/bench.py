@@ -9,11 +9,13 @@ from pathlib import Path
 
 from edge_client.command_output import (
     Subparsers,
+    add_trust_option,
     add_verb,
     positive_float,
     positive_int,
     print_json,
     print_table,
+    read_trust_option,
 )
 
 EXAMPLES = """\
@@ -22,6 +24,7 @@ latency is of one image alone, throughput of batches of 32, memory of the whole 
 examples:
   edge-client bench tier-1.onnx
   edge-client bench tier-1.onnx --threads 4 --seconds 5 --format json
+  edge-client bench tier-1.onnx --trust signing.pub
 """
 
 
@@ -41,6 +44,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--seconds", type=positive_float, default=1.0, metavar="S", help="time per thread count (default: 1)"
     )
+    add_trust_option(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -48,7 +52,8 @@ def execute(args: argparse.Namespace) -> int:
     """Measure and print a line per thread count."""
     from edge_client.bench import bench
 
-    results = bench(args.model, max_threads=args.threads, seconds=args.seconds)
+    trust = read_trust_option(args)
+    results = bench(args.model, max_threads=args.threads, seconds=args.seconds, trust=trust)
     if args.format == "json":
         print_json({"model": str(args.model), "results": [asdict(result) for result in results]})
         return 0

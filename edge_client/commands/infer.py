@@ -9,7 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.command_output import Subparsers, add_verb, positive_int, print_json, print_table
+from edge_client.command_output import (
+    Subparsers,
+    add_trust_option,
+    add_verb,
+    positive_int,
+    print_json,
+    print_table,
+    read_trust_option,
+)
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +34,7 @@ examples:
   edge-client infer tier-1.onnx photo.png
   edge-client infer tier-1.onnx *.png --top 3 --format json
   edge-client infer tier-1.onnx test-set.npz
+  edge-client infer tier-1.onnx photo.png --trust signing.pub --exported-by server
 """
 
 
@@ -49,6 +58,12 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--threads", type=positive_int, metavar="N", help="threads to use (default: as many as useful)"
     )
+    add_trust_option(parser)
+    parser.add_argument(
+        "--exported-by",
+        metavar="NAME",
+        help="with --trust: only an export by `server` itself, or by the device of that name",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -56,7 +71,11 @@ def execute(args: argparse.Namespace) -> int:
     """Classify all inputs and print an answer per image."""
     from edge_client.inference import load_model
 
-    model = load_model(args.model, threads=args.threads)
+    if args.exported_by is not None and args.trust is None:
+        raise ConfigError("--exported-by says what --trust KEY.pub shall vouch for: name the key too")
+    trust = read_trust_option(args)
+    model = load_model(args.model, threads=args.threads, trust=trust, exported_by=args.exported_by)
+    _tell_exporter(model)
     answers: list[dict[str, Any]] = []
     correct = labelled = 0
     for named in (_read(path, model) for path in args.inputs):
@@ -69,6 +88,13 @@ def execute(args: argparse.Namespace) -> int:
     accuracy = correct / labelled if labelled else None
     _print(args, model, answers, accuracy=accuracy, labelled=labelled)
     return 0
+
+
+def _tell_exporter(model: LoadedModel) -> None:
+    """A device's own export is signed on the device's word: say so."""
+    if model.signed is not None and model.signed.device is not None:
+        says = f"exported by device {model.signed.device}, on whose word the server has signed it"
+        print(f"note: {model.path}: {says}", file=sys.stderr)
 
 
 def _print(
@@ -84,6 +110,7 @@ def _print(
             {
                 "model": str(args.model),
                 "provenance": dict(model.provenance),
+                "signed": None if model.signed is None else model.signed.model_dump(mode="json"),
                 "results": answers,
                 "labelled": labelled,
                 "accuracy": accuracy,

@@ -12,8 +12,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.client_file import ReadConfig
-from edge_client.command_output import Subparsers, add_verb, positive_int, print_json
+from edge_client.command_output import (
+    Subparsers,
+    add_verb,
+    positive_float,
+    positive_int,
+    print_json,
+    read_trust_option,
+)
+from edge_client.config_option import ReadConfig
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,9 +39,13 @@ examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
   edge-client run --broker mqtt://server:1883 --device-id pi-3 --data digits \\
       --partition 'dirichlet(0.3)' --share 3/5 --tier 1
+  edge-client run --broker mqtts://server:8883 --ca ca.pem --cert pi-3.pem --key pi-3.key \\
+      --device-id pi-3 --data digits --trust signing.pub
   edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`)
 
 It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
+Started again with the same --state-dir, after a kill or a power cut too, it goes on with its task: after the
+last finished epoch that was kept, and with the chunks that are still missing.
 """
 
 
@@ -63,11 +74,23 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--threads", type=positive_int, metavar="N", help="threads for training")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="blobs and models (default: under ~)")
     parser.add_argument(
+        "--checkpoint-s",
+        type=positive_float,
+        metavar="S",
+        help="a kill costs so many seconds of training, and an epoch, at most (default: 5)",
+    )
+    parser.add_argument(
         "--model-code",
         action="append",
         default=[],
         metavar="MODULE:FACTORY",
         help="network of your own that the server may name; may be given several times",
+    )
+    parser.add_argument(
+        "--trust",
+        type=Path,
+        metavar="KEY.pub",
+        help="take only tasks and serve only models that this key of the server has signed (its signing.pub)",
     )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
@@ -78,6 +101,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run until the federation (with --once) or the user ends it."""
     from edge_client.address import TlsFiles, parse_address
     from edge_client.agent import Agent, AgentSettings
+    from edge_client.epochs import INTERVAL_S
     from edge_client.profile import profile
     from schemas.names import is_name
 
@@ -101,6 +125,8 @@ def execute(args: argparse.Namespace) -> int:
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),
+        trust=read_trust_option(args),
+        checkpoint_s=args.checkpoint_s or INTERVAL_S,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -44,6 +45,15 @@ class Attentive(LocalObjective):
         if self._attached is None or not self._observed:
             return {}
         return {"attention": self._attached.scores()}
+
+    def state(self) -> Mapping[str, Any]:
+        assert self._attached is not None
+        return {"attached": self._attached.state(), "observed": self._observed}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        assert self._attached is not None
+        self._attached.resume(state["attached"])
+        self._observed = state["observed"]
 
     def close(self) -> None:
         if self._attached is not None:

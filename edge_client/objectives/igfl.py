@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -70,6 +71,12 @@ class Igfl(LocalObjective):
 
     def keep(self) -> Groups:
         return {"own-step": {name: array_of(self._step(one)) for name, one in self._guided.items()}}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"steps": self._steps}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._steps = state["steps"]
 
     def close(self) -> None:
         self._guided = {}

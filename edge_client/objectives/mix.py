@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,6 +94,13 @@ class Mix(LocalObjective):
     def keep(self) -> Groups:
         """That the server has them, which it has once it has counted this round or an earlier one."""
         return {"mean-data": {"sent": np.ones(1, np.float32)}} if self._sent else {}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"random": self._random.bit_generator.state, "classes": self._classes}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._random.bit_generator.state = state["random"]
+        self._classes = state["classes"]
 
     def close(self) -> None:
         self._around = self._pool = None

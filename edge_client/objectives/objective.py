@@ -6,9 +6,9 @@ each is one class in a file of its own and one entry in the registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +48,8 @@ class LocalObjective(Protocol):
     """One algorithm's part in local training; whoever is called does nothing unless it has something to do.
 
     Called in this order: `setup`; `start_epoch` per epoch; `prepare`, `loss` and `correct` per batch; at the
-    end `finish` and `keep`. `close` always comes last, after errors too.
+    end `finish` and `keep`. `close` always comes last, after errors too. Between two epochs `state` may be
+    asked for; after a `setup` in another process, `resume` puts it back.
 
     `receives` and `sends` name the groups that pass between server and device for it; `optimizers` the local
     optimizers that it is made for (none named: any).
@@ -83,6 +84,16 @@ class LocalObjective(Protocol):
     def keep(self) -> Groups:
         """What the device keeps for its next round, once the server has counted this one."""
         return {}
+
+    def state(self) -> Mapping[str, Any]:
+        """What the epochs so far have changed in it: plain values and tensors.
+
+        What `setup` makes of the same task again is none of it, nor are the module's own parameters.
+        """
+        return {}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
 
     def close(self) -> None:
         """Let go of the module: it must be as plain as it was before `setup`."""

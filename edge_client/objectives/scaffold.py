@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -74,6 +75,12 @@ class Scaffold(LocalObjective):
                 name: array_of(one.own + self._change(one)) for name, one in self._controlled.items()
             }
         }
+
+    def state(self) -> Mapping[str, Any]:
+        return {"steps": self._steps}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._steps = state["steps"]
 
     def close(self) -> None:
         self._controlled = {}

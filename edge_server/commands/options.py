@@ -6,6 +6,8 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+RUNS = Path("runs")
+
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Where the run folder goes, and what it starts from."""
@@ -28,7 +30,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
 
 def run_folder(out: Path | None, federation: str) -> Path:
     """The folder that the user names, or one by name and time."""
-    return out or Path("runs") / run_name(federation)
+    return out or RUNS / run_name(federation)
 
 
 def run_name(federation: str) -> str:

@@ -6,8 +6,9 @@ import argparse
 import logging
 import sys
 
+from edge_client.command_line import FAILED, SUSPENDED
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import add_broker_options, add_run_options, run_folder
+from edge_server.commands.options import RUNS, add_broker_options, add_run_options, run_folder
 
 EXAMPLES = """\
 examples:
@@ -15,7 +16,8 @@ examples:
   edge-server run attending data.source=digits num-clients=3 rounds=5
 
 Devices join with `edge-client run --broker URL --federation NAME`. Ctrl-C ends the run and leaves its folder
-whole: the last model, history.jsonl and summary.json.
+whole: the last model, history.jsonl and summary.json. A server that was killed, ended with SIGTERM, or found
+its disk full goes on with its round when the same command is given again; --new begins another run.
 """
 
 
@@ -28,6 +30,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
     add_broker_options(parser)
     add_run_options(parser)
+    parser.add_argument("--new", action="store_true", help="do not go on with a run that was cut off")
     parser.set_defaults(execute=execute)
 
 
@@ -36,18 +39,25 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.address import TlsFiles
     from edge_server.config import load_config
     from edge_server.display.display import make_display
+    from edge_server.reopening import unfinished_run
+    from edge_server.server import Suspended
     from edge_server.serving import broker_address, exit_code, serve, tell_where
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
-    out = run_folder(args.out, config.federation.name)
+    cut_off = unfinished_run(RUNS, config) if args.out is None and not args.new else None
+    out = cut_off or run_folder(args.out, config.federation.name)
     logging.basicConfig(
         level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
     )
-    with (
-        broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
-        make_display(format=args.format) as display,
-    ):
-        summary = serve(config, address, display, out=out)
+    try:
+        with (
+            broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
+            make_display(format=args.format) as display,
+        ):
+            summary = serve(config, address, display, out=out)
+    except Suspended as pause:
+        print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
+        return FAILED if pause.failed else SUSPENDED
     tell_where(out, args.format)
     return exit_code(summary)

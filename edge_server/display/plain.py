@@ -9,7 +9,7 @@ from rich.console import Console
 
 from edge_server.display.closing import print_closing
 from edge_server.display.crowd import crowd_line, is_crowd
-from edge_server.display.tables import late_text, trouble_text
+from edge_server.display.tables import epsilon_text, late_text, trouble_text
 from edge_server.display.units import (
     bytes_text,
     clean,
@@ -99,6 +99,7 @@ def round_line(record: RoundRecord, *, rounds: int) -> str:
         f"test {percent_text(record.test_accuracy)}",
         f"tiers {tiers}" if tiers else "",
         f"train loss {loss_text(record.train_loss)}",
+        epsilon_text(record),
         f"{len(record.completed)}/{len(record.selected)} devices",
         trouble_text(record),
         late_text(record),

@@ -162,11 +162,20 @@ def late_text(record: RoundRecord) -> str:
     return f"{len(record.staleness)} late by up to {most} round{'s' if most > 1 else ''}"
 
 
+def epsilon_text(figures: RoundRecord | Summary) -> str:
+    """What privacy is spent so far: `epsilon 3.2 at delta 1e-05`; empty without differential privacy."""
+    if figures.epsilon is None or figures.delta is None:
+        return ""
+    return f"epsilon {figures.epsilon:.3g} at delta {figures.delta:g}"
+
+
 def outcome_text(summary: Summary) -> str:
     """The run in one sentence."""
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
+    spent = epsilon_text(summary)
     return (
         f"{clean(summary.outcome)}{detail}: {summary.rounds} rounds in {duration_text(summary.duration_s)}, "
         f"test accuracy {percent_text(summary.test_accuracy)} (best {percent_text(summary.best_accuracy)}), "
         f"{bytes_text(summary.downlink_bytes)} down, {bytes_text(summary.uplink_bytes)} up"
+        + (f", {spent}" if spent else "")
     )

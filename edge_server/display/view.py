@@ -35,8 +35,9 @@ STATE_STYLES = {
     "declined": "red",
     "missed": "yellow",
     "offline": "yellow",
+    "quarantined": "red",
 }
-AT_REST = frozenset({"idle", "done", "offline"})
+AT_REST = frozenset({"idle", "done", "offline", "quarantined"})
 
 
 def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = False) -> Group:

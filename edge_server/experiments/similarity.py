@@ -154,7 +154,7 @@ def _kept(run: Run, out: Path) -> Population:
     path, config = out / "runs" / f"{run.folder}.npz", run.cell.config(run.seed)
     text = config.to_toml()
     if path.exists():
-        with np.load(path) as kept:
+        with np.load(path, allow_pickle=False) as kept:
             if str(kept["settings"]) == text:
                 labels = tuple(frozenset(np.flatnonzero(row).tolist()) for row in kept["labels"])
                 return Population(labels, kept["alpha"])

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from edge_client.files import write_synced
+from edge_server.display.tables import epsilon_text
 from edge_server.display.units import bytes_text, count_text, duration_text, percent_text
 from edge_server.history import Summary
 from edge_server.report.curves import run_charts
@@ -82,6 +83,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         ),
         ("sent to devices", bytes_text(summary.downlink_bytes)),
         ("received from devices", bytes_text(summary.uplink_bytes)),
+        *([("privacy spent", epsilon_text(summary))] if summary.epsilon is not None else []),
     ]
 
 

@@ -27,7 +27,7 @@ def read_run_files(directory: Path) -> RunFiles:
         raise ConfigError(f"{directory}: expected a run folder, found no such directory")
     return RunFiles(
         _summary(directory / "summary.json"),
-        _history(directory / "history.jsonl"),
+        read_history(directory / "history.jsonl"),
         _federation(directory / "federation.toml"),
     )
 
@@ -48,7 +48,8 @@ def _summary(path: Path) -> Summary:
         raise ConfigError(f"{path}: not a summary: {_first(error)}") from error
 
 
-def _history(path: Path) -> tuple[RoundRecord, ...]:
+def read_history(path: Path) -> tuple[RoundRecord, ...]:
+    """The rounds of a `history.jsonl`; raises `ConfigError` naming the line that is broken."""
     # Split at line feeds only: `splitlines` would also cut at characters that may stand inside a string.
     lines = enumerate(_text(path).split("\n"), start=1)
     return tuple(_record(path, number, line) for number, line in lines if line.strip())

@@ -1,4 +1,8 @@
-"""The engine of one machine: worker processes, one torch thread each."""
+"""The engine of one machine: worker processes, one torch thread each.
+
+Jobs and outcomes are pickled over pipes between this process and those that it has started, which no other
+user can reach; what they hold of a device is its task and its answer as JSON, never objects that it made.
+"""
 
 from __future__ import annotations
 

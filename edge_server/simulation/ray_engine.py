@@ -3,6 +3,11 @@
 No machine of the cluster needs the run folder: the data go into the store once, a round's blobs once, and
 what a device keeps to itself goes with its job; what the job writes comes back and is put down here. A job
 whose worker dies is done again by Ray, and comes to the same.
+
+Ray pickles functions, arguments and results (cloudpickle), so every process of a cluster can run code in
+every other, this one included, and so can whoever may submit to it. That is why a cluster begun here hears
+loopback alone and asks for a random token, and why one that is joined must be one's own. No device of a real
+federation ever reaches Ray: only simulations use it.
 """
 
 from __future__ import annotations

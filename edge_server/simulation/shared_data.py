@@ -32,7 +32,7 @@ class SharedData:
     def carried(self) -> CarriedData:
         """The same with its arrays, still mapped: for a worker that has no access to the files."""
         images, labels, order = (
-            np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r"))
+            np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
             for name in ("images", "labels", "order")
         )
         return CarriedData(self.ranges, self.preprocessing, images, labels, order)

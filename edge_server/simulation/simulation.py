@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_server import rounds
+from edge_server.conduct import ConductRules
 from edge_server.config import Config
 from edge_server.fleet import Device, Fleet
 from edge_server.history import Summary
@@ -377,7 +378,8 @@ class Simulation:
 
 
 def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
-    """The file's rules; who is away at first is not waited for."""
+    """The file's rules; who is away at first is not waited for, and nobody is hostile here."""
     rules = make_rules(config)
     there = sum(device.is_there() for device in devices.values())
-    return replace(rules, start_clients=max(1, min(rules.start_clients, there)))
+    start = max(1, min(rules.start_clients, there))
+    return replace(rules, start_clients=start, conduct=ConductRules(after=0))

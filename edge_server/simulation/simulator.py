@@ -12,10 +12,14 @@ from edge_client.data.labelled import LabelledData
 from edge_client.data.sources import load_source
 from edge_server.config import Config
 from edge_server.history import Summary
+from edge_server.journal_reader import read_examined
+from edge_server.privacy_guard import repeatable_secret
+from edge_server.recovery import Resumption
 from edge_server.report.report import write_report
 from edge_server.run_folder import RunFolder
 from edge_server.server import Watcher
 from edge_server.serving import stopped_by_signals
+from edge_server.simulation.boundary import Boundary
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
 from edge_server.simulation.engines import prepare_engine
@@ -66,8 +70,9 @@ def simulate(
         run,
         folder,
         resumable=config.clients.mode == "rounds",
-        resume=boundary.round if boundary else None,
+        resume=_resumption(folder, boundary) if boundary else None,
         durable=False,
+        secret=repeatable_secret(config.federation.seed),
     )
     workshop.store = LinkedStore(folder.blobs, durable=False)
     with _scratch(out) as scratch:
@@ -149,6 +154,12 @@ def _macs(workshop: Workshop) -> Callable[[SubModelSpec], int]:
         return known[key]
 
     return macs
+
+
+def _resumption(folder: RunFolder, boundary: Boundary) -> Resumption:
+    """What came after the last closed round is done again, and has not been seen yet."""
+    examined = read_examined(folder.journal)
+    return Resumption(boundary.round, examined=tuple(one for one in examined if one.round <= boundary.round))
 
 
 def _edges(

@@ -1,71 +1,26 @@
-"""The state of a run as one file: arrays as safetensors tensors, the rest as JSON in the file's header.
+"""The state of a run as one file.
 
 Whatever pieces keep is plain (mappings, lists, numbers, texts, arrays), so any strategy's state survives.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
-
-from edge_client.files import write_synced
+from edge_client.plain_file import NotPlainFile, read_plain, write_plain
 from edge_server.strategy.strategy import State
-from schemas.errors import ConfigError, InvariantError
-
-_ARRAY, _TUPLE = "array", "tuple"
-"""The one key of a JSON object that stands for an array (its tensor's name) or for a tuple (its items)."""
+from schemas.errors import ConfigError
 
 
 def save_checkpoint(path: Path, state: State, *, durable: bool = True) -> None:
     """Write the state at `path`, all at once; `InvariantError` for a state that is not plain."""
-    arrays: dict[str, Any] = {}
-    tree = {field.name: _plain(getattr(state, field.name), field.name, arrays) for field in fields(State)}
-    write_synced(path, save(arrays, {"state": json.dumps(tree)}), durable=durable)
+    write_plain(path, {field.name: getattr(state, field.name) for field in fields(State)}, durable=durable)
 
 
 def load_checkpoint(path: Path) -> State:
     """Read a state back, equal to the bit; `ConfigError` for a file that is none."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            tree = json.loads((file.metadata() or {})["state"])
-            return State(**{name: _restored(value, file) for name, value in tree.items()})
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is no checkpoint of this program: {error!r}") from error
-
-
-def _plain(value: Any, where: str, arrays: dict[str, Any]) -> Any:
-    """The value with every array put aside under the name `where`."""
-    if isinstance(value, np.ndarray):
-        arrays[where] = np.ascontiguousarray(value)
-        # A safetensors file has no tensors without axes, so the shape is kept beside.
-        return {_ARRAY: where, "shape": list(value.shape)}
-    if isinstance(value, Mapping):
-        return {"map": [[key, _plain(item, f"{where}/{key}", arrays)] for key, item in value.items()]}
-    if isinstance(value, tuple):
-        return {_TUPLE: [_plain(item, f"{where}/{index}", arrays) for index, item in enumerate(value)]}
-    if isinstance(value, list):
-        return [_plain(item, f"{where}/{index}", arrays) for index, item in enumerate(value)]
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise InvariantError(f"the state holds a {type(value).__name__} at '{where}', which cannot be kept")
-
-
-def _restored(value: Any, file: Any) -> Any:
-    if isinstance(value, list):
-        return [_restored(item, file) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if _ARRAY in value:
-        return file.get_tensor(value[_ARRAY]).reshape(value["shape"])
-    if _TUPLE in value:
-        return tuple(_restored(item, file) for item in value[_TUPLE])
-    return {key: _restored(item, file) for key, item in value["map"]}
+        return State(**read_plain(path))
+    except (NotPlainFile, TypeError) as error:
+        raise ConfigError(f"{path} is no checkpoint of this program: {error}") from error

@@ -173,3 +173,5 @@ COMBINERS: dict[str, Callable[..., Combiner]] = {
 }
 IGNORES_WEIGHTS = frozenset({"median", "trimmed-mean", "krum"})
 """Those that do not let weights decide which values count."""
+SUMS = frozenset({"mean"})
+"""Those that are a sum over clients, divided by what is known beforehand (differential privacy)."""

@@ -126,3 +126,5 @@ RATIOS: dict[str, Callable[..., Policy[dict[str, Ratio]]]] = {
     "bandit": Bandit,
     "by-tier": ByTier,
 }
+BLIND = frozenset({"by-tier", "uniform"})
+"""Those of both kinds that never look at what a round brought (differential privacy)."""

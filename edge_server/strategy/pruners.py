@@ -102,3 +102,5 @@ PRUNERS: dict[str, Callable[..., Pruner]] = {
 }
 RANKS_CHANNELS = frozenset({"attention"})
 """Those that let devices rank channels once, and from then on cut the last ones of the global model."""
+PER_CLIENT = frozenset({"layers"})
+"""Those that give devices of one ratio unlike parts of the network."""

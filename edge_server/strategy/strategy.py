@@ -16,6 +16,7 @@ import numpy as np
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.slicing import extract
+from edge_server.strategy import privacy as dp
 from edge_server.strategy.combiners import COMBINERS, Combiner
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
@@ -33,7 +34,7 @@ from edge_server.strategy.updates import (
     globalised,
     sources_of,
 )
-from edge_server.strategy.weighting import WEIGHTINGS, Weighting
+from edge_server.strategy.weighting import WEIGHTINGS, Weighting, Weights
 from schemas.blobs import Arrays, Groups
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -54,6 +55,7 @@ class Strategy:
     weighting: Weighting
     combiner: Combiner
     server_optimizer: ServerOptimizer
+    privacy: dp.Gaussian | None = None
 
     def count(self, round_number: int, clients: int) -> int:
         """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""
@@ -66,7 +68,7 @@ class State:
 
     `ordered` says whether the channels of the global model are ranked (ATTENDING, after round one); `groups`
     is what the server holds beside the model, {group: arrays}; `clients` are all that were ever there, as
-    {name: (tier, examples)}.
+    {name: (tier, examples)}; `privacy` is the mechanism's (`edge_server.strategy.privacy`), secret included.
     """
 
     params: Arrays
@@ -79,6 +81,7 @@ class State:
     weighting: Any = None
     server_optimizer: Groups = field(default_factory=dict)
     observed: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Any = None
 
 
 @dataclass(frozen=True)
@@ -212,8 +215,7 @@ def close(
 ) -> State:
     """Aggregate the updates of a round; their order is irrelevant. `clients` are those it was planned for."""
     matched = _matched(strategy, state, updates, channel_map)
-    weights = strategy.weighting.weigh(state.weighting, matched)
-    change = strategy.combiner(matched, weights)
+    weights, change, privacy = _combined(strategy, state, matched, channel_map)
     sources = sources_of(matched)
     ranks = not state.ordered and any(source.groups.get("attention") for source in sources)
     params, optimizer = _stepped(strategy, state, change, ranks=ranks)
@@ -241,12 +243,31 @@ def close(
         ratio=ratio,
         weighting=weighting,
         server_optimizer=optimizer,
+        privacy=privacy,
         observed={
             "weights": by_client,
+            **_spent(strategy, state, privacy),
             **strategy.selection.observed(selection),
             **strategy.ratio.observed(ratio),
         },
     )
+
+
+def _combined(
+    strategy: Strategy, state: State, matched: RoundUpdates, channel_map: ChannelMap
+) -> tuple[Weights, Arrays, Any]:
+    """Each update's weight, the change of the model, and what privacy the run has left."""
+    if strategy.privacy is None:
+        weights = strategy.weighting.weigh(state.weighting, matched)
+        return weights, strategy.combiner(matched, weights), state.privacy
+    change, privacy = dp.noised(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
+    return np.full(len(matched), 1 / len(matched)), change, privacy
+
+
+def _spent(strategy: Strategy, state: State, privacy: Any) -> dict[str, Any]:
+    if strategy.privacy is None:
+        return {}
+    return dp.observed(strategy.privacy, privacy, state.privacy["clip"])
 
 
 def _stepped(strategy: Strategy, state: State, change: Arrays, *, ranks: bool) -> tuple[Arrays, Groups]:
@@ -257,7 +278,8 @@ def _stepped(strategy: Strategy, state: State, change: Arrays, *, ranks: bool) -
     if ranks:
         return {name: array + change[name] for name, array in state.params.items()}, {}
     pseudo_gradient = {name: -array for name, array in change.items()}
-    return strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
+    params, kept = strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
+    return (dp.without_negative_variances(params) if strategy.privacy else params), kept
 
 
 KEEP_NUMBERS = 32_000_000

@@ -69,5 +69,7 @@ WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
 }
 PLAIN = frozenset({"equal", "examples"})
 """Those that go by who sent an update and not by what: nothing is lost where a combiner leaves them aside."""
+ALIKE = frozenset({"equal"})
+"""Those that tell nothing of clients' data (differential privacy)."""
 NEEDS_HELD_OUT = frozenset({"fedrad"})
 """Those that go by what devices measure on data that they hold out."""

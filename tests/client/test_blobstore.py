@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 
 import pytest
@@ -124,10 +126,140 @@ def test_only_what_is_named_is_kept(store):
 def test_what_is_there_of_a_blob_is_kept_with_its_name(store):
     write(store, order=(0,))
     store.keep_only(frozenset({REF.digest}))
-    assert names(store) == {f"{REF.digest}.part"}
+    assert names(store) == {f"{REF.digest}.part", f"{REF.digest}.chunks"}
+
+
+def lists(store: BlobStore):
+    return store.path(f"{REF.digest}.chunks")
+
+
+def part(store: BlobStore):
+    return store.path(f"{REF.digest}.part")
+
+
+def test_the_chunks_that_are_there_are_found_again(store, tmp_path):
+    assert store.present(REF) == 0
+    write(store, order=(3, 0))
+    again = BlobStore(tmp_path / "deep" / "blobs")
+    assert again.present(REF) == 0b1001
+    write(again, order=(1,))
+    assert again.present(REF) == 0b1011
+    write(again, order=(2,))
+    assert again.present(REF) == 0b1111
+
+
+def test_a_blob_in_the_store_is_present_whole(store):
+    store.put(DATA, chunk_bytes=CHUNK)
+    assert store.present(REF) == 0b1111
+    assert store.present(REF.model_copy(update={"size": len(DATA) + 1})) == 0
+
+
+def test_a_chunk_that_a_power_cut_took_is_not_present(store):
+    write(store, order=(0, 1, 2, 3))
+    with part(store).open("r+b") as file:
+        file.seek(CHUNK)
+        file.write(bytes(CHUNK))
+        file.truncate(3 * CHUNK + 4)
+    # Chunk 1 is zeros now, chunk 3 is cut short.
+    assert store.present(REF) == 0b0101
+
+
+@pytest.mark.parametrize(
+    ("damage", "present"),
+    [
+        (lambda data: b"", 0),
+        (lambda data: data[:3], 0),
+        (lambda data: data[:12], 0b0001),
+        (lambda data: bytes(len(data)), 0),
+        (lambda data: bytes(8) + data[8:], 0b1110),
+        (lambda data: b"\xff" * 16 + data[16:], 0b1100),
+        (lambda data: data[8:16] + data[8:], 0b1110),
+        (lambda data: data + b"some more", 0b1111),
+    ],
+    ids=["empty", "short", "torn", "zeros", "a hole", "noise", "of another chunk", "too long"],
+)
+def test_a_damaged_list_of_chunks_costs_chunks_and_no_more(store, damage, present):
+    write(store, order=(0, 1, 2, 3))
+    lists(store).write_bytes(damage(lists(store).read_bytes()))
+    assert store.present(REF) == present
+    write(store, order=[index for index in range(4) if not present >> index & 1])
+    assert store.present(REF) == 0b1111
+    assert store.verify(REF)
+
+
+def test_without_a_list_or_without_a_part_nothing_is_present(store):
+    write(store)
+    lists(store).unlink()
+    assert store.present(REF) == 0
+    write(store)
+    part(store).unlink()
+    assert store.present(REF) == 0
+
+
+def test_chunks_of_another_size_are_not_taken_for_these(store):
+    write(store, order=(0, 1))
+    assert store.present(REF.model_copy(update={"chunk_bytes": 2 * CHUNK})) == 0
+
+
+def test_a_blob_may_be_verified_again(store):
+    write(store)
+    assert store.verify(REF)
+    assert store.verify(REF)
+    # What was left when the process was killed right after the rename.
+    write(store, order=(0,))
+    assert store.verify(REF)
+    assert names(store) == {REF.digest}
+    assert not store.verify(REF.model_copy(update={"size": len(DATA) + 1}))
+    assert store.path(REF.digest).read_bytes() == DATA
+
+
+def test_what_is_not_there_at_all_is_not_sound(store):
+    assert not store.verify(REF)
+
+
+def test_a_disk_that_takes_only_a_piece_is_asked_for_the_rest(store, monkeypatch):
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda where, data, offset: whole(where, data[:100], offset))
+    write(store)
+    assert store.present(REF) == 0b1111
+    assert store.verify(REF)
+
+
+def test_a_disk_that_is_full_in_mid_chunk_says_so_and_the_chunk_is_not_present(store, monkeypatch):
+    whole, room = os.pwrite, [CHUNK + 8 + 100]
+
+    def pwrite(where: int, data: bytes, offset: int) -> int:
+        taken = min(len(data), room[0])
+        if taken == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room[0] -= taken
+        return whole(where, data[:taken], offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    write(store, order=(0,))
+    with pytest.raises(OSError, match="No space left"):
+        write(store, order=(1,))
+    assert store.present(REF) == 0b0001
 
 
 def test_a_part_file_is_no_blob(store):
     write(store, order=(0,))
     assert store.digests() == frozenset()
     assert REF.digest not in store
+
+
+def test_bytes_that_two_send_are_kept_once_whoever_comes_first(tmp_path):
+    """The first one's check takes the part away while the second one's chunks are still on their way."""
+    store, data = BlobStore(tmp_path), bytes(range(256)) * 16
+    ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=1024)
+    for index in range(ref.chunks):
+        store.write_chunk(ref, index, data[index * 1024 : (index + 1) * 1024])
+    assert store.verify(ref)
+    store.write_chunk(ref, ref.chunks - 1, data[-1024:])
+    assert store.verify(ref)
+    assert store.path(ref.digest).read_bytes() == data
+    assert [one.name for one in tmp_path.iterdir()] == [ref.digest]
+
+
+def test_a_blob_of_which_nothing_came_is_not_there(tmp_path):
+    assert not BlobStore(tmp_path).verify(BlobRef(digest=digest_of(b"never sent"), size=10))

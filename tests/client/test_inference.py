@@ -23,7 +23,7 @@ BARE = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "torchvision", "onnx", "onnxscript", "rich", "paho"}:
+        if name.partition(".")[0] in {"torch", "torchvision", "onnx", "onnxscript", "rich", "paho", "ALSO"}:
             raise ModuleNotFoundError(f"{name} is not installed here")
 sys.meta_path.insert(0, Absent())
 from edge_client.cli import main
@@ -59,8 +59,9 @@ def model_path(tmp_path: Path) -> Path:
     return write_model(tmp_path / "model.onnx")
 
 
-def run_bare(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BARE, *map(str, arguments)]
+def run_bare(*arguments: object, without: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `edge-client`; the package `without` cannot be imported either."""
+    command = [sys.executable, "-c", BARE.replace("ALSO", without), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
 from edge_client.data.labelled import LabelledData
 from edge_client.data.sources import load_source
+from edge_client.epochs import EpochCheckpoint
 from edge_client.models.build import build_model
 from edge_client.objectives.registry import OBJECTIVES, build_objectives
 from edge_client.surgery import arrays_of
-from edge_client.training import TrainingResult, train
-from schemas.blobs import Groups
+from edge_client.training import TrainingResult, TrainingStopped, train
+from schemas.blobs import Groups, digest_of, encode_groups
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import ModelSpec
 
-OPTIONS: dict[str, dict[str, object]] = {"attentive": {"layers": ("conv2",)}}
-"""Options of the objectives that have no default for one of theirs."""
+OPTIONS: dict[str, dict[str, object]] = {"attentive": {"layers": ("conv2",)}, "mix": {"means": 4}}
+"""Options of the objectives that have no default for one of theirs, or one with which little happens."""
 SPEC = ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10)
 
 
@@ -98,3 +101,51 @@ def test_a_look_without_epochs_changes_no_weight(name):
     before = arrays_of(build_model(SPEC, seed=1))
     arrays, _ = trained(name, digits(), local_epochs=0)
     assert all(np.array_equal(array, before[n]) for n, array in arrays.items())
+
+
+def answer_digest(module, result: TrainingResult) -> str:
+    """Of all that leaves training: weights, groups to send, groups to keep."""
+    kept = {f"kept {group}": arrays for group, arrays in result.kept.items()}
+    return digest_of(encode_groups({"model": arrays_of(module), **result.groups, **kept}))
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_training_that_was_killed_ends_in_the_same_bytes(name, optimizer, epoch, tmp_path):
+    """Killed after epoch 1 or 3 of 3, taken up by fresh objects, in a round with what an earlier one left."""
+    if OBJECTIVES[name].optimizers and optimizer not in OBJECTIVES[name].optimizers:
+        pytest.skip(f"{name} is made for other optimizers")
+    _, first = trained(name, digits())
+    # Whatever group it may receive, it gets: of the network's shapes, and unlike nothing at all.
+    weights = {group: {n: a * 0.1 for n, a in first.groups[group].items()} for group in first.groups}
+    steps = {n: np.full_like(a, 0.01) for n, a in arrays_of(build_model(SPEC, seed=1)).items()}
+    shared = {n: a > 0 for n, a in arrays_of(build_model(SPEC, seed=2)).items()}
+    groups = {**weights, "last-step": steps, "overlap": shared}
+    received = {group: groups[group] for group in OBJECTIVES[name].receives}
+    how = {"local_epochs": 3, "optimizer": optimizer}
+    if optimizer == "sgd":
+        how["momentum"] = 0.9
+
+    def go(epochs: int, checkpoint: EpochCheckpoint | None) -> str:
+        module, done = build_model(SPEC, seed=1), []
+        result = train(
+            module,
+            digits(),
+            plan(name, **how),
+            received=received,
+            kept=first.kept,
+            on_epoch=done.append,
+            should_stop=lambda: len(done) == epochs,
+            checkpoint=checkpoint,
+        )
+        return answer_digest(module, result)
+
+    def checkpoint() -> EpochCheckpoint:
+        return EpochCheckpoint(tmp_path / "epochs", "", interval_s=0)
+
+    whole = go(99, None)
+    with contextlib.suppress(TrainingStopped):
+        go(epoch, checkpoint())
+    assert len(checkpoint().load()["losses"]) == epoch
+    assert go(99, checkpoint()) == whole

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from edge_client.memory import Memory
 from edge_client.session import RESEND_S, Phase, Session, step
 from edge_client.session_events import (
     BlobChecked,
     ChunkArrived,
+    ChunkLost,
     Connected,
     Disconnected,
     Received,
+    Remembered,
     RunEnded,
     Send,
     SendChunks,
@@ -23,7 +26,7 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
-from edge_client.transfer import PATIENCE_S, VerifyBlob, WriteChunk
+from edge_client.transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk, digest_of
 from schemas.errors import PeerError
 from schemas.messages import (
@@ -151,6 +154,20 @@ def test_an_offer_is_accepted_and_its_missing_blobs_are_asked_for():
     session, commands = step(IDLE, Received(task()), 0.0)
     assert session.phase is Phase.FETCHING
     assert commands == [accepted(), request(STATE, 0, 3)]
+
+
+def test_of_a_blob_that_is_half_there_only_the_rest_is_asked_for():
+    session, commands = step(IDLE, Received(task(), {STATE.digest: 0b010}), 0.0)
+    assert commands == [accepted(), request(STATE, 0, 1), request(STATE, 2, 1)]
+    session = after(session, chunks(STATE_DATA)[0])
+    assert step(session, chunks(STATE_DATA)[2], 0.0)[1][-1] == VerifyBlob(STATE)
+
+
+def test_a_blob_that_is_all_there_but_unchecked_is_checked_before_work_begins():
+    session, commands = step(IDLE, Received(task(), {STATE.digest: 0b111}), 0.0)
+    assert commands == [accepted(), VerifyBlob(STATE)]
+    assert step(session, BlobChecked(STATE.digest, True), 0.0)[1] == [StartWork(task())]
+    assert step(session, BlobChecked(STATE.digest, False), 0.0)[1] == [request(STATE, 0, 3)]
 
 
 def test_work_begins_at_once_where_every_blob_is_held():
@@ -392,6 +409,129 @@ def test_failed_work_is_tried_again_when_it_is_offered_again_after_that():
     session, commands = step(after(FAILED, ack(digest=None)), Received(task()), 0.0)
     assert commands == [accepted(), StartWork(task())]
     assert session.phase is Phase.WORKING
+
+
+# --- killed and back ---
+def back(session: Session, *, held: frozenset[str] = frozenset(), present=None):
+    """The session of a new process that finds what `session` left on disk, and its first commands."""
+    memory = Memory.model_validate_json(session.memory.model_dump_json())
+    fresh = after(Session(FEDERATION, DEVICE, held=held), Connected())
+    return step(fresh, Remembered(memory, present or {}), 100.0)
+
+
+HOLDS = frozenset({STATE.digest, RESULT.digest})
+
+
+def test_a_result_is_told_again_and_its_missing_chunks_are_given():
+    session, commands = back(REPORTING, held=HOLDS)
+    assert (session.phase, commands) == (Phase.REPORTING, [Send(update())])
+    # The server has offered the task again on the new birth, and asks for what it lacks.
+    session, commands = step(session, Received(task(deadline_s=5.0)), 100.0)
+    assert commands == [Send(update())]
+    asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=1, count=2)
+    session, commands = step(session, Received(asked), 100.0)
+    assert commands == [SendChunks(RESULT, 1, 2)]
+    session, commands = step(session, ack(), 100.0)
+    assert commands == [Settled(update())]
+    assert session.memory.task is None
+
+
+def test_a_small_result_is_told_again_with_its_bytes():
+    small = after(WORKING, WorkDone(update(blob=SMALL)))
+    _, commands = back(small, held=frozenset({SMALL.digest}))
+    assert commands == [Send(update(blob=SMALL)), SendChunks(SMALL, 0, 1)]
+
+
+def test_a_failure_is_told_again():
+    session, commands = back(FAILED)
+    assert session.phase is Phase.REPORTING
+    assert commands == [Send(FAILED.result)]
+
+
+def test_a_result_whose_blob_is_gone_is_made_again():
+    session, commands = back(REPORTING, held=frozenset({STATE.digest}))
+    assert (session.phase, session.result, commands) == (Phase.WORKING, None, [StartWork(task())])
+
+
+def test_work_begins_again_by_itself():
+    session, commands = back(WORKING, held=frozenset({STATE.digest}))
+    assert (session.phase, commands) == (Phase.WORKING, [StartWork(task())])
+    # The offer on the new birth changes nothing, the announcement of a later round ends it.
+    assert step(session, Received(task()), 100.0)[1] == [accepted()]
+    assert step(session, announcement(2), 100.0)[1] == [StopWork()]
+
+
+def test_fetching_goes_on_with_the_chunks_that_are_missing():
+    session, commands = back(FETCHING, present={STATE.digest: 0b011})
+    assert (session.phase, commands) == (Phase.FETCHING, [request(STATE, 2, 1)])
+
+
+def test_a_blob_that_was_complete_and_not_yet_checked_is_checked():
+    session, commands = back(FETCHING, present={STATE.digest: 0b111})
+    assert commands == [VerifyBlob(STATE)]
+    assert step(session, BlobChecked(STATE.digest, True), 100.0)[1] == [StartWork(task())]
+
+
+@pytest.mark.parametrize("phase", ["idle", "settled"])
+def test_of_a_task_that_is_settled_nothing_is_remembered(phase):
+    session, commands = back(PHASES[phase], held=HOLDS)
+    assert (session.phase, session.task, commands) == (Phase.IDLE, None, [])
+
+
+def test_the_end_of_a_run_is_understood_that_an_earlier_process_took_part_in():
+    session, _ = back(SETTLED)
+    assert [type(one) for one in step(session, end(), 0.0)[1]] == [RunEnded]
+    assert step(Session(FEDERATION, DEVICE), end(), 0.0)[1] == []
+
+
+def test_a_task_from_before_the_one_at_hand_stays_unwanted():
+    session, _ = back(after(IDLE, Received(task(2, attempt=5))))
+    assert step(session, Received(task(1, attempt=4)), 0.0) == (session, [])
+
+
+def test_a_memory_does_not_displace_a_task_at_hand():
+    late = Remembered(REPORTING.memory, {})
+    other = after(IDLE, Received(task(2, state=NEXT)))
+    session, commands = step(other, late, 0.0)
+    assert (session.task, session.phase, commands) == (other.task, Phase.FETCHING, [])
+
+
+def test_runs_that_never_end_are_not_all_remembered():
+    many = after(IDLE, *(announcement(1, run=f"run-{number:03}") for number in range(40)))
+    assert many.memory.runs == tuple(f"run-{number:03}" for number in range(24, 40))
+
+
+# --- results that are overtaken ---
+def test_an_update_that_was_overtaken_still_counts_when_the_server_says_so():
+    session = after(REPORTING, announcement(2), Received(task(2, state=NEXT)))
+    session, commands = step(session, ack(), 0.0)
+    assert commands == [Settled(update())]
+    assert session.task == task(2, state=NEXT)
+    assert step(session, ack(), 0.0) == (session, [])
+
+
+def test_an_update_that_was_overtaken_and_refused_does_not_count():
+    session = after(REPORTING, Received(task(2, state=NEXT)))
+    (settled,) = step(session, refusal(), 0.0)[1]
+    assert settled.result == update()
+    assert settled.refusal is not None
+
+
+# --- a disk that takes no more ---
+def test_a_chunk_that_could_not_be_kept_is_asked_for_again_and_not_taken_for_there():
+    session = after(FETCHING, *chunks(STATE_DATA))
+    assert session.has_all_of(STATE)
+    session = after(session, ChunkLost(STATE.digest, 2))
+    assert not session.has_all_of(STATE)
+    assert step(session, Tick(), MAX_PATIENCE_S - 0.1)[1] == []
+    session, commands = step(session, Tick(), MAX_PATIENCE_S)
+    assert commands == [request(STATE, 2, 1)]
+    assert after(session, chunks(STATE_DATA)[2]).has_all_of(STATE)
+
+
+def test_a_lost_chunk_of_no_blob_in_question_is_ignored():
+    assert step(WORKING, ChunkLost(STATE.digest, 0), 0.0) == (WORKING, [])
+    assert not WORKING.has_all_of(STATE)
 
 
 # --- work whose end comes too late ---

@@ -52,6 +52,31 @@ def test_a_blob_smaller_than_a_window_is_asked_for_whole():
     assert transfer.start(ref, 0.0)[1] == [Ask(ref, 0, 3)]
 
 
+def test_only_what_an_earlier_process_did_not_fetch_is_asked_for():
+    ref, data = blob(6)
+    receiving, commands = transfer.start(ref, 0.0, have=0b010110)
+    assert commands == [Ask(ref, 0, 1), Ask(ref, 3, 1), Ask(ref, 5, 1)]
+    receiving, commands = take(receiving, data, [1, 0, 3, 5])
+    assert [one.index for one in commands if isinstance(one, WriteChunk)] == [0, 3, 5]
+    assert commands[-1] == VerifyBlob(ref)
+
+
+@pytest.mark.parametrize(("chunks", "last"), [(6, CHUNK), (1, 100)])
+def test_a_blob_that_is_all_there_is_checked_at_once(chunks, last):
+    ref, data = blob(chunks, last)
+    receiving, commands = transfer.start(ref, 0.0, have=(1 << chunks) - 1)
+    assert commands == [VerifyBlob(ref)]
+    assert receiving.complete
+    assert take(receiving, data, range(chunks)) == (receiving, [])
+
+
+def test_chunks_that_the_blob_does_not_have_are_not_counted():
+    ref, _ = blob(3)
+    receiving, commands = transfer.start(ref, 0.0, have=0b11000)
+    assert commands == [Ask(ref, 0, 3)]
+    assert receiving.have == 0
+
+
 def test_the_window_is_refilled_once_half_of_it_has_come():
     ref, data = blob(40)
     receiving, _ = transfer.start(ref, 0.0)
@@ -151,6 +176,27 @@ def test_a_chunk_that_comes_restores_patience():
     receiving, _ = transfer.tick(receiving, 6.0)
     receiving, _ = take(receiving, DATA, [0], 7.0)
     assert (receiving.patience, receiving.retry_at) == (PATIENCE_S, 7.0 + PATIENCE_S)
+
+
+def test_a_chunk_that_could_not_be_kept_is_asked_for_again_later():
+    receiving, _ = transfer.start(REF, 0.0)
+    receiving, _ = take(receiving, DATA, [0, 1, 2, 3], 1.0)
+    receiving = transfer.lost(receiving, 3, 1.0)
+    assert not receiving.complete
+    assert transfer.tick(receiving, 1.0 + MAX_PATIENCE_S - 0.01)[1] == []
+    receiving, commands = transfer.tick(receiving, 1.0 + MAX_PATIENCE_S)
+    assert commands == [Ask(REF, 3, 1)]
+    assert take(receiving, DATA, [3])[1][-1] == VerifyBlob(REF)
+
+
+def test_while_no_chunk_can_be_kept_no_more_than_one_window_is_asked_for():
+    ref, data = blob(40)
+    receiving, commands = transfer.start(ref, 0.0)
+    for index in asked(commands):
+        receiving, more = take(receiving, data, [index])
+        receiving = transfer.lost(receiving, index, 0.0)
+        assert asked(more) == []
+    assert receiving.have == 0
 
 
 def test_a_timeout_asks_only_for_what_is_missing():

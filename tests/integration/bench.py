@@ -15,6 +15,7 @@ from edge_client.workplace import LocalData, Workplace
 from edge_server.config import load_config
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord
+from edge_server.notary import Notary
 from edge_server.round_events import CheckUpdate, CloseRound, PlanRound
 from edge_server.run_folder import RunFolder
 from edge_server.workshop import Workshop
@@ -28,9 +29,10 @@ CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes
 class Bench:
     """Plans, trains, checks and closes as a run does, step by step."""
 
-    def __init__(self, folder: Path, recipe: str, *words: str) -> None:
+    def __init__(self, folder: Path, recipe: str, *words: str, notary: Notary | None = None) -> None:
         config = load_config(recipe, ["data.source=digits", "rounds=2", "batch-size=8", *words])
-        self.workshop = Workshop(config, "run-1", RunFolder.create(folder / "run", config))
+        self.folder = RunFolder.create(folder / "run", config)
+        self.workshop = Workshop(config, "run-1", self.folder, notary=notary)
         train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
         self.places = {
             name: Workplace(

@@ -20,15 +20,15 @@ def test_a_round_that_cannot_be_aggregated_ends_the_run_as_failed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    def broken(*_: object, **__: object) -> None:
+        raise FloatingPointError("the sum of weights is zero")
 
-    monkeypatch.setattr(Workshop, "close", full)
+    monkeypatch.setattr(Workshop, "close", broken)
     config = demo_config(**{"clients.num-clients": 1})
     with devices(config, address, tmp_path / "devices") as processes:
         run = serve(config)
         summary = run.finished()
         assert processes[0].wait(timeout=60) == 1
     assert summary.outcome == "failed"
-    assert "No space left on device" in summary.detail
+    assert "the sum of weights is zero" in summary.detail
     assert (run.folder.path / "summary.json").exists()

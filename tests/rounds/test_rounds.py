@@ -978,7 +978,7 @@ def test_no_other_blob_and_to_no_other_device(device, digest):
 def test_a_run_ends_when_every_device_has_its_model():
     run = delivering("a", "b")
     commands = run.hear(delivery("a"))
-    assert commands == [ack("a", None, 2), Deliver(delivery("a"))]
+    assert commands == [Deliver(delivery("a")), ack("a", None, 2)]
     commands = run.hear(delivery("b"))
     assert of(End, commands) == [End("finished")]
     assert announced(commands) == ["federation-end"]

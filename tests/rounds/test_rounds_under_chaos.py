@@ -76,6 +76,10 @@ class JoinedMachines(RuleBasedStateMachine):
         self.world.kill(device)
 
     @rule(device=DEVICE)
+    def a_process_dies_and_remembers(self, device: str) -> None:
+        self.world.kill_and_remember(device)
+
+    @rule(device=DEVICE)
     def a_device_returns(self, device: str) -> None:
         if not self.world.nodes[device].online:
             self.world.connect(device)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from edge_client import session as device_side
 from edge_client import session_events as on_device
 from edge_client import transfer
+from edge_client.memory import Memory
 from edge_client.session import Session
 from edge_server import round_events as on_server
 from edge_server import rounds
@@ -71,6 +72,7 @@ class Node:
     work: Task | None = None
     settled: list[on_device.Settled] = field(default_factory=list)
     ended: int = 0
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,10 @@ class World:
         )
         self.network.append(Packet(name, True, birth, reliable=True))
         self.on_device(name, on_device.Connected())
+        if node.memory is not None:
+            present = {digest: sum(1 << n for n in part) for digest, part in node.disk.parts.items()}
+            memory, node.memory = node.memory, None
+            self.on_device(name, on_device.Remembered(memory, present))
 
     def cut(self, name: str) -> None:
         """The device's link is cut: the broker publishes its last will."""
@@ -290,6 +296,16 @@ class World:
         node = self.nodes[name]
         node.work, node.disk.parts = None, {}
         node.session = Session(FEDERATION, name, held=frozenset(node.disk.blobs))
+
+    def kill_and_remember(self, name: str) -> None:
+        """The device's process dies; what it has put on its disk is there when it comes back."""
+        node = self.nodes[name]
+        parts = {digest: dict(part) for digest, part in node.disk.parts.items()}
+        memory = Memory.model_validate_json(node.session.memory.model_dump_json())
+        self.kill(name)
+        node.disk.parts = parts
+        # A process that dies before it was connected has nothing to add to what it found.
+        node.memory = node.memory or memory
 
     def pass_time(self, seconds: float) -> None:
         """The clock moves on and everyone hears of it."""

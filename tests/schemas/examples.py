@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.blobs import BlobRef, digest_of
+from schemas.manifest import Manifest, SignedManifest
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -38,6 +39,24 @@ from schemas.values import (
 FEDERATION, DEVICE, RUN = "home", "pi-3", "run-1"
 DIGEST = digest_of(b"a blob")
 PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
+SIGNED = SignedManifest(
+    manifest=Manifest(
+        what="task",
+        federation=FEDERATION,
+        run=RUN,
+        round=3,
+        attempt=4,
+        device=DEVICE,
+        tier=2,
+        ratio="0.5",
+        sha256=DIGEST,
+        spec_sha256=digest_of(b"a spec"),
+        parent_sha256=digest_of(b"a state"),
+        issued_at=1_700_000_000,
+    ),
+    key=digest_of(b"a key"),
+    signature="0123456789abcdef" * 8,
+)
 
 MESSAGES_BY_KIND: dict[str, Message] = {
     "birth": Birth(
@@ -86,6 +105,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         blobs={"state": BlobRef(digest=DIGEST, size=300_000, chunk_bytes=65_536)},
         deadline_s=599.5,
         provenance={"git": "c405d1a"},
+        manifest=SIGNED,
     ),
     "task-reply": TaskReply(
         federation=FEDERATION,
@@ -135,7 +155,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
     ),
     "blob-request": BlobRequest(federation=FEDERATION, device=DEVICE, digest=DIGEST, first=16, count=8),
     "acknowledgement": Acknowledgement(
-        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST
+        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST, manifest=SIGNED
     ),
     "refusal": Refusal(
         federation=FEDERATION,

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.export import VALUES, json_schemas
 from schemas.messages import MESSAGES
-from tests.schemas.examples import CHANNEL_MAP, MESSAGES_BY_KIND, SPEC, STRATEGY
+from tests.schemas.examples import CHANNEL_MAP, MESSAGES_BY_KIND, SIGNED, SPEC, STRATEGY
 
 SCHEMAS = json_schemas()
 EXAMPLES = {
@@ -18,6 +18,7 @@ EXAMPLES = {
     "channel-map": CHANNEL_MAP,
     "sub-model-spec": SPEC,
     "strategy-spec": STRATEGY,
+    "signed-manifest": SIGNED,
 }
 TYPES = {
     "object": Mapping,

@@ -11,15 +11,21 @@ import pytest
 
 from schemas.blobs import Chunk, decode_chunk, decode_groups, digest_of, encode_chunk, encode_groups
 from schemas.frozen import Frozen
+from schemas.manifest import SignedManifest
 from schemas.messages import MESSAGES, decode_message, encode_message
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
-from tests.schemas.examples import CHANNEL_MAP, GROUPS, MESSAGES_BY_KIND, SPEC, STRATEGY
+from tests.schemas.examples import CHANNEL_MAP, GROUPS, MESSAGES_BY_KIND, SIGNED, SPEC, STRATEGY
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
-VALUES: dict[str, Frozen] = {"strategy-spec": STRATEGY, "sub-model-spec": SPEC, "channel-map": CHANNEL_MAP}
+VALUES: dict[str, Frozen] = {
+    "strategy-spec": STRATEGY,
+    "sub-model-spec": SPEC,
+    "channel-map": CHANNEL_MAP,
+    "signed-manifest": SIGNED,
+}
 
 
 def hold_still(name: str, value: object) -> None:
@@ -64,7 +70,12 @@ def test_values_keep_their_wire_format(name):
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [("strategy-spec", StrategySpec), ("sub-model-spec", SubModelSpec), ("channel-map", ChannelMap)],
+    [
+        ("strategy-spec", StrategySpec),
+        ("sub-model-spec", SubModelSpec),
+        ("channel-map", ChannelMap),
+        ("signed-manifest", SignedManifest),
+    ],
 )
 def test_stored_values_are_still_understood(name, model):
     assert model.model_validate_json((GOLDEN / f"{name}.json").read_bytes()) == VALUES[name]

@@ -52,7 +52,17 @@ def test_the_shipped_recipes_are_there():
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_holds_only_what_the_algorithm_fixes(name):
-    fixed = {"recipe", "strategy", "tiers", "training", "federation", "clients", "data", "simulation"}
+    fixed = {
+        "recipe",
+        "strategy",
+        "tiers",
+        "training",
+        "federation",
+        "clients",
+        "data",
+        "simulation",
+        "privacy",
+    }
     assert read_recipe(name).keys() <= fixed
 
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from edge_server.journal import Journal
+from edge_server.fleet import Device
+from edge_server.journal import Aggregated, Journal
+from edge_server.journal_reader import Closed, JournalReader, Strike
+from edge_server.round_events import Assignment
+from schemas.errors import ConfigError
+from schemas.messages import Task, Update
+from schemas.values import CapabilityProfile, DataCard
+from tests.schemas.examples import MESSAGES_BY_KIND
 
 ROOT = Path(__file__).parents[2]
 ONE, TWO = "1" * 64, "2" * 64
+TASK = MESSAGES_BY_KIND["task"]
+UPDATE = MESSAGES_BY_KIND["update"]
+CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
 
 
 @pytest.fixture
@@ -31,82 +40,120 @@ def journal(path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def rows(path: Path, query: str) -> list[tuple]:
-    """What another program reads while the journal is open."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        return connection.execute(query).fetchall()
-    finally:
-        connection.close()
+@pytest.fixture
+def reader(journal: Journal, path: Path) -> Iterator[JournalReader]:
+    with closing(JournalReader(path)) as reader:
+        yield reader
 
 
-def accept(journal: Journal, device: str = "a", digest: str = ONE, number: int = 1, **more) -> None:
-    journal.examined(number, device, digest, **{"size": 7, "examples": 3, "reason": None, **more})
+def update(device: str = "a", digest: str = ONE, **more) -> Update:
+    blob = UPDATE.blob.model_copy(update={"digest": digest})
+    return UPDATE.model_copy(update={"device": device, "blob": blob, **more})
 
 
-def test_a_round_that_is_planned_again_is_another_attempt(journal, path):
-    journal.planned(1, ["b", "a"])
-    journal.planned(1, {"a": "any mapping will do"})
-    journal.planned(2, [])
-    found = rows(path, "SELECT round, attempt, selected, closed_at, state_sha256 FROM rounds ORDER BY 1, 2")
-    assert [(number, attempt, json.loads(selected)) for number, attempt, selected, *_ in found] == [
-        (1, 1, ["a", "b"]),
-        (1, 2, ["a"]),
-        (2, 1, []),
-    ]
-    assert all(one[3:] == (None, None) for one in found)
+def assignments(*devices: str, attempt: int = 1) -> dict[str, Assignment]:
+    return {name: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for name in devices}
 
 
-def test_a_closed_round_names_its_model_at_its_last_attempt(journal, path):
-    journal.planned(1, ["a"])
-    journal.planned(1, ["a"])
-    journal.planned(2, ["a"])
-    before = time.time()
-    journal.closed(1, ONE)
-    found = rows(path, "SELECT round, attempt, state_sha256, closed_at FROM rounds ORDER BY 1, 2")
-    assert [one[:3] for one in found] == [(1, 1, None), (1, 2, ONE), (2, 1, None)]
-    assert before <= found[1][3] <= time.time()
+def close(journal: Journal, number: int = 1, over: tuple[str, ...] = ("a",)) -> None:
+    made_of = [Aggregated("a", 1, ONE, 0)]
+    journal.closed(number, TWO, updates=made_of, over=over, record="{}", traffic={"uplink": {"a": 5}})
 
 
-def test_accepted_and_refused_updates_are_told_apart(journal, path):
-    accept(journal)
-    accept(journal, "b", TWO, reason="not-finite")
-    found = rows(path, "SELECT round, device, digest, bytes, examples, reason FROM updates ORDER BY device")
-    assert found == [(1, "a", ONE, 7, 3, None), (1, "b", TWO, 7, 3, "not-finite")]
+def test_a_planning_comes_back_as_it_was(journal, reader):
+    device = Device("a", 7, CapabilityProfile(tier=2), CARD)
+    journal.planned(
+        1, 3, assignments("b", "a"), devices=[device], clients={"a": (2, 24)}, needed=1, rng=(0, 3, 0)
+    )
+    (planned,) = reader.plannings()
+    assert (planned.attempt, planned.round, planned.deliver, planned.needed) == (1, 3, False, 1)
+    assert (planned.selected, planned.clients, planned.rng) == (("a", "b"), {"a": (2, 24)}, (0, 3, 0))
+    name, session, profile, data = reader.devices()[0]
+    assert (name, session) == ("a", 7)
+    assert CapabilityProfile.model_validate_json(profile).tier == 2
+    assert DataCard.model_validate_json(data) == CARD
 
 
-def test_an_update_told_twice_counts_once_and_the_last_word_holds(journal, path):
+def test_each_device_has_its_newest_task(journal, reader):
+    journal.planned(1, 1, assignments("a", "b"))
+    journal.planned(2, 1, assignments("b", attempt=2))
+    tasks = reader.tasks()
+    assert [(device, attempt, most) for device, attempt, _, most in tasks] == [("a", 1, 900), ("b", 2, 900)]
+    assert Task.model_validate_json(tasks[1][2]).attempt == 2
+
+
+def test_the_tasks_of_a_closed_round_are_over(journal, reader):
+    journal.planned(1, 1, assignments("a", "b"))
+    close(journal, over=("a",))
+    assert [task[0] for task in reader.tasks()] == ["b"]
+
+
+def test_a_closed_round_says_what_it_was_made_of(journal, reader):
+    close(journal)
+    close(journal)
+    assert reader.rounds() == [Closed(1, TWO, (Aggregated("a", 1, ONE, 0),), "{}", {"uplink": {"a": 5}})]
+
+
+def test_accepted_and_refused_updates_are_told_apart(journal, reader):
+    journal.examined(update(), reason=None, ratio=0.5)
+    journal.examined(update("b", TWO), reason="not-finite")
+    assert reader.updates() == [(update(), None, 0.5), (update("b", TWO), "not-finite", None)]
+
+
+def test_norms_and_strikes_come_back_as_they_were(journal, reader):
+    journal.examined(update(), reason=None, norms={"model": 0.25})
+    journal.struck("b", 3, "not-finite")
+    assert reader.examined()[0].norms == {"model": 0.25}
+    assert reader.strikes() == [Strike("b", 3, "not-finite")]
+
+
+def test_an_update_told_twice_counts_once_and_the_last_word_holds(journal, reader):
     for reason in ("digest-mismatch", None, None):
-        accept(journal, reason=reason)
-    assert rows(path, "SELECT device, reason FROM updates") == [("a", None)]
+        journal.examined(update(), reason=reason)
+    assert reader.updates() == [(update(), None, None)]
 
 
-@pytest.mark.parametrize("other", [{"device": "b"}, {"digest": TWO}, {"number": 2}])
-def test_another_device_digest_or_round_is_another_update(journal, path, other):
-    accept(journal)
-    accept(journal, **other)
-    assert rows(path, "SELECT count(*) FROM updates") == [(2,)]
+@pytest.mark.parametrize("other", [{"device": "b"}, {"digest": TWO}, {"attempt": 9}])
+def test_another_device_digest_or_attempt_is_another_update(journal, reader, other):
+    journal.examined(update(), reason=None)
+    journal.examined(update(**other), reason=None)
+    assert len(reader.updates()) == 2
+
+
+def test_a_simulations_journal_keeps_no_tasks(tmp_path):
+    with closing(Journal(tmp_path / "simulated", durable=False)) as journal:
+        journal.planned(1, 1, assignments("a"))
+    with closing(JournalReader(tmp_path / "simulated")) as reader:
+        assert reader.plannings()[0].selected == ("a",)
+        assert reader.tasks() == []
 
 
 def test_it_goes_on_where_an_earlier_one_ended(path):
-    for _ in range(2):
-        journal = Journal(path)
-        journal.planned(1, ["a"])
-        journal.close()
-    assert rows(path, "SELECT attempt FROM rounds ORDER BY 1") == [(1,), (2,)]
+    for attempt in (1, 2):
+        with closing(Journal(path)) as journal:
+            journal.planned(attempt, 1, assignments("a"))
+    with closing(JournalReader(path)) as reader:
+        assert [planned.attempt for planned in reader.plannings()] == [1, 2]
 
 
 def test_it_is_written_ahead_and_synced(journal, path):
-    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     # 2 is FULL: each commit is synced, so what was confirmed survives a power cut.
     assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_it_may_be_used_by_another_thread_than_its_maker(journal, path):
-    thread = threading.Thread(target=accept, args=(journal,))
-    thread.start()
-    thread.join()
-    assert rows(path, "SELECT count(*) FROM updates") == [(1,)]
+def test_it_may_be_used_by_several_threads(journal, reader):
+    def examine(device: str) -> None:
+        for attempt in range(1, 21):
+            journal.examined(update(device, attempt=attempt), reason=None)
+
+    threads = [threading.Thread(target=examine, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(reader.updates()) == 60
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -114,13 +161,20 @@ def test_what_was_said_survives_the_death_of_the_process(path, durable):
     program = (
         "import os, sys; from pathlib import Path; from edge_server.journal import Journal;"
         "journal = Journal(Path(sys.argv[1]), durable=sys.argv[2] == 'True');"
-        "journal.planned(1, ['a']);"
-        "journal.examined(1, 'a', '1' * 64, size=7, examples=3, reason=None); os.kill(os.getpid(), 9)"
+        "journal.begun('run-1', 'home'); os.kill(os.getpid(), 9)"
     )
     died = subprocess.run([sys.executable, "-c", program, str(path), str(durable)], cwd=ROOT)
     assert died.returncode == -9
-    journal = Journal(path)
-    journal.closed(1, ONE)
-    journal.close()
-    assert rows(path, "SELECT round, attempt, state_sha256 FROM rounds") == [(1, 1, ONE)]
-    assert rows(path, "SELECT device, digest FROM updates") == [("a", ONE)]
+    with closing(JournalReader(path)) as reader:
+        assert reader.run() == "run-1"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "there is no journal"), (b"words, no database" * 99, "no journal"), (b"", "format 0")],
+)
+def test_what_is_no_journal_is_named(path, content, said):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        JournalReader(path)

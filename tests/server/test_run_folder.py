@@ -135,7 +135,8 @@ def test_a_model_is_kept_with_what_is_needed_to_cut_it(folder):
     assert all((kept[name] == array).all() for name, array in arrays(1).items())
     assert ChannelMap.model_validate_json((version / "channel-map.json").read_bytes()) == MAP
     manifest = json.loads((version / "manifest.json").read_text())
-    assert manifest == {"round": 7, "state_sha256": digest, "run": "run-1"}
+    channels = digest_of((version / "channel-map.json").read_bytes())
+    assert manifest == {"round": 7, "state_sha256": digest, "channel_map_sha256": channels, "run": "run-1"}
 
 
 def test_the_last_versions_are_kept_and_older_ones_go(folder):

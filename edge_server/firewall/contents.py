@@ -1,12 +1,11 @@
-"""The update firewall: what an update must be before it may count. Whatever it is not has a reason code.
+"""The contents of an update: groups, types and shapes of the device's own sub-model, finite, within bounds.
 
-Who sent it, whether it was selected and whether it has counted already is the round machine's to check;
-here it is the content: shapes and types of the device's own sub-model, finite and within bounds.
+Who sent it, whether it was selected and whether it has counted already is the round machine's to check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -44,8 +43,11 @@ def examine(
     _check_spec(update.spec, task, channel_map)
     shapes = _answer_shapes(update.spec, task, channel_map, rules)
     _check_names(groups, task, shapes.keys(), scored=update.metrics.examples > 0)
+    # Each check goes over all arrays before the next begins: an update is refused for the first thing wrong.
     for group, arrays in groups.items():
-        _check_arrays(group, arrays, shapes[group])
+        _check_shapes(group, arrays, shapes[group])
+    _check_finite(groups)
+    _check_bounds(groups)
 
 
 def _answer_shapes(
@@ -107,7 +109,7 @@ def _score_shapes(task: Task, channel_map: ChannelMap) -> Mapping[str, Shape]:
     return {layer: channel_map.parameters[f"{layer}.weight"].shape[:1] for layer in layers}
 
 
-def _check_arrays(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
+def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
     if arrays.keys() != shapes.keys():
         odd = sorted(arrays.keys() ^ shapes.keys())[:3]
         raise PeerError(f"group '{group}' is off in {odd}", reason=Reason.WRONG_SHAPE)
@@ -115,10 +117,22 @@ def _check_arrays(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
         if array.dtype != np.float32 or not _fits(array.shape, shapes[name]):
             detail = f"'{name}': expected float32 {tuple(shapes[name])}, got {array.dtype} {array.shape}"
             raise PeerError(detail, reason=Reason.WRONG_SHAPE)
+
+
+def _check_finite(groups: Groups) -> None:
+    for name, array in _named(groups):
         if not np.isfinite(array).all():
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
+
+
+def _check_bounds(groups: Groups) -> None:
+    for name, array in _named(groups):
         if array.size and float(np.abs(array).max()) > MAX_ABS:
             raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
+
+
+def _named(groups: Groups) -> Iterator[tuple[str, Array]]:
+    return (named for arrays in groups.values() for named in arrays.items())
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

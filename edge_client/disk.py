@@ -1,0 +1,67 @@
+"""A disk that may be full or failing: what it will not take never ends the device."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+
+from edge_client.blobstore import BlobStore
+from edge_client.files import write_synced
+from edge_client.private import PrivateState
+from edge_client.session_events import BlobChecked, ChunkLost, Settled
+from edge_client.transfer import WriteChunk
+from schemas.blobs import BlobRef
+from schemas.messages import Update
+
+log = logging.getLogger(__name__)
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""No room at all, or none that this user may have."""
+
+
+def keep_chunk(store: BlobStore, chunk: WriteChunk) -> ChunkLost | None:
+    """Write a chunk down; tells where that could not be done."""
+    try:
+        store.write_chunk(chunk.ref, chunk.index, chunk.data)
+    except OSError as error:
+        log.warning("chunk %d of %s cannot be kept: %s", chunk.index, chunk.ref.digest[:16], error)
+        return ChunkLost(chunk.ref.digest, chunk.index)
+    return None
+
+
+def keep_blob(store: BlobStore, ref: BlobRef) -> BlobChecked | ChunkLost:
+    """Check a blob and keep it; where the disk fails, it is tried again when its last chunk comes again."""
+    try:
+        return BlobChecked(ref.digest, store.verify(ref))
+    except OSError as error:
+        log.warning("blob %s cannot be kept: %s", ref.digest[:16], error)
+        return ChunkLost(ref.digest, ref.chunks - 1)
+
+
+def forget_others(store: BlobStore, needed: frozenset[str]) -> None:
+    """Make room: only the blobs that are needed stay."""
+    try:
+        store.keep_only(needed)
+    except OSError as error:
+        log.warning("what is no longer needed cannot be removed: %s", error)
+
+
+def settle(private: PrivateState, settled: Settled) -> None:
+    """Let what was kept of a round count, or not, as the server has said."""
+    result = settled.result
+    if not isinstance(result, Update):
+        return
+    put_down = private.commit if settled.refusal is None else private.discard
+    try:
+        put_down(result.run, result.round, result.attempt)
+    except OSError as error:
+        log.warning("round %d: what this device keeps of it cannot be put down: %s", result.round, error)
+
+
+def note_session(path: Path, number: int) -> None:
+    """Put down the number of this connection; the clock alone gives the next one where that fails."""
+    try:
+        write_synced(path, str(number).encode())
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)

@@ -1,0 +1,74 @@
+"""Plain values as one file: arrays as safetensors tensors, the rest as JSON in the file's header.
+
+Plain are mappings, lists, tuples, numbers, texts, None and arrays, in each other as deep as one likes.
+Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from edge_client.files import write_synced
+from schemas.errors import EdgeError, InvariantError
+
+_ARRAY, _TUPLE = "array", "tuple"
+"""The one key of a JSON object that stands for an array (its tensor's name) or for a tuple (its items)."""
+
+
+class NotPlainFile(EdgeError):
+    """The file is not there, or nothing that this program has written."""
+
+
+def write_plain(path: Path, values: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Write named values at `path`, all at once; `InvariantError` for what is not plain."""
+    arrays: dict[str, Any] = {}
+    tree = {name: _plain(value, name, arrays) for name, value in values.items()}
+    write_synced(path, save(arrays, {"state": json.dumps(tree)}), durable=durable)
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """Read the values back, equal to the bit; `NotPlainFile` for a file that is none."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            tree = json.loads((file.metadata() or {})["state"])
+            return {name: _restored(value, file) for name, value in tree.items()}
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotPlainFile(f"{path}: {error!r}") from error
+
+
+def _plain(value: Any, where: str, arrays: dict[str, Any]) -> Any:
+    """The value with every array put aside under the name `where`."""
+    if isinstance(value, np.ndarray):
+        arrays[where] = np.ascontiguousarray(value)
+        # A safetensors file has no tensors without axes, so the shape is kept beside.
+        return {_ARRAY: where, "shape": list(value.shape)}
+    if isinstance(value, Mapping):
+        return {"map": [[key, _plain(item, f"{where}/{key}", arrays)] for key, item in value.items()]}
+    if isinstance(value, tuple):
+        return {_TUPLE: [_plain(item, f"{where}/{index}", arrays) for index, item in enumerate(value)]}
+    if isinstance(value, list):
+        return [_plain(item, f"{where}/{index}", arrays) for index, item in enumerate(value)]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InvariantError(f"the state holds a {type(value).__name__} at '{where}', which cannot be kept")
+
+
+def _restored(value: Any, file: Any) -> Any:
+    if isinstance(value, list):
+        return [_restored(item, file) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _ARRAY in value:
+        return file.get_tensor(value[_ARRAY]).reshape(value["shape"])
+    if _TUPLE in value:
+        return tuple(_restored(item, file) for item in value[_TUPLE])
+    return {key: _restored(item, file) for key, item in value["map"]}

@@ -1,0 +1,106 @@
+"""All that a training depends on between two epochs, as plain values, and back into fresh objects.
+
+Fresh objects are those that were set up for the same task: they hold the received weights. Random generators
+are part of it: dropout draws from torch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from edge_client.epochs import UnfitCheckpoint
+from edge_client.objectives.objective import LocalObjective
+
+
+def state_of(
+    module: nn.Module, optimizer: torch.optim.Optimizer, objectives: Sequence[LocalObjective]
+) -> dict[str, Any]:
+    """What the epochs so far have changed."""
+    return {
+        "module": {name: plain(tensor) for name, tensor in _tensors(module).items()},
+        "optimizer": plain(optimizer.state_dict()["state"]),
+        "objectives": [plain(objective.state()) for objective in objectives],
+        "random": {name: plain(state) for name, state in _random_states(module).items()},
+    }
+
+
+def restore(
+    state: Mapping[str, Any],
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    objectives: Sequence[LocalObjective],
+) -> None:
+    """Put a state back; raises `UnfitCheckpoint` where it is of another network, plan or program."""
+    try:
+        _fill(_tensors(module), state["module"])
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        saved = {
+            index: {name: _laid_like(parameters[index], value) for name, value in values.items()}
+            for index, values in state["optimizer"].items()
+        }
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": saved})
+        for objective, values in zip(objectives, state["objectives"], strict=True):
+            objective.resume(tensors(values))
+        _set_random_states(module, state["random"])
+    except (LookupError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+        raise UnfitCheckpoint(f"the checkpoint does not fit this training: {error!r}") from error
+
+
+def plain(value: Any) -> Any:
+    """The value with arrays for tensors."""
+    if isinstance(value, Tensor):
+        return np.array(value.detach().cpu().numpy())
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def tensors(value: Any) -> Any:
+    """The value with tensors for arrays."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(np.array(value))
+    if isinstance(value, Mapping):
+        return {key: tensors(item) for key, item in value.items()}
+    return value
+
+
+def _laid_like(parameter: Tensor, value: Any) -> Any:
+    """A value beside a parameter; one of its shape in its very layout, which fused steps rely on."""
+    tensor = tensors(value)
+    if isinstance(tensor, Tensor) and tensor.shape == parameter.shape:
+        return torch.empty_like(parameter, requires_grad=False).copy_(tensor)
+    return tensor
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, also those that no state dict has."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _fill(mine: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
+    shapes = {name: tuple(tensor.shape) for name, tensor in mine.items()}
+    if shapes != {name: array.shape for name, array in saved.items()}:
+        raise ValueError("the network has other tensors")
+    with torch.no_grad():
+        for name, tensor in mine.items():
+            tensor.copy_(tensors(saved[name]))
+
+
+def _random_states(module: nn.Module) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_states(module: nn.Module, states: Mapping[str, Any]) -> None:
+    torch.set_rng_state(tensors(states["cpu"]))
+    if "cuda" in states:
+        device = next(parameter.device for parameter in module.parameters())
+        torch.cuda.set_rng_state(tensors(states["cuda"]), device)

@@ -1,0 +1,109 @@
+"""The key that this device trusts, and what it takes to believe what is signed with it.
+
+`cryptography` is imported only here, and only when a key is named: the extra `trust` brings it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import ConfigError, PeerError
+from schemas.manifest import Manifest, SignedManifest, decode_manifest, manifest_path, signed_bytes
+from schemas.values import Reason
+
+REMEDY = "pip install 'edge-federation[trust]'"
+
+
+@dataclass(frozen=True, eq=False)
+class TrustedKey:
+    """A server's public key; `fingerprint` is the sha256 of its 32 raw bytes, in hex."""
+
+    fingerprint: str
+    public: Any
+
+    def check(self, signed: SignedManifest) -> Manifest:
+        """The manifest, if this key has signed it; raises `PeerError` with the reason `untrusted`."""
+        from cryptography.exceptions import InvalidSignature
+
+        if signed.key != self.fingerprint:
+            raise untrusted(f"signed with key {signed.key[:16]}..., trusted is {self.fingerprint[:16]}...")
+        try:
+            self.public.verify(bytes.fromhex(signed.signature), signed_bytes(signed.manifest))
+        except InvalidSignature:
+            raise untrusted("the signature is not that of this manifest: one of them was altered") from None
+        return signed.manifest
+
+
+def untrusted(detail: str) -> PeerError:
+    """The error for whatever the trusted key does not vouch for."""
+    return PeerError(detail, reason=Reason.UNTRUSTED)
+
+
+def read_trusted_key(path: Path) -> TrustedKey:
+    """The public key of a PEM file such as a run's `signing.pub`; raises `ConfigError` for anything else."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError as error:
+        raise ConfigError(f"--trust needs the package cryptography: {REMEDY}") from error
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--trust: cannot read {path}: {error.strerror}") from error
+    if b"PRIVATE KEY" in data:
+        raise ConfigError(f"--trust: {path} is a private key: give the public one, such as signing.pub")
+    try:
+        public = load_pem_public_key(data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"--trust: {path} is not a public key in PEM, such as signing.pub") from error
+    if not isinstance(public, Ed25519PublicKey):
+        raise ConfigError(f"--trust: {path} is not an Ed25519 key, such as the server's signing.pub")
+    return TrustedKey(fingerprint_of(public), public)
+
+
+def fingerprint_of(public: Any) -> str:
+    """How manifests name a public key: the sha256 of its 32 raw bytes, in hex."""
+    return hashlib.sha256(public.public_bytes_raw()).hexdigest()
+
+
+def check_model(path: Path, data: bytes, key: TrustedKey, *, exported_by: str | None = None) -> Manifest:
+    """What the key says of the model file at `path` with the content `data`; `ConfigError` if it does not.
+
+    `exported_by` asks for one that `server` has exported itself, or the device of that name.
+    """
+    try:
+        signed = decode_manifest(manifest_path(path).read_bytes())
+        manifest = key.check(signed)
+        _check_file(manifest, data, exported_by)
+    except OSError as error:
+        missing = manifest_path(path).name
+        remedy = "bring it along with the model, from the server's run folder or the device's state folder"
+        raise ConfigError(
+            f"{path}: no signed manifest {missing} beside it: {error.strerror}; {remedy}"
+        ) from error
+    except PeerError as error:
+        remedy = "fetch the model and its manifest again, or name the key of the server that they are from"
+        raise ConfigError(f"{path} is not trusted: {error}; {remedy}") from error
+    return manifest
+
+
+def _check_file(manifest: Manifest, data: bytes, exported_by: str | None) -> None:
+    if manifest.what not in ("tier-export", "device-export"):
+        raise untrusted(f"the manifest is of a {manifest.what}, not of an ONNX file")
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != manifest.sha256:
+        raise untrusted(f"its sha256 is {digest[:16]}..., the manifest's {manifest.sha256[:16]}...")
+    if exported_by is not None and not _is_export_of(manifest, exported_by):
+        by = "the server" if manifest.what == "tier-export" else f"device {manifest.device}"
+        raise untrusted(f"it was exported by {by}, asked for is {exported_by}")
+
+
+def _is_export_of(manifest: Manifest, name: str) -> bool:
+    """Whether `name` has made the file; a device that calls itself `server` is not the server."""
+    if name == "server":
+        return manifest.what == "tier-export"
+    return manifest.what == "device-export" and manifest.device == name

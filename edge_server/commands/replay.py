@@ -1,0 +1,49 @@
+"""`edge-server replay`: compute a run's aggregates again."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from edge_client.command_line import DONE, FAILED
+from edge_client.command_output import Subparsers, add_verb, print_json
+
+EXAMPLES = """\
+Every closed round is aggregated again from the journal and the updates in the run folder, and the digest of
+the model is compared with that in the journal. Exit code 1 if any differs or is damaged. How many rounds
+are kept is for `[federation] replay-mb` to say; a simulation keeps none, for its seed repeats it.
+
+examples:
+  edge-server replay runs/home-20260101-120000
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "replay", help="compute a run's aggregates again", examples=EXAMPLES)
+    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Say of each round whether it agrees."""
+    from edge_server.replay import Replayed, Verdict, replay
+
+    def line(one: Replayed) -> str:
+        shown = f"{one.journal_sha256[:16]}" + (f" {one.sha256[:16]}" if one.sha256 else "")
+        return (
+            f"round {one.round:<5} {one.updates:>5} updates  {one.verdict:<9} {shown} {one.detail}".rstrip()
+        )
+
+    replayed = []
+    for one in replay(args.run):
+        replayed.append(one)
+        if args.format != "json":
+            print(line(one), flush=True)
+    counts = {str(verdict): sum(one.verdict is verdict for one in replayed) for verdict in Verdict}
+    if args.format == "json":
+        print_json({"rounds": [asdict(one) for one in replayed], **counts})
+    else:
+        print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+    return FAILED if counts[Verdict.DIFFERS] or counts[Verdict.DAMAGED] else DONE

@@ -1,0 +1,79 @@
+"""How devices have behaved: refusals that look hostile are strikes, and too many of them a quarantine.
+
+Honest failures (a task that failed, an answer that is late or not asked for) never count, and what may have
+been damaged on the way counts half. A round counts at most once per device, by the worst in it, so that no
+flood of one kind adds up. Who a message is from is what its topic says: without access control anyone may
+behave badly in another device's name, and a quarantine then protects the model, not the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from schemas.values import Reason
+
+HOSTILE, DOUBTFUL = 1.0, 0.5
+
+WEIGHTS: Mapping[str, float] = {
+    Reason.WRONG_SENDER: HOSTILE,
+    Reason.OVERSIZED: HOSTILE,
+    Reason.WRONG_SHAPE: HOSTILE,
+    Reason.NOT_FINITE: HOSTILE,
+    Reason.OUT_OF_BOUNDS: HOSTILE,
+    Reason.REPLAYED: HOSTILE,
+    Reason.HARMFUL: HOSTILE,
+    Reason.MALFORMED: DOUBTFUL,
+    Reason.DIGEST_MISMATCH: DOUBTFUL,
+}
+
+
+@dataclass(frozen=True)
+class ConductRules:
+    """`after` strikes within `window` rounds lead to `rounds` rounds of quarantine; after 0 there is none."""
+
+    after: int = 3
+    window: int = 10
+    rounds: int = 10
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """One device's strikes by round, those of the window, and the last round that it is left out of."""
+
+    strikes: Mapping[int, float]
+    until: int = 0
+
+    def quarantined(self, round_number: int) -> bool:
+        """Whether the device is left out of this round."""
+        return round_number <= self.until
+
+
+Conducts = Mapping[str, Conduct]
+
+
+def struck(conducts: Conducts, device: str, round_number: int, reason: str, rules: ConductRules) -> Conducts:
+    """Take a refusal; the very same mapping where it changes nothing."""
+    weight = WEIGHTS.get(reason, 0.0)
+    before = conducts.get(device, Conduct({}))
+    if rules.after == 0 or weight <= before.strikes.get(round_number, 0.0):
+        return conducts
+    recent = {number: one for number, one in before.strikes.items() if number > round_number - rules.window}
+    now = Conduct({**recent, round_number: weight}, before.until)
+    if not now.quarantined(round_number) and sum(now.strikes.values()) >= rules.after:
+        # Served, the quarantine leaves a clean slate.
+        now = replace(now, strikes={}, until=round_number + rules.rounds)
+    return {**conducts, device: now}
+
+
+def folded(rows: Iterable[tuple[str, int, str]], rules: ConductRules) -> Conducts:
+    """All devices' conduct after these refusals in order, each as device, round and reason."""
+    conducts: Conducts = {}
+    for device, round_number, reason in rows:
+        conducts = struck(conducts, device, round_number, reason, rules)
+    return conducts
+
+
+def quarantined(conducts: Conducts, round_number: int) -> dict[str, int]:
+    """Who is left out of this round, each with the last round of that."""
+    return {device: one.until for device, one in conducts.items() if one.quarantined(round_number)}

@@ -1,0 +1,78 @@
+"""Each device's part in a run, from its folder: rounds that counted, refusals by reason, quarantine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from edge_server.conduct import ConductRules, folded, quarantined
+from edge_server.config import load_config
+from edge_server.history import RoundRecord, Summary
+from edge_server.journal_reader import read_examined, read_strikes
+from edge_server.report.run_files import read_history
+from edge_server.run_folder import RunFolder
+from schemas.errors import ConfigError
+from schemas.frozen import Frozen
+
+
+class Standing(Frozen):
+    """One device; `quarantined_until` is the last round that it is left out of, None where it is not."""
+
+    device: str
+    rounds: int = 0
+    refused: Mapping[str, int] = Field(default_factory=dict)
+    quarantined_until: int | None = None
+
+
+def read_standings(path: Path) -> list[Standing]:
+    """All devices by name. While a run goes on refusals are those of the journal, later those of the summary.
+
+    The summary counts every message that was refused, the journal what was examined and what counted
+    against a device. Raises `ConfigError` unless `path` is a run folder.
+    """
+    folder = RunFolder(path)
+    history = read_history(path / "history.jsonl")
+    counted = Counter(device for record in history for device in record.completed)
+    refused = _told(path / "summary.json") or _journalled(folder)
+    out = _quarantined(folder, history)
+    names = {*counted, *refused, *out, *(device for record in history for device in record.selected)}
+    return [
+        Standing(
+            device=name,
+            rounds=counted[name],
+            refused=dict(sorted(refused.get(name, {}).items())),
+            quarantined_until=out.get(name),
+        )
+        for name in sorted(names)
+    ]
+
+
+def _told(path: Path) -> dict[str, Mapping[str, int]]:
+    if not path.exists():
+        return {}
+    try:
+        summary = Summary.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path}: not a summary: {error}") from error
+    return {one.device: one.refused for one in summary.devices}
+
+
+def _journalled(folder: RunFolder) -> dict[str, Counter[str]]:
+    examined = read_examined(folder.journal)
+    refused = {(row.device, row.round, row.reason) for row in examined if row.reason is not None}
+    struck = {(row.device, row.round, row.reason) for row in read_strikes(folder.journal)}
+    counts: dict[str, Counter[str]] = {}
+    for device, _, reason in refused | struck:
+        counts.setdefault(device, Counter())[reason] += 1
+    return counts
+
+
+def _quarantined(folder: RunFolder, history: tuple[RoundRecord, ...]) -> dict[str, int]:
+    """Who would be left out of the round after the last one that was closed."""
+    settings = load_config(str(folder.path / "federation.toml")).firewall
+    rules = ConductRules(settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds)
+    strikes = [(row.device, row.round, row.reason) for row in read_strikes(folder.journal)]
+    return quarantined(folded(strikes, rules), len(history) + 1)

@@ -1,0 +1,20 @@
+"""The update firewall, on by default: what an update must be before it may count, in this order.
+
+    envelope valid                 `schemas.messages`           malformed, oversized, unknown-kind, ...
+    the sender is the device       `edge_server.server`         wrong-sender
+    selected in this round         `edge_server.dealings`       not-selected, stale-round
+    not yet counted                `edge_server.dealings`       already-counted
+    within its size bound          `edge_server.participant`    oversized
+    the bytes of its digest        `edge_server.uploads`        digest-mismatch
+    a blob of groups, its shapes   `contents`                   malformed, wrong-shape
+    finite, below any sense        `contents`                   not-finite, out-of-bounds
+    not of an earlier round        `replays`                    replayed
+    norm among the recent ones     `norms`                      out-of-bounds
+    harmless by itself             `canary` (where configured)  harmful
+
+Whatever it is not has a reason code, which its device is told and which is counted; the round goes on.
+"""
+
+from edge_server.firewall.contents import MAX_ABS, examine, max_answer_bytes
+
+__all__ = ["MAX_ABS", "examine", "max_answer_bytes"]

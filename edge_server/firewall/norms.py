@@ -1,0 +1,120 @@
+"""How large an update may be, by the norms of recent ones: a running bound by median and MAD.
+
+The median absolute deviation (MAD) is the robust measure of spread: up to half of the norms may be a
+hostile device's without moving it far (Hampel 1974, "The influence curve and its role in robust estimation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edge_server.settings import FirewallSettings
+from edge_server.strategy.updates import is_statistic
+from schemas.blobs import Array, Groups
+from schemas.errors import PeerError
+from schemas.submodel import ChannelMap
+from schemas.values import Reason
+
+Norms = Mapping[str, float]
+"""Per kind of array its norm: `model`, `model statistics`, and every other group of parameters."""
+
+MODEL = "model"
+STATISTICS = "model statistics"
+SIGMA = 1.4826
+"""A normal distribution's standard deviation over its MAD."""
+MEASURED_SPREAD = 10.0
+"""What is measured on data (statistics, controls) spreads so many times wider than trained weights."""
+
+
+def norms_of(groups: Groups, channel_map: ChannelMap) -> dict[str, float]:
+    """Each kind's norm over the root of the number of coordinates held: the typical size of one of them.
+
+    So the norms of unlike sub-models compare: a wide one has more coordinates, not larger steps.
+    """
+    kinds: dict[str, list[Array]] = {}
+    for group, arrays in groups.items():
+        for name, array in arrays.items():
+            if name in channel_map.parameters:
+                kind = STATISTICS if group == MODEL and is_statistic(name) else group
+                kinds.setdefault(kind, []).append(array)
+    return {kind: _root_mean_square(arrays) for kind, arrays in kinds.items()}
+
+
+def _root_mean_square(arrays: Iterable[Array]) -> float:
+    squares, count = 0.0, 0
+    for array in arrays:
+        squares += float(np.sum(np.square(array, dtype=np.float64)))
+        count += array.size
+    return float(np.sqrt(squares / count)) if count else 0.0
+
+
+@dataclass(frozen=True)
+class NormBound:
+    """The recent norms of every kind, oldest first, and whose last update was too large.
+
+    Refused norms never enter. Nor do norms of 0: who has not trained (a round that only scores channels, a
+    device without examples) says nothing of how far training goes. So a bound follows as norms shrink or
+    grow. Should it be the bound that is wrong, it forgets: once more devices are refused for their norm than
+    are not, it begins anew, for no minority can bring that about.
+    """
+
+    settings: FirewallSettings = field(default_factory=FirewallSettings)
+    recent: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    fitting: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+
+    def is_known(self, kind: str) -> bool:
+        """Whether there are enough norms to go by."""
+        return len(self.recent.get(kind, ())) >= self.settings.norm_history
+
+    def bound(self, kind: str, reference: float | None = None) -> float | None:
+        """The largest norm that may count; None where nothing is known yet.
+
+        Until there are enough norms a model's step is held against the model itself: `reference` is the
+        norm of its weights. Never below `norm-factor` medians: where all are alike the MAD is 0, and an
+        honest device with other data still differs.
+        """
+        if not self.is_known(kind):
+            return self.settings.norm_first * reference if kind == MODEL and reference else None
+        norms = self.recent[kind]
+        median = float(np.median(norms))
+        spread = SIGMA * float(np.median(np.abs(np.array(norms) - median)))
+        most = max(self.settings.norm_factor * median, median + self.settings.norm_spread * spread)
+        return most if kind == MODEL else MEASURED_SPREAD * most
+
+    def check(self, norms: Norms, reference: float | None = None) -> None:
+        """Raise `PeerError` for the first kind whose norm is beyond its bound."""
+        for kind, norm in norms.items():
+            most = self.bound(kind, reference)
+            if self.settings.norm_bound and most is not None and norm > most:
+                detail = f"a typical number of '{kind}' is {norm:.3g}, at most {most:.3g} is usual now"
+                raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
+
+    def observed(self, device: str, norms: Norms, *, accepted: bool) -> NormBound:
+        """Take an update's norms, once it is known whether they are within bounds."""
+        if not accepted:
+            refused = self.refused | {device}
+            fitting = self.fitting - {device}
+            if len(refused) > len(fitting):
+                return NormBound(self.settings)
+            return replace(self, refused=refused, fitting=fitting)
+        window = self.settings.norm_window
+        entered = {kind: (*self.recent.get(kind, ()), norm)[-window:] for kind, norm in norms.items() if norm}
+        return replace(
+            self,
+            recent={**self.recent, **entered},
+            fitting=self.fitting | {device},
+            refused=self.refused - {device},
+        )
+
+    def folded(self, rows: Iterable[tuple[str, str | None, Norms]]) -> NormBound:
+        """The bound after these updates in order, each as device, reason of its refusal if any, norms."""
+        bound = self
+        for device, reason, norms in rows:
+            # Numbers beyond all sense are out of bounds too, but have no norms: they say nothing of a bound.
+            if reason is None or (reason == Reason.OUT_OF_BOUNDS and norms):
+                bound = bound.observed(device, norms, accepted=reason is None)
+        return bound

@@ -1,0 +1,173 @@
+"""Reading a run's journal, also while the run goes on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edge_server.journal import FORMAT, Aggregated
+from schemas.errors import ConfigError
+from schemas.messages import Delivery, Update
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A planning as it was written; `clients` are those who were there, {name: (tier, examples)}.
+
+    `rng` is what the choice's random generator was begun with: the generator's whole state at that point.
+    """
+
+    attempt: int
+    round: int
+    deliver: bool
+    needed: int | None
+    selected: tuple[str, ...]
+    clients: Mapping[str, tuple[int, int]]
+    rng: tuple[int, ...]
+    planned_at: float
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A closed round: its model's digest, the updates that it was made of, its line of history.
+
+    `traffic` are the counts of the run up to there (`Tally.traffic`).
+    """
+
+    round: int
+    state_sha256: str
+    updates: tuple[Aggregated, ...]
+    record: str
+    traffic: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Examined:
+    """An update that was accepted (no reason) or refused, with its norms as far as they were taken."""
+
+    round: int
+    device: str
+    digest: str
+    reason: str | None = None
+    norms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Strike:
+    """A refusal that counts against a device."""
+
+    device: str
+    round: int
+    reason: str
+
+
+class JournalReader:
+    """What a journal says; raises `ConfigError` where there is none, or one of another format."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise ConfigError(f"{path}: there is no journal; is {path.parent} a run folder?")
+        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.Error as error:
+            raise ConfigError(f"{path}: no journal that can be read: {error}") from error
+        if found != FORMAT:
+            raise ConfigError(f"{path}: a journal of format {found}; this program reads format {FORMAT}")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def run(self) -> str | None:
+        """The run's name; None before it has one."""
+        row = self._connection.execute("SELECT run FROM run").fetchone()
+        return None if row is None else str(row[0])
+
+    def plannings(self) -> list[Planned]:
+        """Every planning, in order."""
+        rows = self._connection.execute(
+            "SELECT attempt, round, deliver, needed, selected, clients, rng, planned_at"
+            " FROM plannings ORDER BY attempt"
+        )
+        return [
+            Planned(
+                attempt,
+                number,
+                bool(deliver),
+                needed,
+                tuple(json.loads(selected)),
+                {name: (tier, examples) for name, (tier, examples) in json.loads(clients).items()},
+                tuple(json.loads(rng)),
+                at,
+            )
+            for attempt, number, deliver, needed, selected, clients, rng, at in rows
+        ]
+
+    def tasks(self) -> list[tuple[str, int, str, int]]:
+        """Each device's open task as (device, attempt, task, most bytes of its answer), by attempt."""
+        return self._connection.execute(
+            "SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device"
+        ).fetchall()
+
+    def devices(self) -> list[tuple[str, int, str, str]]:
+        """Every device that was there at a planning, as (name, session, profile, data)."""
+        return self._connection.execute(
+            "SELECT device, session, profile, data FROM devices ORDER BY device"
+        ).fetchall()
+
+    def updates(self) -> list[tuple[Update, str | None, float | None]]:
+        """Every examined update with the reason of its refusal and its task's ratio, in order."""
+        rows = self._connection.execute("SELECT message, reason, ratio FROM updates ORDER BY rowid")
+        return [(Update.model_validate_json(message), reason, ratio) for message, reason, ratio in rows]
+
+    def examined(self) -> list[Examined]:
+        """Every examined update as the firewall remembers it, in order."""
+        rows = self._connection.execute(
+            "SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid"
+        )
+        return [
+            Examined(number, device, digest, reason, json.loads(norms))
+            for number, device, digest, reason, norms in rows
+        ]
+
+    def strikes(self) -> list[Strike]:
+        """Every strike, in order."""
+        rows = self._connection.execute("SELECT device, round, reason FROM strikes ORDER BY rowid")
+        return [Strike(*row) for row in rows]
+
+    def rounds(self) -> list[Closed]:
+        """Every closed round, in order."""
+        rows = self._connection.execute(
+            "SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round"
+        )
+        return [
+            Closed(number, sha256, _aggregated(updates), record, json.loads(traffic))
+            for number, sha256, updates, record, traffic in rows
+        ]
+
+    def deliveries(self) -> list[Delivery]:
+        """Every delivery that was acknowledged."""
+        rows = self._connection.execute("SELECT message FROM deliveries ORDER BY rowid")
+        return [Delivery.model_validate_json(message) for (message,) in rows]
+
+
+def read_examined(path: Path) -> list[Examined]:
+    """Every update that was examined, in the order of that."""
+    with closing(JournalReader(path)) as reader:
+        return reader.examined()
+
+
+def read_strikes(path: Path) -> list[Strike]:
+    """Every strike, in order."""
+    with closing(JournalReader(path)) as reader:
+        return reader.strikes()
+
+
+def _aggregated(updates: str) -> tuple[Aggregated, ...]:
+    return tuple(Aggregated(*one) for one in json.loads(updates))

@@ -1,0 +1,97 @@
+"""What differential privacy cannot be accounted with: refused before a run, with the remedy.
+
+The accountant counts noisy sums of clipped updates. Whatever else tells of a client's data, or decides by it
+what is summed, would be a release that nobody has counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edge_server.config import Config
+from edge_server.group_compatibility import objectives_of
+from edge_server.strategy.combiners import SUMS
+from edge_server.strategy.policies import BLIND
+from edge_server.strategy.privacy import Gaussian
+from edge_server.strategy.pruners import PER_CLIENT, RANKS_CHANNELS
+from edge_server.strategy.strategy import Strategy
+from edge_server.strategy.weighting import ALIKE
+
+
+def privacy_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+    """One line per piece or figure that `[privacy]` cannot go with; none without a mechanism."""
+    if strategy.privacy is None:
+        return
+    yield from _pieces(config)
+    yield from _groups(config)
+    yield from _figures(config, strategy.privacy)
+    if strategy.privacy.drawn:
+        yield from _draw(config)
+
+
+def _pieces(config: Config) -> Iterator[str]:
+    spec = config.strategy
+    if config.clients.mode == "buffered":
+        yield _line("[clients] mode", "'buffered' plans no cohort whose holders could be counted", '"rounds"')
+    for key, name, allowed, reason in (
+        ("selection", spec.selection.name, BLIND, "chooses by what clients sent before noise"),
+        ("ratio", spec.ratio.name, BLIND, "learns from what clients sent before noise"),
+        ("weighting", spec.weighting.name, ALIKE, "gives weights that tell of clients' data"),
+        ("combiner", spec.combiner.name, SUMS, "is no sum, so that one client may change it by more"),
+    ):
+        if name not in allowed:
+            fitting = {"selection": "uniform", "ratio": "by-tier"}.get(key, min(allowed))
+            yield _line(f"[strategy] {key}", f"'{name}' {reason}", f'"{fitting}"')
+    if spec.pruner.name in RANKS_CHANNELS:
+        reason = f"'{spec.pruner.name}' lets devices send scores of their data beside the model"
+        yield _line("[strategy] pruner", reason, '"index"')
+
+
+def _groups(config: Config) -> Iterator[str]:
+    """What goes beside the model is neither clipped nor noised."""
+    for piece, objective in objectives_of(config):
+        if objective.sends:
+            yield (
+                f"[strategy] objectives: '{piece.name}' sends {', '.join(sorted(objective.sends))} beside "
+                'the model, which gets no noise: leave it out, or set [privacy] mechanism = "none"'
+            )
+    for key, pieces in (("groups", config.strategy.groups), ("transforms", config.strategy.transforms)):
+        for piece in pieces:
+            yield (
+                f"[strategy] {key}: '{piece.name}' makes more of updates than their noisy sum: leave it out, "
+                'or set [privacy] mechanism = "none"'
+            )
+
+
+def _figures(config: Config, mechanism: Gaussian) -> Iterator[str]:
+    clients = config.clients.num_clients
+    if mechanism.delta >= 1 / clients:
+        yield (
+            f"[privacy] delta: {mechanism.delta:g} is not below 1 / num-clients: to give away one client's "
+            f"data whole would be allowed: set delta = {0.1 / clients:.1g} or less"
+        )
+    count = max(1, round(config.clients.fraction * clients))
+    first = mechanism.release({"asked": count, "population": clients})
+    spent = mechanism.spent((first,))
+    if mechanism.budget is not None and spent > mechanism.budget:
+        yield (
+            f"[privacy] budget: the first round alone spends epsilon {spent:.4g} of {mechanism.budget:g}: "
+            "raise noise-multiplier, or the budget"
+        )
+
+
+def _draw(config: Config) -> Iterator[str]:
+    """Where sub-models differ, which of them a round has moved tells who was drawn."""
+    reason = "hides who was drawn only where all train the same sub-model"
+    if len(set(map(str, config.tiers.ratios))) > 1:
+        yield f"[privacy] amplification: {reason}, and [tiers] ratios differ: set amplification = false"
+    if config.strategy.pruner.name in PER_CLIENT:
+        yield (
+            f"[privacy] amplification: {reason}, and pruner '{config.strategy.pruner.name}' gives each its "
+            "own: set amplification = false"
+        )
+
+
+def _line(key: str, reason: str, remedy: str) -> str:
+    last = key.rpartition(" ")[2]
+    return f'{key}: {reason}: set {last} = {remedy}, or [privacy] mechanism = "none"'

@@ -1,0 +1,199 @@
+"""Going on with a run whose server was killed: its state as the journal tells it.
+
+What the journal does not hold needs no rescue: a device that was asked and has not answered is asked again,
+an update that was on its way is claimed again, and whoever was away is away until it says otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edge_server.conduct import folded
+from edge_server.federation import Federation, Phase, RoundRules
+from edge_server.fleet import Device, Fleet
+from edge_server.history import RoundRecord
+from edge_server.journal_reader import Examined, JournalReader, Planned
+from edge_server.participant import Participant, Status
+from edge_server.participants import Participants
+from edge_server.round_events import Assignment
+from schemas.messages import Delivery, Task, Update
+from schemas.values import CapabilityProfile, DataCard, Reason
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What the workshop goes on from: the checkpoint of `round`, and what was learned since.
+
+    `clients` came after that round, as {name: (tier, examples)}; `ratios` are those of accepted updates that
+    wait to be aggregated, by device and attempt; `examined` is what the firewall remembers.
+    """
+
+    round: int
+    clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    examined: tuple[Examined, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A run as it stood: its rounds' machine, its workshop's start, what was counted and told."""
+
+    federation: Federation
+    resumption: Resumption
+    history: tuple[RoundRecord, ...]
+    traffic: Mapping[str, Any]
+    deliveries: tuple[Delivery, ...]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The journal's rows that say where the run stands; `verdicts` are the last per device and attempt."""
+
+    plannings: list[Planned]
+    closed: int
+    verdicts: Mapping[tuple[str, int], tuple[Update, str | None, float | None]]
+
+    @property
+    def last(self) -> Planned | None:
+        return self.plannings[-1] if self.plannings else None
+
+
+def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: float) -> Recovered | None:
+    """The run as its journal tells it at `now`, in the server's seconds; None where none has begun."""
+    run = reader.run()
+    if run is None:
+        return None
+    rounds = reader.rounds()
+    seen = _Seen(
+        reader.plannings(),
+        closed=rounds[-1].round if rounds else 0,
+        verdicts={(u.device, u.attempt): (u, reason, ratio) for u, reason, ratio in reader.updates()},
+    )
+    deliveries = reader.deliveries()
+    participants = _participants(reader, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
+    strikes = [(one.device, one.round, one.reason) for one in reader.strikes()]
+    return Recovered(
+        replace(
+            _federation(federation, run, rules, seen, participants, _fleet(reader, now), now),
+            conducts=folded(strikes, rules.conduct),
+        ),
+        Resumption(
+            seen.closed,
+            clients=_since(seen),
+            ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
+            examined=tuple(reader.examined()),
+        ),
+        tuple(RoundRecord.model_validate_json(one.record) for one in rounds),
+        rounds[-1].traffic if rounds else {},
+        tuple(deliveries),
+    )
+
+
+def _federation(
+    name: str,
+    run: str,
+    rules: RoundRules,
+    seen: _Seen,
+    participants: Participants,
+    fleet: Fleet,
+    now: float,
+) -> Federation:
+    phase, last = _phase(seen, rules), seen.last
+    open_round = phase is Phase.TRAINING
+    number = seen.closed + 1 if open_round or last is None else seen.closed
+    return Federation(
+        name,
+        run,
+        rules,
+        phase=phase,
+        round=number,
+        attempt=last.attempt if last else 0,
+        plannings=sum(1 for one in seen.plannings if one.round == number) if open_round else 0,
+        fleet=fleet,
+        participants=participants,
+        needed=last.needed if last and open_round else None,
+        gather_until=now + rules.rejoin_s,
+        counted=_counted(seen),
+    )
+
+
+def _phase(seen: _Seen, rules: RoundRules) -> Phase:
+    last = seen.last
+    if last is None:
+        return Phase.STARTING
+    if last.deliver:
+        return Phase.DELIVERING
+    is_open = last.round > seen.closed or (rules.buffering is not None and seen.closed < rules.rounds)
+    return Phase.TRAINING if is_open else Phase.STARTING
+
+
+def _participants(
+    reader: JournalReader, seen: _Seen, rules: RoundRules, delivered: set[tuple[str, int]], now: float
+) -> Participants:
+    """Those whose part was open, and those whose update waits to be aggregated.
+
+    In synchronous rounds only the last planning's tasks are wanted; nobody has less than `rejoin_s` left.
+    """
+    last = seen.last
+    if last is None:
+        return Participants()
+    buffered = rules.buffering is not None and not last.deliver
+    planned_at = {one.attempt: one.planned_at for one in seen.plannings}
+    made = []
+    for device, attempt, task, max_bytes in reader.tasks():
+        if attempt != last.attempt and not buffered:
+            continue
+        gone = time.time() - planned_at[attempt]
+        left = min(rules.deadline_s, max(rules.rejoin_s, rules.deadline_s - gone))
+        assignment = Assignment(Task.model_validate_json(task), max_bytes)
+        participant = Participant(device, assignment, deadline=now + left)
+        made.append(_as_it_stood(participant, seen, delivered))
+    return Participants.of(made)
+
+
+def _as_it_stood(participant: Participant, seen: _Seen, delivered: set[tuple[str, int]]) -> Participant:
+    key = participant.device, participant.assignment.task.attempt
+    update, reason, _ = seen.verdicts.get(key, (None, None, None))
+    if key in delivered:
+        return Participant(participant.device, participant.assignment, participant.deadline, Status.COUNTED)
+    if update is None:
+        return participant
+    return Participant(
+        participant.device,
+        participant.assignment,
+        participant.deadline,
+        Status.REFUSED if reason else Status.COUNTED,
+        update=update,
+        reason=Reason(reason) if reason else None,
+    )
+
+
+def _since(seen: _Seen) -> dict[str, tuple[int, int]]:
+    """The clients of plannings that no closed round has made part of the checkpoint."""
+    later = [planned.clients for planned in seen.plannings if planned.round > seen.closed]
+    return {name: about for clients in later for name, about in clients.items()}
+
+
+def _counted(seen: _Seen) -> dict[str, Update]:
+    """Each device's last accepted update: it may ask again whether it was."""
+    accepted = [update for update, reason, _ in seen.verdicts.values() if not reason]
+    return {update.device: update for update in sorted(accepted, key=lambda update: update.attempt)}
+
+
+def _fleet(reader: JournalReader, now: float) -> Fleet:
+    """Everyone is taken for lost just now, until its birth says that it is there."""
+    return Fleet(
+        {
+            name: Device(
+                name,
+                session,
+                CapabilityProfile.model_validate_json(profile),
+                DataCard.model_validate_json(data),
+                lost_at=now,
+            )
+            for name, session, profile, data in reader.devices()
+        }
+    )

@@ -1,0 +1,125 @@
+"""Computing every aggregate of a run again, from its journal and the updates that it has kept.
+
+A round agrees when the strategy, begun with the state before the round and given the spooled updates, comes
+to the model whose digest the journal has. What is compared is sha256 of bytes: equal to the last bit, or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from edge_server.config import Config, load_config
+from edge_server.journal import Aggregated
+from edge_server.journal_reader import Closed, JournalReader, Planned
+from edge_server.run_folder import RunFolder
+from edge_server.spool import BEFORE, Spool
+from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.strategy import State, Strategy, close
+from edge_server.strategy.updates import ClientUpdate
+from edge_server.uploads import client_update, known_clients
+from schemas.blobs import digest_of, encode_groups
+from schemas.errors import ConfigError
+from schemas.messages import Update
+from schemas.submodel import ChannelMap
+
+
+class Verdict(StrEnum):
+    """What came of a round's second computation."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    DAMAGED = "damaged"
+    NOT_KEPT = "not kept"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A round that was computed again; `sha256` is what came now, None where nothing could."""
+
+    round: int
+    verdict: Verdict
+    updates: int
+    journal_sha256: str
+    sha256: str | None = None
+    detail: str = ""
+
+
+def replay(run: Path) -> Iterator[Replayed]:
+    """Compute the rounds of a run folder again, one by one; raises `ConfigError` for what is none."""
+    folder = RunFolder(run)
+    config = _config(run)
+    with contextlib.closing(JournalReader(folder.journal)) as reader:
+        rounds = reader.rounds()
+        updates = {(u.device, u.attempt, u.blob.digest): (u, ratio) for u, _, ratio in reader.updates()}
+        plannings = reader.plannings()
+    if not rounds:
+        raise ConfigError(f"{run} has no closed round yet")
+    again = _Again(config.make_strategy(), _channel_map(run), Spool(folder.spool, 0), updates)
+    for closed in rounds:
+        yield again.round(closed, plannings)
+
+
+@dataclass(frozen=True)
+class _Again:
+    strategy: Strategy
+    channel_map: ChannelMap
+    spool: Spool
+    updates: dict[tuple[str, int, str], tuple[Update, float | None]]
+
+    def round(self, closed: Closed, plannings: list[Planned]) -> Replayed:
+        """Compute one round again."""
+        number, sha256, made_of = closed.round, closed.state_sha256, closed.updates
+        folder = self.spool.folder(number)
+        if not folder.is_dir():
+            return Replayed(number, Verdict.NOT_KEPT, len(made_of), sha256)
+        damaged = [one.device for one in made_of if _digest(folder / one.digest) != one.digest]
+        if damaged:
+            detail = f"the update of {', '.join(damaged)} is not the one that was accepted"
+            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=detail)
+        try:
+            before = _known(load_checkpoint(folder / BEFORE), number, plannings)
+        except ConfigError as error:
+            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=str(error))
+        sent = [self._update(one, folder) for one in made_of]
+        after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
+        found = digest_of(encode_groups({"model": after.params}))
+        verdict = Verdict.AGREES if found == sha256 else Verdict.DIFFERS
+        return Replayed(number, verdict, len(made_of), sha256, found)
+
+    def _update(self, one: Aggregated, folder: Path) -> ClientUpdate:
+        update, ratio = self.updates[one.device, one.attempt, one.digest]
+        return client_update(update, folder / one.digest, staleness=one.staleness, ratio=ratio)
+
+
+def _known(state: State, number: int, plannings: list[Planned]) -> State:
+    """The state with the clients that the round's plannings met."""
+    met = [planned.clients for planned in plannings if planned.round == number and not planned.deliver]
+    clients = {name: about for one in met for name, about in one.items()}
+    return replace(state, clients={**state.clients, **clients})
+
+
+def _digest(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _config(run: Path) -> Config:
+    path = run / "federation.toml"
+    if not path.is_file():
+        raise ConfigError(f"{run} is no run folder: it has no federation.toml")
+    return load_config(str(path))
+
+
+def _channel_map(run: Path) -> ChannelMap:
+    """All versions of the model have the same channels."""
+    paths = sorted((run / "models").glob("*/channel-map.json"))
+    if not paths:
+        raise ConfigError(f"{run} holds no model")
+    return ChannelMap.model_validate_json(paths[-1].read_bytes())

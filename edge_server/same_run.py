@@ -1,0 +1,27 @@
+"""Whether a run folder is that of this very configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from edge_server.config import Config, load_config
+
+
+def differences(
+    written: Path, config: Config, may_differ: Collection[str] = ()
+) -> Iterator[tuple[str, Any, Any]]:
+    """Each key in which the file differs from `config`, with both values; `may_differ` are no matter."""
+    before, now = _flat(load_config(str(written))), _flat(config)
+    for key in sorted({*before, *now} - {*may_differ}):
+        if before.get(key) != now.get(key):
+            yield key, before.get(key), now.get(key)
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    return {
+        f"{section}.{key}": value
+        for section, table in config.model_dump(mode="json", by_alias=True, exclude_none=True).items()
+        for key, value in table.items()
+    }

@@ -1,0 +1,87 @@
+"""The server's Ed25519 key: made or read, shown as a public key, used to sign manifests."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from edge_client.trust import fingerprint_of
+from schemas.errors import ConfigError
+from schemas.manifest import Manifest, SignedManifest, signed_bytes
+
+OTHERS = 0o077
+REMEDY = "name another path, and a key is made there"
+
+
+@dataclass(frozen=True, eq=False)
+class Signer:
+    """A key that signs; `fingerprint` is how manifests name it."""
+
+    key: Ed25519PrivateKey
+    fingerprint: str
+
+    def sign(self, manifest: Manifest) -> SignedManifest:
+        """The manifest with its signature; the same one each time."""
+        signature = self.key.sign(signed_bytes(manifest)).hex()
+        return SignedManifest(manifest=manifest, key=self.fingerprint, signature=signature)
+
+    @property
+    def public_text(self) -> str:
+        """The public key in PEM, which devices name with `--trust`."""
+        public = self.key.public_key()
+        return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def load_or_make_signing_key(path: Path) -> Signer:
+    """The key at `path`, a new one (mode 0600) where there is none; raises `ConfigError` for other files."""
+    try:
+        if not path.exists():
+            _make(path)
+        if path.stat().st_mode & OTHERS:
+            raise ConfigError(f"signing key {path}: others may read or write it: chmod 600 {path}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"signing key {path}: {error.strerror}") from error
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"signing key {path}: no private key in PEM without password: {REMEDY}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"signing key {path}: not an Ed25519 key: {REMEDY}")
+    return Signer(key, fingerprint_of(key.public_key()))
+
+
+def public_key_text(path: Path) -> str:
+    """The public half, in PEM, of the signing key at `path`; a new key where there is none."""
+    return load_or_make_signing_key(path).public_text
+
+
+def _make(path: Path) -> None:
+    """Put a new key at `path` all at once; whoever comes second takes the first one's."""
+    data = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            path.hardlink_to(temporary)
+        except FileExistsError:
+            return
+    finally:
+        temporary.unlink(missing_ok=True)

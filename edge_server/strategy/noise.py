@@ -1,0 +1,42 @@
+"""Gaussian noise that can be made again by whoever has the key, and by nobody else.
+
+A round is to be the same whenever it is computed anew, so noise is a function of a secret and not of luck.
+Random bits are SHAKE-256 of the key and a label (FIPS 202), turned into normal numbers in pairs (Box and
+Muller 1958). Numbers are doubles: what their gaps give away (Mironov 2012) is not guarded against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEY_BYTES = 32
+
+
+def round_key(secret: bytes, number: int, sums: Mapping[str, NDArray[np.float64]], count: float) -> bytes:
+    """The key of one release: of the secret, the round, and the very sums [P] and count that it hides.
+
+    Other sums get other noise: were a round closed twice with unlike updates, the difference of the two
+    results would otherwise be free of noise.
+    """
+    digest = hashlib.blake2b(key=secret, digest_size=KEY_BYTES)
+    digest.update(f"{number}/{count!r}".encode())
+    for name in sorted(sums):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(sums[name]).tobytes())
+    return digest.digest()
+
+
+def standard_normal(key: bytes, label: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Independent normal numbers of mean 0 and variance 1 for this key and label, of any shape."""
+    count = math.prod(shape)
+    half = (count + 1) // 2
+    bits = np.frombuffer(hashlib.shake_256(key + label.encode()).digest(16 * half), "<u8")
+    uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53
+    radius, angle = np.sqrt(-2 * np.log(uniform[:half])), 2 * np.pi * uniform[half:]
+    pairs = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    return pairs[:count].reshape(shape)

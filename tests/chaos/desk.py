@@ -1,0 +1,207 @@
+"""A server's machine, workshop and disk on one desk with two devices: no network, no process, no clock.
+
+What a device would answer is trained once and remembered, so that a run which dies at one write after the
+other costs no training.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edge_client.blobstore import BlobStore
+from edge_client.data.partition import holdout
+from edge_client.data.sources import load_source
+from edge_client.private import PrivateState
+from edge_client.work import do_training
+from edge_client.workplace import LocalData, Workplace
+from edge_server import rounds
+from edge_server.config import Config
+from edge_server.history import Summary
+from edge_server.reopening import open_run
+from edge_server.round_events import (
+    Announce,
+    CheckUpdate,
+    ChunkArrived,
+    CloseRound,
+    Command,
+    Deliver,
+    End,
+    Event,
+    FromFleet,
+    Note,
+    PlanRound,
+    RoundClosed,
+    Send,
+    SendChunks,
+    SpoolChunk,
+    Started,
+    Tick,
+)
+from edge_server.rounds import Federation
+from edge_server.server import make_rules
+from edge_server.workshop import Workshop
+from schemas.blobs import decode_chunk, digest_of
+from schemas.messages import Birth, BlobRequest, Delivery, Task, Update
+from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
+
+FEDERATION, RUN = "desk", "desk-1"
+TIERS = {"weak": 1, "strong": 5}
+CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
+MEASURED = DeliveryMetrics(
+    parameters=1, macs=1, onnx_bytes=1, onnx_sha256="0" * 64, examples=1, max_difference=0, latency_ms=1
+)
+
+
+@dataclass
+class Device:
+    """A device that survives everything; what it was acknowledged is what must never be lost."""
+
+    name: str
+    store: BlobStore
+    place: Workplace
+    answers: dict[str, tuple[Update, bytes]] = field(default_factory=dict)
+    claimed: Update | None = None
+    acknowledged: set[str] = field(default_factory=set)
+
+    def answer(self, task: Task, server: BlobStore) -> Update:
+        """Train, or remember having trained, what the task asks for."""
+        key = task.model_copy(update={"attempt": 1, "deadline_s": None}).model_dump_json()
+        if key not in self.answers:
+            for ref in task.blobs.values():
+                shutil.copy(server.path(ref.digest), self.store.path(ref.digest))
+            update = do_training(task, self.place, on_epoch=lambda _: None, should_stop=lambda: False)
+            self.answers[key] = update, self.store.path(update.blob.digest).read_bytes()
+        update, data = self.answers[key]
+        self.store.put(data)
+        return update.model_copy(update={"run": task.run, "attempt": task.attempt})
+
+
+def make_devices(folder: Path) -> dict[str, Device]:
+    """Two devices of unlike tiers with the same few examples."""
+    train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
+    devices = {}
+    for name in TIERS:
+        store = BlobStore(folder / name / "blobs", durable=False)
+        private = PrivateState(folder / name / "private", durable=False)
+        local = LocalData(train, held_out)
+        place = Workplace(name, store, local, folder / name / "models", private=private)
+        devices[name] = Device(name, store, place)
+    return devices
+
+
+class Desk:
+    """One life of the server: from its start to the end of the run, or to its death."""
+
+    def __init__(self, folder: Path, config: Config, devices: dict[str, Device]) -> None:
+        self.devices, self.now = devices, 0.0
+        self.folder, recovered = open_run(folder, config, make_rules(config), now=0.0)
+        self.workshop = Workshop(config, RUN, self.folder, resume=recovered.resumption if recovered else None)
+        self.federation = (
+            recovered.federation if recovered else Federation(FEDERATION, RUN, make_rules(config))
+        )
+        self.found = self.workshop.store.parts()
+        self.todo: deque[Command] = deque()
+        self.outcome: str | None = None
+
+    def live(self) -> str:
+        """Go on until the run is over; returns its outcome."""
+        self._step(Started())
+        for number, (name, tier) in enumerate(TIERS.items()):
+            birth = Birth(
+                federation=FEDERATION,
+                device=name,
+                session=number + 1,
+                profile=CapabilityProfile(tier=tier),
+                data=CARD,
+            )
+            self._step(FromFleet(birth))
+        while self.outcome is None:
+            if self.todo:
+                self._do(self.todo.popleft())
+            else:
+                self._wait()
+        self.workshop.finish(_summary(self.outcome))
+        return self.outcome
+
+    def _wait(self) -> None:
+        self.now += 1.0
+        assert self.now < 1000, f"nothing goes on: {self.federation.phase}"
+        self._step(Tick())
+
+    def _step(self, event: Event) -> None:
+        self.federation, commands = rounds.step(self.federation, event, self.now)
+        self.todo.extend(commands)
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Send(device, message):
+                self._reach(self.devices[device], message)
+            case PlanRound():
+                self._step(self.workshop.plan(command))
+            case CheckUpdate(device, _):
+                task = self.federation.participants[device].assignment.task
+                self._step(self.workshop.check(command, task))
+            case CloseRound():
+                self.workshop.close(command, uplink=0, downlink=0, duration_s=0.0)
+                self._step(RoundClosed(command.round))
+            case SpoolChunk(_, chunk):
+                self.workshop.store.write_chunk(chunk.ref, chunk.index, chunk.data)
+            case Deliver(delivery):
+                self.workshop.delivered(delivery)
+            case End(outcome):
+                self.outcome = outcome
+            case Announce() | SendChunks() | Note():
+                pass
+
+    def _reach(self, device: Device, message: object) -> None:
+        match message:
+            case Task(action="train"):
+                device.claimed = device.answer(message, self.workshop.store)
+                have = 0
+                if device.claimed.blob.digest in self.found:
+                    have = self.workshop.store.present(device.claimed.blob)
+                self._step(FromFleet(device.claimed, have))
+            case Task():
+                self._step(FromFleet(_delivery(message, device.name)))
+            case BlobRequest(digest=digest, first=first, count=count):
+                assert device.claimed is not None
+                assert device.claimed.blob.digest == digest
+                for index in range(first, first + count):
+                    frame = device.store.read_frame(device.claimed.blob, index)
+                    self._step(ChunkArrived(device.name, decode_chunk(frame)))
+            case _ if getattr(message, "kind", "") == "acknowledgement":
+                digest = getattr(message, "digest", None)
+                device.acknowledged |= {digest} if digest else set()
+
+
+def _delivery(task: Task, device: str) -> Delivery:
+    return Delivery(
+        federation=FEDERATION,
+        device=device,
+        run=task.run,
+        round=task.round,
+        attempt=task.attempt,
+        metrics=MEASURED,
+    )
+
+
+def _summary(outcome: str) -> Summary:
+    return Summary(
+        federation=FEDERATION,
+        run=RUN,
+        recipe=None,
+        outcome=outcome,
+        rounds=0,
+        duration_s=0,
+        model="two-nn",
+        parameters=0,
+    )
+
+
+def final_model(folder: Path, round_number: int) -> str:
+    """The digest of the model after a round."""
+    state = folder / "models" / f"round-{round_number:04d}" / "state.safetensors"
+    return digest_of(state.read_bytes())

@@ -1,0 +1,69 @@
+"""A device's link to the broker, which a test may cut: a TCP relay on a port of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+HOST = "127.0.0.1"
+
+
+class Links:
+    """One relay per device, all in one thread."""
+
+    def __init__(self, broker_port: int) -> None:
+        self._broker_port = broker_port
+        self._loop = asyncio.new_event_loop()
+        self._open: dict[str, set[asyncio.StreamWriter]] = {}
+        self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
+        self._thread.start()
+
+    def port(self, device: str) -> int:
+        """Begin a relay for the device and return the port that it listens on."""
+        return self._do(self._listen(device))
+
+    def cut(self, device: str) -> None:
+        """Reset every connection of the device."""
+        self._do(self._cut(device))
+
+    def close(self) -> None:
+        """End all relays."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(timeout=30)
+
+    async def _listen(self, device: str) -> int:
+        self._open[device] = set()
+        server = await asyncio.start_server(
+            lambda reader, writer: self._relay(device, reader, writer), HOST, 0
+        )
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+    async def _cut(self, device: str) -> None:
+        for writer in list(self._open[device]):
+            writer.transport.abort()
+
+    async def _relay(self, device: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            up_reader, up_writer = await asyncio.open_connection(HOST, self._broker_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        ends = {writer, up_writer}
+        self._open[device] |= ends
+        await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
+        self._open[device] -= ends
+
+
+async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(65536):
+            target.write(data)
+            await target.drain()
+    target.transport.abort()

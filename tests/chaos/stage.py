@@ -1,0 +1,181 @@
+"""A broker, a server and ten devices as real processes, each of which may be killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from edge_server.broker.launch import find_mosquitto
+from tests.chaos.links import Links
+from tests.chaos.nursery import Nursery
+
+ROOT = Path(__file__).parents[2]
+FEDERATION = "chaos"
+DEVICES = tuple(f"device-{number:02d}" for number in range(1, 11))
+TIERS = 5
+DEADLINE_S = 120
+
+_BROKER = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+set_tcp_nodelay true
+max_packet_size 1048576
+persistence {persistence}
+persistence_location {directory}/
+autosave_on_changes true
+autosave_interval 1
+log_dest file {directory}/broker.log
+"""
+
+
+class Stage:
+    """All processes of one run; `persistent`: the broker keeps its state on disk."""
+
+    def __init__(self, folder: Path, nursery: Nursery, *, rounds: int, persistent: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.run = folder, folder / "run"
+        self.port = _free_port()
+        self._nursery, self._rounds = nursery, rounds
+        self._configure_broker(persistent)
+        self.broker = self._spawn_broker()
+        self.links = Links(self.port)
+        self.ports = {device: self.links.port(device) for device in DEVICES}
+
+    def open(self) -> None:
+        """Start the server and the devices."""
+        self.server = self._spawn_server()
+        self.devices = {device: self._spawn_device(device) for device in DEVICES}
+
+    # --- what may happen ---
+    def kill_server(self) -> float:
+        """SIGKILL the server and start it again; returns the moment of the start."""
+        self.server.kill()
+        self.server.wait()
+        moment = time.monotonic()
+        self.server = self._spawn_server()
+        return moment
+
+    def kill_device(self, device: str) -> float:
+        """SIGKILL a device and start it again; returns the moment of the start."""
+        _end(self.devices[device])
+        moment = time.monotonic()
+        self.devices[device] = self._spawn_device(device)
+        return moment
+
+    def kill_broker(self) -> float:
+        """SIGKILL the broker and start it again; returns the moment from which it can be reached."""
+        self.broker.kill()
+        self.broker.wait()
+        self.broker = self._spawn_broker()
+        return time.monotonic()
+
+    def cut_link(self, device: str) -> float:
+        """Cut a device off; it may connect again at once."""
+        moment = time.monotonic()
+        self.links.cut(device)
+        return moment
+
+    @property
+    def over(self) -> bool:
+        """Whether the server has ended; raises where it failed."""
+        code = self.server.poll()
+        assert code in (None, 0), f"the server ended with {code}: {self._last_words('server.log')}"
+        return code == 0
+
+    def close(self) -> None:
+        """End every process that is left."""
+        for pid in self.devices.values():
+            _end(pid)
+        for process in (self.server, self.broker):
+            process.kill()
+            process.wait()
+        self.links.close()
+
+    # --- processes ---
+    def _configure_broker(self, persistent: bool) -> None:
+        directory = self.folder / "broker"
+        directory.mkdir(exist_ok=True)
+        text = _BROKER.format(
+            port=self.port, persistence=str(persistent).lower(), directory=directory.resolve()
+        )
+        # As root it would become user mosquitto, who may not write here.
+        text += "user root\n" if os.geteuid() == 0 else ""
+        (directory / "mosquitto.conf").write_text(text)
+
+    def _spawn_broker(self) -> subprocess.Popen[bytes]:
+        binary = find_mosquitto()
+        assert binary is not None
+        process = subprocess.Popen([binary, "-c", str(self.folder / "broker" / "mosquitto.conf")])
+        until = time.monotonic() + DEADLINE_S
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return process
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.01)
+        raise AssertionError("the broker does not come up")
+
+    def _spawn_server(self) -> subprocess.Popen[bytes]:
+        words = [
+            f"federation.name={FEDERATION}",
+            f"rounds={self._rounds}",
+            f"num-clients={len(DEVICES)}",
+            f"min-clients={len(DEVICES)}",
+            "quorum=1",
+            "deadline-s=600",
+            "rejoin-s=300",
+            "data.source=digits",
+            "test-samples=200",
+            "evaluate-tiers-every=100",
+            "local-epochs=3",
+            "batch-size=16",
+            "deliver=false",
+        ]
+        command = [
+            *(sys.executable, "-m", "edge_server.cli", "run", "attending", *words),
+            *("--broker", f"mqtt://127.0.0.1:{self.port}", "--out", str(self.run), "--format", "json"),
+        ]
+        with (self.folder / "server.log").open("ab") as log:
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            )
+
+    def _spawn_device(self, device: str) -> int:
+        number = DEVICES.index(device)
+        words = {
+            "--broker": f"mqtt://127.0.0.1:{self.ports[device]}",
+            "--federation": FEDERATION,
+            "--device-id": device,
+            "--data": "digits",
+            "--partition": "dirichlet(0.3)",
+            "--share": f"{number + 1}/{len(DEVICES)}",
+            "--tier": number % TIERS + 1,
+            "--threads": 1,
+            "--state-dir": self.folder / device,
+        }
+        argv = ["run", *(str(word) for pair in words.items() for word in pair)]
+        return self._nursery.device(argv, self.folder / f"{device}.log")
+
+    def _last_words(self, log: str) -> str:
+        return (self.folder / log).read_text(errors="replace")[-3000:]
+
+
+def _end(pid: int) -> None:
+    """SIGKILL a device; it is the nursery's child, so its end is asked for."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        descriptor = os.pidfd_open(pid)
+        select.select([descriptor], [], [], DEADLINE_S)
+        os.close(descriptor)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port

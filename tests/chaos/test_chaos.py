@@ -1,0 +1,18 @@
+"""Twenty blows in runs of ten devices, and not a bit of the model is another for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.broker.launch import find_mosquitto
+from tests.chaos.campaign import campaign
+
+
+@pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
+@pytest.mark.timeout(600)
+def test_twenty_blows_change_nothing(tmp_path: Path) -> None:
+    report = campaign(tmp_path, blows=20, rounds=4, per_run=20, seed=0, say=print)
+    assert report.blows == 20
+    assert (report.lost, report.doubled, report.different) == (0, 0, 0)

@@ -1,0 +1,133 @@
+"""The server dies at every single write of a run, once before it and once in the middle of it.
+
+Each time it is started again until the run is over: the same model to the bit, every acknowledged update in
+it, none twice, history without a gap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edge_server.journal
+from edge_server.config import load_config
+from edge_server.journal_reader import JournalReader
+from tests.chaos.desk import TIERS, Desk, final_model, make_devices
+
+ROUNDS = 2
+EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "6"))
+"""Every n-th write is died at; 1 is for `make chaos`."""
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches this."""
+
+
+@contextmanager
+def deadly(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str]]:
+    """Count the writes to disk, and die in that of number `at`."""
+    writes: list[str] = []
+
+    def strike(what: str, half: Any = None) -> None:
+        writes.append(what)
+        if len(writes) - 1 == at:
+            if half is not None:
+                half()
+            raise Killed(what)
+
+    def after(what: str, do: Any) -> Any:
+        def done(*args: Any, **more: Any) -> Any:
+            strike(what)
+            return do(*args, **more)
+
+        return done
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        strike(f"write {path.name}", lambda: original(path, data[: len(data) // 2]))
+        return original(path, data)
+
+    original = Path.write_bytes
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", write_bytes)
+        patched.setattr(Path, "replace", after("replace", Path.replace))
+        patched.setattr(Path, "unlink", after("unlink", Path.unlink))
+        patched.setattr(os, "pwrite", after("pwrite", os.pwrite))
+        patched.setattr(os, "link", after("link", os.link))
+        patched.setattr(edge_server.journal.sqlite3, "connect", lambda *a, **m: Commits(strike, *a, **m))
+        yield writes
+
+
+class Commits(sqlite3.Connection):
+    """A connection whose every commit may be the last thing that did not happen."""
+
+    def __init__(self, strike: Any, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._strike = strike
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
+        if kind is None:
+            try:
+                self._strike("commit")
+            except Killed:
+                self.rollback()
+                raise
+        return super().__exit__(kind, error, trace)
+
+
+def config() -> Any:
+    words = [
+        *("federation.name=desk", "data.source=digits", "test-samples=20", f"rounds={ROUNDS}"),
+        *("num-clients=2", "min-clients=2", "quorum=1", "batch-size=8", "local-epochs=1"),
+    ]
+    return load_config("attending", words)
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return make_devices(tmp_path_factory.mktemp("devices"))
+
+
+def live_through(folder: Path, devices: Any, monkeypatch: pytest.MonkeyPatch, at: int | None) -> int:
+    """A whole run that dies at one write; returns how many writes an undisturbed one has."""
+    for device in devices.values():
+        device.acknowledged.clear()
+    with deadly(monkeypatch, at) as writes, suppress(Killed):
+        Desk(folder, config(), devices).live()
+    if not (folder / "summary.json").exists():
+        Desk(folder, config(), devices).live()
+    return len(writes)
+
+
+def check(folder: Path, devices: Any) -> tuple[str, ...]:
+    """What must hold of any finished run; returns the digests of its models."""
+    with closing(JournalReader(folder / "journal.sqlite")) as reader:
+        rounds = reader.rounds()
+    assert [one.round for one in rounds] == list(range(1, ROUNDS + 1))
+    made_of = [{one.device: one.digest for one in closed.updates} for closed in rounds]
+    assert all(made.keys() == TIERS.keys() for made in made_of)
+    for name, device in devices.items():
+        assert device.acknowledged <= {made[name] for made in made_of}
+    history = (folder / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in history] == list(range(1, ROUNDS + 1))
+    assert (folder / "summary.json").exists()
+    assert final_model(folder, ROUNDS) == rounds[-1].state_sha256
+    return tuple(one.state_sha256 for one in rounds)
+
+
+def test_a_death_at_any_write_changes_nothing(
+    tmp_path: Path, devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = live_through(tmp_path / "undisturbed", devices, monkeypatch, None)
+    undisturbed = check(tmp_path / "undisturbed", devices)
+    assert writes > 40
+    for at in range(0, writes, EVERY):
+        folder = tmp_path / f"died-at-{at}"
+        live_through(folder, devices, monkeypatch, at)
+        assert check(folder, devices) == undisturbed, f"died at write {at}"

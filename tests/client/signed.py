@@ -1,0 +1,60 @@
+"""Keys that are the same in every test, and what they sign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from edge_client.trust import TrustedKey, fingerprint_of
+from edge_server.signing import Signer
+from schemas.blobs import digest_of
+from schemas.manifest import Manifest, content_digest, encode_manifest, manifest_path, spec_digest
+from schemas.messages import Task
+
+
+def signer(number: int = 1) -> Signer:
+    """A server's key; each number is another server."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes([number] * 32))
+    return Signer(key, fingerprint_of(key.public_key()))
+
+
+SERVER, STRANGER = signer(1), signer(2)
+TRUSTED = TrustedKey(SERVER.fingerprint, SERVER.key.public_key())
+
+
+def manifest_of(data: bytes, **more: Any) -> Manifest:
+    """The manifest of a tier's export."""
+    named = {"federation": "home", "run": "run-1", "round": 3, "tier": 2, "ratio": "0.5", "issued_at": 1000}
+    return Manifest.model_validate({"what": "tier-export", **named, "sha256": digest_of(data), **more})
+
+
+def sign_file(path: Path, by: Signer = SERVER, **more: Any) -> Path:
+    """Put a signed manifest beside a file."""
+    beside = manifest_path(path)
+    beside.write_bytes(encode_manifest(by.sign(manifest_of(path.read_bytes(), **more))))
+    return beside
+
+
+def public_file(path: Path, of: Signer = SERVER) -> Path:
+    """Write a public key."""
+    path.write_text(of.public_text)
+    return path
+
+
+def signed_task(task: Task, device: str, *, by: Signer = SERVER, **more: Any) -> Task:
+    """A task with a manifest; `more` puts other values into it."""
+    fields = {
+        "what": "task",
+        "federation": task.federation,
+        "run": task.run,
+        "round": task.round,
+        "attempt": task.attempt,
+        "device": device,
+        "sha256": content_digest(task),
+        "spec_sha256": spec_digest(task.spec),
+        "issued_at": 1000,
+        **more,
+    }
+    return task.model_copy(update={"manifest": by.sign(Manifest.model_validate(fields))})

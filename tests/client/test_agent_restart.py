@@ -1,0 +1,361 @@
+"""An agent on the state folder of one that was killed; the network is a stand-in, the disk is not."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client import agent as module
+from edge_client.address import BrokerAddress
+from edge_client.agent import Agent, AgentSettings
+from edge_client.blobstore import BlobStore
+from edge_client.data.sources import load_source
+from edge_client.epochs import EpochCheckpoints
+from edge_client.link import Arrived, LinkUp
+from edge_client.private import PrivateState
+from edge_client.session import Phase
+from edge_client.session_events import WorkDone
+from edge_client.transfer import MAX_PATIENCE_S
+from edge_client.workplace import LocalData
+from schemas.blobs import encode_chunk
+from schemas.messages import (
+    Acknowledgement,
+    Birth,
+    BlobRequest,
+    Message,
+    Task,
+    Update,
+    decode_message,
+    encode_message,
+)
+from schemas.topics import Channel, DeviceTopic
+from schemas.values import CapabilityProfile
+from tests.client.test_session import (
+    CHUNK,
+    DEVICE,
+    FEDERATION,
+    RESULT,
+    RESULT_DATA,
+    RUN,
+    STATE,
+    STATE_DATA,
+    task,
+    update,
+)
+
+DIGITS = load_source("digits").subset(range(10))
+GROUPS = {"own-control": {"w": np.ones(3, np.float32)}}
+
+
+class StillLink:
+    """Stands for the link: notes what is published."""
+
+    def __init__(self, address: BrokerAddress, inbox: Any, **more: Any) -> None:
+        self.first_session = more["first_session"]
+        self.published: list[Message] = []
+        self.chunks: list[int] = []
+
+    def publish(self, topic: str, payload: bytes, **more: Any) -> None:
+        self.published.append(decode_message(payload))
+
+    def send_chunk(self, key: Any, topic: str, read: Callable[[], bytes]) -> None:
+        assert read()
+        self.chunks.append(key[1])
+
+    def handle(self, event: Any) -> None:
+        pass
+
+
+class StillWorker:
+    """Stands for the worker: notes what it is asked to do."""
+
+    def __init__(self, inbox: Any, **more: Any) -> None:
+        self.started: list[Task] = []
+        self.stopped = 0
+
+    def warm_up(self) -> None:
+        pass
+
+    def start(self, task: Task, place: Any) -> None:
+        self.started.append(task)
+
+    def stop(self, **more: Any) -> None:
+        self.stopped += 1
+
+
+class Life:
+    """One process of the device, from its start until it is simply no longer there."""
+
+    def __init__(self, state: Path, *, connected: bool = True) -> None:
+        settings = AgentSettings(
+            FEDERATION, DEVICE, BrokerAddress("nowhere", 1), state, "digits", CapabilityProfile()
+        )
+        self.agent = Agent(settings, LocalData(DIGITS, DIGITS))
+        if connected:
+            self.hand(LinkUp(self.link.first_session, None))
+
+    @property
+    def link(self) -> Any:
+        return self.agent._link
+
+    @property
+    def started(self) -> list[Task]:
+        worker: Any = self.agent._worker
+        return worker.started
+
+    @property
+    def phase(self) -> Phase:
+        return self.agent._session.phase
+
+    def hand(self, *events: Any) -> None:
+        for event in events:
+            self.agent.inbox.put(event)
+            self.agent._turn()
+
+    def hear(self, *messages: Message) -> None:
+        topic = str(DeviceTopic(FEDERATION, DEVICE, Channel.DOWN))
+        self.hand(*(Arrived(topic, encode_message(message)) for message in messages))
+
+    def receive(self, *indices: int) -> None:
+        topic = str(DeviceTopic(FEDERATION, DEVICE, Channel.DOWN_BLOB))
+        pieces = {index: STATE_DATA[index * CHUNK : (index + 1) * CHUNK] for index in indices}
+        self.hand(*(Arrived(topic, encode_chunk(STATE.digest, n, piece)) for n, piece in pieces.items()))
+
+    def said(self, kind: type) -> list[Any]:
+        return [message for message in self.link.published if isinstance(message, kind)]
+
+
+@pytest.fixture(autouse=True)
+def _still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Link", StillLink)
+    monkeypatch.setattr(module, "Worker", StillWorker)
+
+
+def finish(life: Life, state: Path) -> None:
+    """The work of the device ends well."""
+    BlobStore(state / "blobs").put(RESULT_DATA, chunk_bytes=CHUNK)
+    PrivateState(state / "private").propose(RUN, 1, 1, GROUPS)
+    life.hand(WorkDone(update()))
+
+
+def acknowledgement() -> Acknowledgement:
+    return Acknowledgement(federation=FEDERATION, device=DEVICE, run=RUN, attempt=1, digest=RESULT.digest)
+
+
+def test_killed_while_it_fetches_it_asks_for_the_chunks_that_are_missing(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(1)
+    second = Life(tmp_path)
+    assert second.phase is Phase.FETCHING
+    assert [(one.first, one.count) for one in second.said(BlobRequest)] == [(0, 1), (2, 1)]
+    second.hear(task(deadline_s=100.0))
+    assert len(second.said(BlobRequest)) == 2
+    second.receive(0, 2)
+    assert second.started == [task()]
+
+
+def test_killed_at_work_it_works_again(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(0, 1, 2)
+    assert first.started == [task()]
+    second = Life(tmp_path)
+    assert second.started == [task()]
+    assert second.said(BlobRequest) == []
+
+
+def test_killed_while_it_uploads_it_gives_what_is_missing_and_keeps_its_private_state(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(0, 1, 2)
+    finish(first, tmp_path)
+    second = Life(tmp_path)
+    assert second.started == []
+    assert second.said(Update) == [update()]
+    second.hear(
+        task(), BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=1, count=2)
+    )
+    assert second.link.chunks == [1, 2]
+    assert second.said(Birth)[0].session > first.said(Birth)[0].session
+    assert second.said(Birth)[0].device == DEVICE
+    second.hear(acknowledgement())
+    assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
+    third = Life(tmp_path)
+    assert (third.phase, third.said(Update), third.started) == (Phase.IDLE, [], [])
+
+
+def test_killed_again_before_it_was_connected_it_has_forgotten_nothing(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(0, 1, 2)
+    finish(first, tmp_path)
+    second = Life(tmp_path, connected=False)
+    second.agent._step(module.Tick())
+    assert Life(tmp_path).said(Update) == [update()]
+
+
+def test_what_belongs_to_older_tasks_goes_at_the_start_and_cached_blobs_stay(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(0)
+    store, epochs = BlobStore(tmp_path / "blobs"), EpochCheckpoints(tmp_path / "epochs", interval_s=0)
+    cached = store.put(b"a channel map")
+    store.write_chunk(RESULT, 0, RESULT_DATA[:CHUNK])
+    older = task(attempt=7)
+    for one in (task(), older):
+        epochs.of(one, examples=1).save(dict)
+    (tmp_path / "models").mkdir()
+    left = tmp_path / "models" / ".model.onnx.4711.part"
+    left.write_bytes(b"half a model")
+    Life(tmp_path)
+    assert cached.digest in store
+    assert (store.present(STATE), store.present(RESULT)) == (0b001, 0)
+    assert (epochs.of(task(), examples=1).load(), epochs.of(older, examples=1).load()) == ({}, None)
+    assert not left.exists()
+
+
+def test_the_checkpoint_goes_with_its_task(tmp_path):
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(0, 1, 2)
+    epochs = EpochCheckpoints(tmp_path / "epochs", interval_s=0)
+    epochs.of(task(), examples=1).save(dict)
+    life.hear(task(2))
+    assert list((tmp_path / "epochs").iterdir()) == []
+
+
+# --- a disk that takes no more ---
+class FullDisk:
+    """Every write fails until there is room."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room, self._whole = False, BlobStore.write_chunk
+        monkeypatch.setattr(BlobStore, "write_chunk", self.write_chunk(self))
+
+    @staticmethod
+    def write_chunk(disk: FullDisk) -> Callable[..., None]:
+        def write(store: BlobStore, *chunk: Any) -> None:
+            if not disk.room:
+                raise OSError(28, "No space left on device")
+            disk._whole(store, *chunk)
+
+        return write
+
+
+def test_fetching_waits_for_room_on_the_disk(tmp_path, monkeypatch, caplog):
+    now = [1000.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now[0], time=lambda: 1e9)
+    monkeypatch.setattr(module, "time", clock)
+    life = Life(tmp_path)
+    cached = life.agent._store.put(b"of an older task")
+    life.hear(task())
+    life.receive(0)
+    disk = FullDisk(monkeypatch)
+    life.receive(1, 2)
+    assert life.phase is Phase.FETCHING
+    assert "No space left" in caplog.text
+    assert cached.digest not in life.agent._store
+    disk.room = True
+    asked = len(life.said(BlobRequest))
+    now[0] += MAX_PATIENCE_S + 1
+    life.hand(object())
+    assert [(one.first, one.count) for one in life.said(BlobRequest)[asked:]] == [(1, 2)]
+    life.receive(1, 2)
+    assert life.started == [task()]
+
+
+def test_a_disk_that_fails_at_the_check_of_a_blob_is_tried_again(tmp_path, monkeypatch):
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(0, 1)
+    with monkeypatch.context() as failing:
+
+        def broken(*args: Any) -> bool:
+            raise OSError(5, "Input/output error")
+
+        failing.setattr(BlobStore, "verify", broken)
+        life.receive(2)
+    assert life.phase is Phase.FETCHING
+    life.receive(2)
+    assert life.started == [task()]
+
+
+def test_nothing_that_the_disk_refuses_ends_the_agent(tmp_path, monkeypatch, caplog):
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(0, 1, 2)
+    finish(life, tmp_path)
+    life.agent._store.put(b"of an older task")
+
+    def read_only(*args: Any, **more: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    for method in ("write_bytes", "unlink", "replace"):
+        monkeypatch.setattr(Path, method, read_only)
+    life.hear(acknowledgement())
+    life.hand(LinkUp(life.link.first_session + 1, None))
+    assert life.phase is Phase.IDLE
+    assert caplog.text.count("Read-only file system") >= 4
+
+
+# --- killed at any instant ---
+class Killed(BaseException):
+    """The process is gone: nothing that follows is done."""
+
+
+def play(state: Path, instants: list[int]) -> Life:
+    """A device and a server that answers all it says, over as many lives as it takes.
+
+    It dies right before the next command that it would carry out once so many are done; `instants` are those
+    of each life. Returns the last life, in which the server has confirmed the update.
+    """
+    counted: list[Update] = []
+    for instant in [*instants, None]:
+        life = Life(state, connected=False)
+        do, left = life.agent._do, [instant]
+
+        def until_killed(command: Any, do: Any = do, left: list[int | None] = left) -> None:
+            if left[0] == 0:
+                raise Killed
+            left[0] = None if left[0] is None else left[0] - 1
+            do(command)
+
+        life.agent._do = until_killed  # type: ignore[method-assign]
+        try:
+            serve(life, state, counted)
+        except Killed:
+            continue
+        break
+    return life
+
+
+def serve(life: Life, state: Path, counted: list[Update]) -> None:
+    """The server offers its task until an update of it is `counted`, and confirms whatever it is told."""
+    life.hand(LinkUp(life.link.first_session, None))
+    if not counted:
+        life.hear(task())
+        life.receive(0, 1, 2)
+        if life.phase is Phase.WORKING:
+            finish(life, state)
+        counted += life.said(Update)
+    if life.said(Update):
+        life.hear(acknowledgement())
+
+
+@pytest.mark.parametrize("first", range(12))
+def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, first):
+    for second in (0, 3, 5, 8):
+        state = tmp_path / str(second)
+        last = play(state, [first, second])
+        assert (last.phase, last.agent._session.memory.task) == (Phase.IDLE, None)
+        private = PrivateState(state / "private")
+        assert (private.load(RUN, 2)["own-control"]["w"] == 1).all()
+        assert not list((state / "private" / RUN).glob("*.proposed"))
+        after = Life(state)
+        assert (after.phase, after.said(Update), after.started) == (Phase.IDLE, [], [])

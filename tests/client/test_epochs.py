@@ -1,0 +1,267 @@
+"""A training that was killed between two epochs ends in the same bytes as one that was not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_client.data.sources import load_source
+from edge_client.epochs import INTERVAL_S, EpochCheckpoint, EpochCheckpoints, UnfitCheckpoint
+from edge_client.training import EpochReport, TrainingResult, TrainingStopped, train
+from schemas.blobs import BlobRef, digest_of, encode_groups
+from schemas.messages import Task
+from schemas.strategy import TrainingPlan
+from schemas.values import ModelSpec
+
+DATA = load_source("digits").subset(range(20))
+
+
+class Everything(nn.Module):
+    """Dropout, running statistics, a counter and a buffer that no state dict has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Dropout(0.5))
+        self.head = nn.Linear(144, 10)
+        self.register_buffer("seen", torch.zeros(1), persistent=False)
+
+    def forward(self, inputs):
+        self.seen += 1
+        return self.head(self.body(inputs)) * (1 + self.seen / 100)
+
+
+def network(kind=Everything, seed: int = 1) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return kind()
+
+
+def plan(**more) -> TrainingPlan:
+    return TrainingPlan(**{"batch_size": 8, "seed": 3, "local_epochs": 3, **more})
+
+
+def checkpoint(path: Path, key: str = "this", interval_s: float = 0.0, **more) -> EpochCheckpoint:
+    return EpochCheckpoint(path / "epochs.safetensors", key, interval_s=interval_s, **more)
+
+
+def digest(module: nn.Module) -> str:
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return digest_of(encode_groups({"all": {name: t.detach().numpy() for name, t in tensors.items()}}))
+
+
+def stopped_after(epoch: int, path: Path, module: nn.Module, asked: TrainingPlan) -> list[EpochReport]:
+    """Train until `epoch` epochs are done."""
+    reports: list[EpochReport] = []
+    with pytest.raises(TrainingStopped):
+        train(
+            module,
+            DATA,
+            asked,
+            on_epoch=reports.append,
+            should_stop=lambda: len(reports) == epoch,
+            checkpoint=checkpoint(path),
+        )
+    return reports
+
+
+def without_time(result: TrainingResult):
+    return result.metrics.model_copy(update={"seconds": 0.0})
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"momentum": 0.9, "weight_decay": 0.01},
+        {"optimizer": "adam", "learning_rate": 0.01},
+    ],
+    ids=["sgd", "momentum", "adam"],
+)
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_it_ends_in_the_same_bytes(tmp_path, how, epoch):
+    whole, first, second = network(), network(), network()
+    expected = train(whole, DATA, plan(**how))
+    stopped_after(epoch, tmp_path, first, plan(**how))
+    reports: list[EpochReport] = []
+    result = train(second, DATA, plan(**how), on_epoch=reports.append, checkpoint=checkpoint(tmp_path))
+    assert digest(second) == digest(whole)
+    assert without_time(result) == without_time(expected)
+    assert [report.epoch for report in reports] == list(range(epoch + 1, 4))
+
+
+def test_a_kill_after_the_last_epoch_costs_no_epoch(tmp_path):
+    whole, second = network(), network()
+    expected = train(whole, DATA, plan(), checkpoint=checkpoint(tmp_path))
+    reports: list[EpochReport] = []
+    result = train(second, DATA, plan(), on_epoch=reports.append, checkpoint=checkpoint(tmp_path))
+    assert reports == []
+    assert digest(second) == digest(whole)
+    assert without_time(result) == without_time(expected)
+    assert result.metrics.seconds > checkpoint(tmp_path).load()["seconds"]
+
+
+def test_tensors_in_another_layout_go_on_in_theirs(tmp_path):
+    def laid_out() -> nn.Module:
+        return network().to(memory_format=torch.channels_last)
+
+    how = {"momentum": 0.9}
+    whole, second = laid_out(), laid_out()
+    train(whole, DATA, plan(**how))
+    stopped_after(1, tmp_path, laid_out(), plan(**how))
+    train(second, DATA, plan(**how), checkpoint=checkpoint(tmp_path))
+    assert digest(second) == digest(whole)
+
+
+def test_a_checkpoint_of_another_network_is_refused_and_dropped(tmp_path):
+    stopped_after(1, tmp_path, network(), plan())
+
+    def other() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    with pytest.raises(UnfitCheckpoint, match="other tensors"):
+        train(network(other), DATA, plan(), checkpoint=checkpoint(tmp_path))
+    assert train(network(other), DATA, plan(), checkpoint=checkpoint(tmp_path)).metrics.epochs == 3
+
+
+def test_a_checkpoint_of_other_objectives_is_refused(tmp_path):
+    stopped_after(1, tmp_path, network(), plan())
+    asked = plan(objectives=({"name": "prox"},))
+    with pytest.raises(UnfitCheckpoint):
+        train(network(), DATA, asked, checkpoint=checkpoint(tmp_path))
+
+
+def test_a_network_that_cannot_be_kept_is_trained_without_checkpoints(tmp_path, caplog):
+    class Half(Everything):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("brain", torch.zeros(1, dtype=torch.bfloat16))
+
+    result = train(network(Half), DATA, plan(), checkpoint=checkpoint(tmp_path))
+    assert result.metrics.epochs == 3
+    assert checkpoint(tmp_path).load() is None
+    assert "no checkpoint could be written" in caplog.text
+
+
+# --- the file ---
+def test_what_was_saved_is_loaded(tmp_path):
+    assert checkpoint(tmp_path).load() is None
+    checkpoint(tmp_path).save(lambda: {"a": np.arange(3), "b": {1: (2, None)}})
+    values = checkpoint(tmp_path).load()
+    assert values is not None
+    assert values["b"] == {1: (2, None)}
+    assert (values["a"] == np.arange(3)).all()
+
+
+def test_a_checkpoint_of_another_task_is_none(tmp_path):
+    checkpoint(tmp_path).save(dict)
+    assert checkpoint(tmp_path, key="that").load() is None
+    checkpoint(tmp_path).drop()
+    assert checkpoint(tmp_path).load() is None
+    checkpoint(tmp_path).drop()
+
+
+@pytest.mark.parametrize("content", [b"", b"noise", b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_a_damaged_checkpoint_is_ignored(tmp_path, content, caplog):
+    checkpoint(tmp_path).save(dict)
+    (tmp_path / "epochs.safetensors").write_bytes(content)
+    assert checkpoint(tmp_path).load() is None
+    assert "a checkpoint is ignored" in caplog.text
+
+
+def test_short_epochs_are_not_all_kept(tmp_path):
+    now = [100.0]
+    one = checkpoint(tmp_path, interval_s=INTERVAL_S, clock=lambda: now[0])
+    saved = []
+    for second in range(1, 13):
+        now[0] = 100.0 + second
+        one.save(lambda second=second: saved.append(second) or {})
+    # Five seconds after the beginning, and five after that.
+    assert saved == [5, 10]
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_training_alone(tmp_path, monkeypatch, caplog):
+    one = checkpoint(tmp_path)
+    one.save(lambda: {"epoch": 1})
+
+    def full(*args, **more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    one.save(lambda: {"epoch": 2})
+    assert one.load() == {"epoch": 1}
+    assert "No space left" in caplog.text
+
+
+TASK = Task(
+    federation="home",
+    run="run-1",
+    round=2,
+    attempt=3,
+    tier=1,
+    ratio=0.5,
+    model=ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
+    training=TrainingPlan(),
+    blobs={"state": BlobRef(digest="0" * 64, size=1)},
+    deadline_s=600.0,
+)
+
+
+def test_a_task_has_one_checkpoint_however_much_time_is_left(tmp_path):
+    kept = EpochCheckpoints(tmp_path, interval_s=0)
+    kept.of(TASK, examples=5).save(dict)
+    assert kept.of(TASK.model_copy(update={"deadline_s": 1.0}), examples=5).load() == {}
+    assert kept.of(TASK, examples=6).load() is None
+    assert kept.of(TASK.model_copy(update={"ratio": 0.4}), examples=5).load() is None
+    assert kept.of(TASK.model_copy(update={"attempt": 4}), examples=5).load() is None
+
+
+def test_only_the_checkpoint_of_the_task_at_hand_stays(tmp_path):
+    kept = EpochCheckpoints(tmp_path / "epochs", interval_s=0)
+    kept.keep_only(TASK)
+    other = TASK.model_copy(update={"attempt": 4})
+    for task in (TASK, other):
+        kept.of(task, examples=5).save(dict)
+    kept.keep_only(other)
+    assert kept.of(TASK, examples=5).load() is None
+    assert kept.of(other, examples=5).load() == {}
+    kept.keep_only(None)
+    assert list((tmp_path / "epochs").iterdir()) == []
+
+
+# --- another process ---
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from edge_client.training import train
+from tests.client.test_epochs import DATA, checkpoint, digest, network, plan
+
+def report(done):
+    if sys.argv[2] == "killed" and done.epoch == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+module = network()
+torch.set_num_threads(1)
+train(module, DATA, plan(momentum=0.9), on_epoch=report, checkpoint=checkpoint(Path(sys.argv[1])))
+print(digest(module))
+"""
+
+
+def test_a_process_that_is_killed_is_taken_up_by_another(tmp_path):
+    def process(what: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-c", SCRIPT, str(tmp_path), what]
+        return subprocess.run(words, capture_output=True, text=True, timeout=100, cwd=Path.cwd())
+
+    assert process("killed").returncode == -signal.SIGKILL
+    assert checkpoint(tmp_path).load() is not None
+    ended = process("resumed")
+    whole = network()
+    train(whole, DATA, plan(momentum=0.9))
+    assert ended.stdout.strip() == digest(whole), ended.stderr

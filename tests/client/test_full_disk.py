@@ -1,0 +1,179 @@
+"""A disk that is full: the task fails with its reason, and what lay there before is whole."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.blobstore import BlobStore
+from edge_client.channels import trace_channels
+from edge_client.data.sources import load_source
+from edge_client.models.build import build_model
+from edge_client.private import PrivateState
+from edge_client.session_events import WorkFailed
+from edge_client.surgery import arrays_of
+from edge_client.worker import Worker
+from edge_client.workplace import LocalData, Workplace
+from schemas.blobs import encode_groups, encode_json
+from schemas.messages import Task
+from schemas.strategy import TrainingPlan
+from schemas.values import ModelSpec, Reason
+
+SPEC = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    digits = load_source("digits").subset(range(20))
+    return Workplace(
+        "pi",
+        BlobStore(tmp_path / "blobs"),
+        LocalData(digits, digits),
+        tmp_path / "models",
+        private=PrivateState(tmp_path / "private"),
+    )
+
+
+def task(place: Workplace, action: str = "train") -> Task:
+    module = build_model(SPEC, seed=1)
+    arrays, channels = arrays_of(module), trace_channels(module, SPEC.input_shape)
+    blobs = {
+        "state": place.store.put(encode_groups({"model": arrays})),
+        "channel-map": place.store.put(encode_json(channels)),
+    }
+    plan = TrainingPlan(objectives=({"name": "scaffold"},)) if action == "train" else None
+    return Task(
+        federation="home",
+        run="run-1",
+        round=1,
+        attempt=1,
+        action=action,
+        tier=1,
+        ratio=0,
+        model=SPEC,
+        training=plan,
+        blobs=blobs,
+    )
+
+
+def outcome(asked: Task, place: Workplace) -> WorkFailed:
+    event = Worker(queue.SimpleQueue())._outcome(asked, place, threading.Event())
+    assert isinstance(event, WorkFailed)
+    return event
+
+
+def fails(number: int) -> Any:
+    def write(*args: Any, **more: Any) -> None:
+        raise OSError(number, "No space left on device")
+
+    return write
+
+
+@pytest.mark.parametrize("where", [(BlobStore, "put"), (PrivateState, "propose")])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_an_update_that_finds_no_room_fails_its_task(place, monkeypatch, where, number):
+    asked = task(place)
+    monkeypatch.setattr(*where, fails(number))
+    failed = outcome(asked, place)
+    assert failed.reason is Reason.NO_SPACE
+    assert "No space left" in failed.detail
+
+
+def test_another_failure_of_the_disk_is_told_as_itself(place, monkeypatch):
+    asked = task(place)
+    monkeypatch.setattr(BlobStore, "put", fails(errno.EIO))
+    assert outcome(asked, place).reason is Reason.TASK_FAILED
+
+
+def test_an_export_that_finds_no_room_leaves_the_model_that_serves(place, monkeypatch):
+    asked = task(place, "deliver")
+    place.models.mkdir()
+    (place.models / "model.onnx").write_bytes(b"the one that serves")
+    monkeypatch.setattr(Path, "write_bytes", fails(errno.ENOSPC))
+    assert outcome(asked, place).reason is Reason.NO_SPACE
+    files = [(path.name, path.read_bytes()) for path in place.models.rglob("*") if path.is_file()]
+    assert files == [("model.onnx", b"the one that serves")]
+
+
+SCRIPT = """
+import errno, subprocess, sys
+from pathlib import Path
+import numpy as np
+from edge_client.blobstore import BlobStore
+from edge_client.disk import keep_blob, keep_chunk, note_session
+from edge_client.epochs import EpochCheckpoint
+from edge_client.files import write_synced
+from edge_client.memory import Memory
+from edge_client.memory_file import MemoryFile
+from edge_client.private import PrivateState
+from edge_client.session_events import BlobChecked, ChunkLost
+from edge_client.transfer import WriteChunk
+from schemas.blobs import BlobRef, digest_of
+
+root = Path(sys.argv[1])
+mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", root], capture_output=True)
+if mounted.returncode:
+    sys.exit(77)
+data = np.random.default_rng(0).bytes(300_000)
+ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=100_000)
+piece = lambda n: WriteChunk(ref, n, data[n * 100_000 : (n + 1) * 100_000])
+store, private = BlobStore(root / "blobs"), PrivateState(root / "private")
+memory, epochs = MemoryFile(root / "task.json"), EpochCheckpoint(root / "epochs", "", interval_s=0)
+control = lambda number: {"own-control": {"w": np.full(30_000, number, np.float32)}}
+
+write_synced(root / "model.onnx", b"old" * 1000)
+private.propose("run", 1, 1, control(1)); private.commit("run", 1, 1)
+epochs.save(lambda: {"epoch": 1})
+assert keep_chunk(store, piece(0)) is None
+filler = root / "filler"
+try:
+    with filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+except OSError as error:
+    assert error.errno == errno.ENOSPC
+
+assert keep_chunk(store, piece(1)) == ChunkLost(ref.digest, 1)
+assert store.present(ref) == 0b001, store.present(ref)
+epochs.save(lambda: {"epoch": np.zeros(30_000)})
+note_session(root / "session", 7)
+memory.save(Memory(federation="home", device="pi", runs=("run",)))
+for write in (
+    lambda: write_synced(root / "model.onnx", b"new" * 100_000),
+    lambda: private.propose("run", 2, 2, control(2)),
+    lambda: store.put(data),
+):
+    try:
+        write()
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    else:
+        raise AssertionError("there was room")
+assert (root / "model.onnx").read_bytes() == b"old" * 1000
+assert (private.load("run", 2)["own-control"]["w"] == 1).all()
+assert epochs.load() == {"epoch": 1}
+assert not [path for path in root.rglob(".*")], list(root.rglob(".*"))
+
+filler.unlink()
+assert [keep_chunk(store, piece(n)) for n in (1, 2)] == [None, None]
+assert keep_blob(store, ref) == BlobChecked(ref.digest, True)
+print("whole")
+"""
+
+
+def test_a_disk_that_is_really_full_damages_nothing(tmp_path):
+    words = ["unshare", "--map-root-user", "--mount", sys.executable, "-c", SCRIPT, str(tmp_path)]
+    try:
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=Path.cwd())
+    except FileNotFoundError:
+        pytest.skip("there is no unshare(1) here")
+    if ended.returncode == 77 or ended.stderr.startswith("unshare:"):
+        pytest.skip("a small disk may not be mounted here")
+    assert ended.stdout == "whole\n", ended.stderr

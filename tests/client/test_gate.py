@@ -1,0 +1,182 @@
+"""Which tasks a device with a trusted key takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_client.gate import TaskGate, check_task
+from edge_client.session import Phase, Session, step
+from edge_client.session_events import Distrusted, Received, Send
+from schemas.blobs import BlobRef
+from schemas.errors import PeerError
+from schemas.messages import Task, TaskReply, decode_message, encode_message
+from schemas.strategy import TrainingPlan
+from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec, Reason
+from tests.client.signed import SERVER, STRANGER, TRUSTED, signed_task
+from tests.client.test_session import DEVICE, FEDERATION, STATE, task
+from tests.schemas.examples import MESSAGES_BY_KIND
+
+EXAMPLE = MESSAGES_BY_KIND["task"]
+assert isinstance(EXAMPLE, Task)
+
+
+def check(one: Task, *, device: str = DEVICE, federation: str = FEDERATION) -> None:
+    check_task(one, TRUSTED, federation=federation, device=device)
+
+
+def refusal(one: Task, **more: str) -> PeerError:
+    with pytest.raises(PeerError) as caught:
+        check(one, **more)
+    assert caught.value.reason == Reason.UNTRUSTED
+    return caught.value
+
+
+def test_a_signed_task_is_taken_whatever_time_is_left_for_it():
+    one = signed_task(task(), DEVICE)
+    check(one)
+    check(one.model_copy(update={"deadline_s": 3.0}))
+
+
+def test_a_signed_task_is_taken_after_its_journey():
+    one = signed_task(EXAMPLE, "pi-3")
+    arrived = decode_message(encode_message(one))
+    assert isinstance(arrived, Task)
+    check(arrived, device="pi-3", federation=EXAMPLE.federation)
+
+
+def test_an_unsigned_task_and_one_of_another_key_are_refused():
+    assert "is not signed" in str(refusal(task()))
+    assert "signed with key" in str(refusal(signed_task(task(), DEVICE, by=STRANGER)))
+
+
+def test_another_devices_task_and_another_federations_are_refused():
+    assert "not of this device's task" in str(refusal(signed_task(task(), "other")))
+    assert "not of this device's task" in str(refusal(signed_task(task(), DEVICE), federation="work"))
+    assert "not of this device's task" in str(refusal(signed_task(task(), DEVICE, what="device-export")))
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {"round": 2},
+        {"attempt": 2},
+        {"run": "run-2"},
+        {"action": "deliver"},
+        {"tier": 2},
+        {"ratio": 0.25},
+        {"model": ModelSpec(name="cnn", input_shape=(1, 8, 8), num_classes=10)},
+        {"spec": SubModelSpec(kept={"hidden": 3})},
+        {"returned": ("hidden",)},
+        {"training": TrainingPlan(learning_rate=9.0)},
+        {"training": None},
+        {"blobs": {"state": STATE, "channel-map": STATE}},
+        {"blobs": {"state": BlobRef(digest="0" * 64, size=STATE.size, chunk_bytes=STATE.chunk_bytes)}},
+        {"provenance": {"git": "0"}},
+    ],
+    ids=lambda altered: next(iter(altered)),
+)
+def test_an_altered_task_is_refused(altered: dict[str, Any]):
+    assert "it was altered" in str(refusal(signed_task(task(), DEVICE).model_copy(update=altered)))
+
+
+def test_a_manifest_that_contradicts_its_task_is_refused():
+    assert "another round" in str(refusal(signed_task(task(), DEVICE, attempt=9)))
+    assert "another sub-model" in str(refusal(signed_task(task(), DEVICE, spec_sha256="0" * 64)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_value_of_a_task_on_the_wire_may_be_another(data: Any):
+    """Any one letter or digit within the task's JSON, but for the time left, which nobody signs."""
+    wire = encode_message(signed_task(EXAMPLE, "pi-3"))
+    free = wire.index(b'"deadline_s":')
+    signed = [*range(free), *range(free + 20, len(wire))]
+    position = data.draw(st.sampled_from([at for at in signed if chr(wire[at]).isalnum()]))
+    other = data.draw(st.sampled_from([c for c in b"0123456789abcdefxyz" if c != wire[position]]))
+    altered = wire[:position] + bytes([other]) + wire[position + 1 :]
+    try:
+        heard = decode_message(altered)
+    except PeerError:
+        return
+    if isinstance(heard, Task) and heard != decode_message(wire):
+        refusal(heard, device="pi-3", federation=EXAMPLE.federation)
+
+
+# --- order ---
+def gate(folder: Path) -> TaskGate:
+    return TaskGate(TRUSTED, FEDERATION, DEVICE, folder / "newest-task.json")
+
+
+def stale(one: TaskGate, old: Task) -> str:
+    with pytest.raises(PeerError) as caught:
+        one.admit(old)
+    assert caught.value.reason == Reason.STALE_ROUND
+    return str(caught.value)
+
+
+def test_an_older_task_is_refused_also_after_a_restart(tmp_path: Path):
+    first, second = (signed_task(task(number), DEVICE) for number in (1, 2))
+    gate(tmp_path).admit(first)
+    gate(tmp_path).admit(second)
+    gate(tmp_path).admit(second)
+    assert "attempt 1 of run run-1, this device has done 2" in stale(gate(tmp_path), first)
+
+
+def test_within_a_run_the_servers_clock_may_be_set_back(tmp_path: Path):
+    gate(tmp_path).admit(signed_task(task(1), DEVICE, issued_at=1000))
+    gate(tmp_path).admit(signed_task(task(2), DEVICE, issued_at=10))
+
+
+def test_a_task_of_an_older_run_is_refused(tmp_path: Path):
+    gate(tmp_path).admit(signed_task(task(9, run="run-1"), DEVICE, issued_at=1000))
+    gate(tmp_path).admit(signed_task(task(1, run="run-2"), DEVICE, issued_at=1000))
+    gate(tmp_path).admit(signed_task(task(2, run="run-2"), DEVICE, issued_at=1005))
+    old = signed_task(task(10, run="run-1"), DEVICE, issued_at=1004)
+    assert "an old task sent again" in stale(gate(tmp_path), old)
+
+
+def test_a_task_that_was_refused_is_not_remembered(tmp_path: Path):
+    with pytest.raises(PeerError):
+        gate(tmp_path).admit(signed_task(task(5), DEVICE, by=STRANGER))
+    gate(tmp_path).admit(signed_task(task(1), DEVICE))
+    assert json.loads((tmp_path / "newest-task.json").read_text())["attempt"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b"\xff"])
+def test_a_memory_that_cannot_be_read_stops_nothing(tmp_path: Path, content: bytes):
+    (tmp_path / "newest-task.json").write_bytes(content)
+    gate(tmp_path).admit(signed_task(task(1), DEVICE))
+    assert json.loads((tmp_path / "newest-task.json").read_text())["attempt"] == 1
+
+
+# --- the answer ---
+def test_a_task_that_is_not_trusted_is_declined_and_nothing_else_happens():
+    session = Session(FEDERATION, DEVICE, connected=True)
+    after, (said,) = step(session, Distrusted(task(), Reason.UNTRUSTED, "it was altered"), 0.0)
+    assert after == session
+    assert isinstance(said, Send)
+    assert isinstance(said.message, TaskReply)
+    reply = said.message
+    assert (reply.accepted, reply.attempt, reply.reason) == (False, 1, Reason.UNTRUSTED)
+    assert reply.detail == "it was altered"
+
+
+def test_a_forgery_of_the_task_at_hand_does_not_make_the_device_decline_it():
+    """Otherwise whoever can send it anything could take it out of every round."""
+    session, _ = step(Session(FEDERATION, DEVICE, connected=True), Received(signed_task(task(), DEVICE)), 0.0)
+    assert session.phase is Phase.FETCHING
+    after, said = step(session, Distrusted(task(tier=2), Reason.UNTRUSTED, "it was altered"), 1.0)
+    assert (after, said) == (session, [])
+    _, (declined,) = step(session, Distrusted(task(attempt=2), Reason.UNTRUSTED, "it was altered"), 1.0)
+    assert isinstance(declined, Send)
+
+
+def test_the_same_key_signs_the_same_bytes():
+    assert signed_task(task(), DEVICE, by=SERVER) == signed_task(task(), DEVICE, by=SERVER)

@@ -1,0 +1,35 @@
+"""What waits in an inbox is bounded, large messages more tightly than small ones."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+
+from edge_client.address import BrokerAddress
+from edge_client.link import MAX_INBOX, MAX_LARGE, SMALL_PAYLOAD, Arrived, Link
+
+
+@pytest.mark.parametrize(
+    ("waiting", "size", "taken"),
+    [
+        (MAX_LARGE, SMALL_PAYLOAD + 1, True),
+        (MAX_LARGE + 1, SMALL_PAYLOAD + 1, False),
+        (MAX_LARGE + 1, SMALL_PAYLOAD, True),
+        (MAX_INBOX, SMALL_PAYLOAD, True),
+        (MAX_INBOX + 1, 1, False),
+    ],
+)
+def test_a_message_is_dropped_where_too_much_waits_already(waiting: int, size: int, taken: bool) -> None:
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for _ in range(waiting):
+        inbox.put(None)
+    link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="one", filters=())
+    message = mqtt.MQTTMessage(topic=b"t")
+    message.payload = bytes(size)
+    link._on_message(link._client, None, message)
+    assert link.dropped == (not taken)
+    last = [inbox.get() for _ in range(inbox.qsize())][-1]
+    assert last == (Arrived("t", bytes(size)) if taken else None)

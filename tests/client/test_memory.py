@@ -1,0 +1,115 @@
+"""What a device remembers of its task over a kill, and what it does with a memory that is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from edge_client.memory import Memory
+from edge_client.memory_file import MemoryFile
+from schemas.values import Reason
+from tests.client.test_session import DEVICE, FEDERATION, RESULT, STATE, WORKING, delivery, task, update
+
+NOTHING = Memory(federation=FEDERATION, device=DEVICE)
+FULL = NOTHING.model_copy(
+    update={"task": task(), "result": update(), "runs": ("run-1",), "attempts": {"run-1": 1}}
+)
+
+
+def load(path: Path) -> Memory:
+    return MemoryFile(path / "task.json").load(FEDERATION, DEVICE)
+
+
+@pytest.mark.parametrize("result", [None, update(), delivery(attempt=1)])
+def test_what_is_remembered_is_there_in_another_process(tmp_path, result):
+    memory = FULL.model_copy(update={"result": result})
+    assert MemoryFile(tmp_path / "task.json").save(memory)
+    assert load(tmp_path) == memory
+
+
+def test_without_a_file_nothing_is_remembered(tmp_path, caplog):
+    assert load(tmp_path) == NOTHING
+    assert caplog.text == ""
+
+
+def test_the_same_again_is_not_written_again(tmp_path):
+    file = MemoryFile(tmp_path / "task.json")
+    assert file.save(FULL)
+    (tmp_path / "task.json").unlink()
+    assert not file.save(Memory.model_validate(FULL.model_dump()))
+    assert not (tmp_path / "task.json").exists()
+    assert file.save(NOTHING)
+    assert load(tmp_path) == NOTHING
+
+
+def changed(**fields) -> bytes:
+    return json.dumps({**json.loads(FULL.model_dump_json()), **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00" * 300,
+        FULL.model_dump_json().encode()[:-20],
+        b"[]",
+        changed(version=2),
+        changed(mood="good"),
+        changed(federation="away"),
+        changed(device="another"),
+        changed(task=None),
+        changed(result={**json.loads(update(2).model_dump_json())}),
+    ],
+    ids=[
+        "empty",
+        "zeros",
+        "torn",
+        "list",
+        "version",
+        "field",
+        "federation",
+        "device",
+        "no-task",
+        "other-task",
+    ],
+)
+def test_a_memory_that_is_none_is_ignored_with_a_warning(tmp_path, content, caplog):
+    (tmp_path / "task.json").write_bytes(content)
+    assert load(tmp_path) == NOTHING
+    assert "task.json is ignored" in caplog.text
+
+
+def test_a_full_disk_costs_the_memory_and_nothing_else(tmp_path, monkeypatch, caplog):
+    file = MemoryFile(tmp_path / "task.json")
+    file.save(FULL)
+
+    def full(*args, **more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert file.save(NOTHING)
+    monkeypatch.undo()
+    # Not the older one, whose task is over.
+    assert list(tmp_path.iterdir()) == []
+    assert "No space left" in caplog.text
+
+
+def test_it_names_the_blobs_that_must_stay():
+    assert NOTHING.blobs() == frozenset()
+    assert FULL.blobs() == {STATE.digest, RESULT.digest}
+
+
+def test_a_result_of_another_task_is_no_memory():
+    with pytest.raises(ValidationError, match="another task"):
+        Memory(federation=FEDERATION, device=DEVICE, task=task(), result=update(2))
+
+
+def test_a_session_at_work_remembers_its_task():
+    assert WORKING.memory == FULL.model_copy(update={"result": None})
+
+
+def test_reason_for_a_full_disk_is_a_stable_code():
+    assert Reason.NO_SPACE == "no-space"

@@ -1,0 +1,26 @@
+"""One decoder under atheris: `python -m tests.fuzz.harness TARGET CORPUS [libFuzzer's options]`."""
+
+from __future__ import annotations
+
+import sys
+
+import atheris
+
+OURS = ["schemas", "edge_client.slicing", "edge_server.broker", "edge_server.firewall"]
+
+
+def main() -> None:
+    """Fuzz until the time is over; what is raised but `PeerError` ends it with the input kept."""
+    with atheris.instrument_imports(include=OURS):
+        from tests.fuzz.targets import TARGETS, decoded
+    target = TARGETS[sys.argv[1]]
+
+    def one_input(data: bytes) -> None:
+        decoded(target, data)
+
+    atheris.Setup([sys.argv[0], *sys.argv[2:]], one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

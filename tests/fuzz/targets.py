@@ -1,0 +1,167 @@
+"""Every decoder of what others send, as a function of bytes: it returns, or raises `PeerError`.
+
+The same table serves the property tests here and the fuzzer (`make fuzz`).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_server.broker.decoding import decode, frame_length
+from edge_server.broker.encoding import encode
+from edge_server.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
+from edge_server.broker.packets import Filter as TopicFilter
+from edge_server.firewall import examine
+from schemas.blobs import (
+    SpooledGroups,
+    decode_chunk,
+    decode_groups,
+    decode_json,
+    encode_chunk,
+    encode_groups,
+    encode_json,
+    read_groups,
+)
+from schemas.errors import PeerError
+from schemas.messages import Refusal, decode_message, encode_message
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
+from schemas.values import Reason
+from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND, SPEC
+from tests.server.test_firewall import ASKED, CHOSEN, HONEST, HONEST_PERSONAL, MAP, PLAIN, PREFIX, update
+
+_SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A decoder and what it takes: examples that a fuzzer begins with."""
+
+    decode: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+
+
+def _message(data: bytes) -> None:
+    """What cannot be read must still be answered: its reason is one that travels back."""
+    try:
+        message = decode_message(data)
+    except PeerError as error:
+        answer = Refusal(federation="home", device="pi", reason=Reason(error.reason), detail=str(error)[:500])
+        encode_message(answer)
+        raise
+    assert decode_message(encode_message(message)) == message
+
+
+def _spooled(data: bytes) -> None:
+    path = Path(_SPOOL.name) / "blob"
+    path.write_bytes(data)
+    groups = SpooledGroups(path)
+    whole = {name: dict(groups[name]) for name in groups}
+    read = read_groups(path)
+    assert {name: whole[name].keys() for name in whole} == {name: read[name].keys() for name in read}
+
+
+def _update(data: bytes) -> None:
+    """A blob as an answer to a plain task and to one that lets the device choose its channels."""
+    groups = decode_groups(data)
+    try:
+        examine(update(PREFIX), groups, PLAIN, MAP)
+    except PeerError:
+        examine(update(CHOSEN), groups, ASKED, MAP)
+
+
+def _chosen(data: bytes) -> None:
+    """A device's own choice of channels."""
+    examine(update(decode_json(SubModelSpec, data)), HONEST_PERSONAL, ASKED, MAP)
+
+
+def _packet(data: bytes, version: int) -> None:
+    frame = frame_length(data[:5])
+    if frame is not None:
+        decode(data[0], memoryview(data)[frame[0] : frame[0] + frame[1]], version)
+
+
+def _topic(data: bytes) -> None:
+    text = data.decode(errors="surrogateescape")
+    assert str(parse_topic(text)) == text
+
+
+def safetensors(header: object, data: bytes = b"") -> bytes:
+    """A safetensors file whose header may say anything."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def lie(**says: object) -> dict[str, object]:
+    """A header of one tensor of 4 bytes that says something else of it."""
+    return {"model/w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **says}}
+
+
+_ENTRY = b'{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
+LIES: Mapping[str, bytes] = {
+    "a huge shape": safetensors(lie(shape=[2**62, 4]), bytes(4)),
+    "a huge shape of nothing": safetensors(lie(shape=[0, 2**63 - 1, 2**63 - 1], data_offsets=[0, 0])),
+    "an axis beyond any": safetensors(lie(shape=[0, 2**64 - 1], data_offsets=[0, 0])),
+    "a hundred axes": safetensors(lie(shape=[1] * 100), bytes(4)),
+    "a negative axis": safetensors(lie(shape=[-1]), bytes(4)),
+    "half an axis": safetensors(lie(shape=[0.5]), bytes(4)),
+    "overlapping tensors": safetensors(b'{"m/a":%s,"m/b":%s}' % (_ENTRY, _ENTRY), bytes(4)),
+    "offsets the wrong way round": safetensors(lie(data_offsets=[4, 0]), bytes(4)),
+    "offsets behind the end": safetensors(lie(data_offsets=[2**63, 2**63 + 4]), bytes(4)),
+    "a name twice": safetensors(b'{"m/a":%s,"m/a":%s}' % (_ENTRY, _ENTRY), bytes(4)),
+    "NaN for a number": safetensors(b'{"m/a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,4]}}', bytes(4)),
+    "ten thousand digits": safetensors(
+        json.dumps(lie(shape=["N"])).replace('"N"', "9" * 10_000).encode(), bytes(4)
+    ),
+    "deep nesting": safetensors(b"[" * 50_000 + b"]" * 50_000),
+    "a lone surrogate": safetensors(b'{"m/\\ud800":%s}' % _ENTRY, bytes(4)),
+    "a NUL in a name": safetensors(b'{"m/\\u0000":%s}' % _ENTRY, bytes(4)),
+    "a type without numpy": safetensors(lie(dtype="F8_E5M2", shape=[4]), bytes(4)),
+    "half a byte": safetensors(lie(dtype="F4", shape=[8]), bytes(4)),
+    "no such type": safetensors(lie(dtype="F31"), bytes(4)),
+    "a header longer than the file": struct.pack("<Q", 10**9) + b"{}",
+    "a header longer than any file": struct.pack("<Q", 2**64 - 1) + b"{}",
+    "no header": b"",
+}
+"""What a blob's header may claim; NaN and infinity as numbers of tensors are the firewall's business."""
+
+_PACKETS: tuple[Packet, ...] = (
+    Connect(V5, "pi", will=Will("w/t", b"gone", qos=1, retain=True), username="u", password=b"p"),
+    Publish("a/b", b"payload", qos=1, packet_id=7),
+    Subscribe(7, (TopicFilter("a/+", 1), TopicFilter("#", 0))),
+)
+
+TARGETS: Mapping[str, Target] = {
+    "message": Target(_message, tuple(encode_message(one) for one in MESSAGES_BY_KIND.values())),
+    "chunk": Target(decode_chunk, (encode_chunk(DIGEST, 3, b"some bytes"),)),
+    "groups": Target(decode_groups, (encode_groups(GROUPS), *LIES.values())),
+    "spooled-groups": Target(_spooled, (encode_groups(GROUPS), *LIES.values())),
+    "update": Target(_update, (encode_groups(HONEST), encode_groups(HONEST_PERSONAL))),
+    "chosen-channels": Target(_chosen, (encode_json(CHOSEN), b'{"kept":{"conv":2,"hidden":1000000000000}}')),
+    "channel-map": Target(lambda data: decode_json(ChannelMap, data), (encode_json(CHANNEL_MAP),)),
+    "sub-model-spec": Target(lambda data: decode_json(SubModelSpec, data), (encode_json(SPEC),)),
+    "topic": Target(
+        _topic,
+        (str(DeviceTopic("home", "pi", Channel.UP)).encode(), str(StateTopic("home")).encode()),
+    ),
+    "mqtt-5": Target(lambda data: _packet(data, V5), tuple(encode(one, V5) for one in _PACKETS)),
+    "mqtt-3.1.1": Target(lambda data: _packet(data, V311), tuple(encode(one, V311) for one in _PACKETS[1:])),
+}
+
+
+def decoded(target: Target, data: bytes) -> bool:
+    """Whether the decoder takes these bytes; whatever it raises but `PeerError` is a fault."""
+    with np.errstate(all="ignore"):
+        try:
+            target.decode(data)
+        except PeerError as error:
+            Reason(error.reason)
+            return False
+    return True

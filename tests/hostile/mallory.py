@@ -1,0 +1,181 @@
+"""A device that follows the protocol until it answers: its answers are tricks, one per round."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from edge_client.agent import Agent, AgentSettings
+from edge_client.session_events import SendChunks, WorkDone, WorkFailed
+from edge_client.slicing import extract
+from edge_client.workplace import LocalData
+from schemas.blobs import BlobRef, Groups, digest_of, encode_chunk, encode_groups, read_groups
+from schemas.messages import TaskReply, Update
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.topics import Channel
+from schemas.values import Reason
+
+GIGABYTE = 10**9
+
+
+class Mallory(Agent):
+    """An agent whose every trained update goes through the trick of that round; the last one stays."""
+
+    def __init__(self, settings: AgentSettings, data: LocalData, tricks: Sequence[Trick]) -> None:
+        super().__init__(settings, data)
+        self._tricks = tricks
+        self._frames: Callable[[bytes], Sequence[bytes]] | None = None
+        self.first: tuple[Update, bytes] | None = None
+
+    def _handle(self, event: Any) -> None:
+        if isinstance(event, WorkDone) and isinstance(event.result, Update):
+            trick = self._tricks[min(event.result.round, len(self._tricks)) - 1]
+            event = trick(self, event.result)
+        super()._handle(event)
+
+    def _send_chunks(self, command: SendChunks) -> None:
+        if self._frames is None:
+            super()._send_chunks(command)
+            return
+        ref = command.ref
+        for index in range(command.first, min(command.first + command.count, ref.chunks)):
+            for frame in self._frames(self._store.read_frame(ref, index)):
+                self.send_raw(frame, Channel.UP_BLOB)
+
+    # --- what tricks are made of ---
+    def send_raw(self, payload: bytes, channel: Channel = Channel.UP) -> None:
+        """Publish any bytes on a topic of one's own."""
+        self._link.publish(self._topic(channel), payload)
+
+    def bytes_of(self, update: Update) -> bytes:
+        """The blob of an update that was trained here."""
+        return self._store.path(update.blob.digest).read_bytes()
+
+    def with_bytes(self, update: Update, data: bytes) -> WorkDone:
+        """The update with another blob."""
+        return WorkDone(update.model_copy(update={"blob": self._store.put(data)}))
+
+    def changed(self, update: Update, change: Callable[[np.ndarray], np.ndarray]) -> WorkDone:
+        """The update with all its arrays changed."""
+        groups = read_groups(self._store.path(update.blob.digest))
+        return self.with_bytes(update, encode_groups(each(groups, change)))
+
+    def smaller_tier(self) -> tuple[ChannelMap, SubModelSpec]:
+        """Half of every channel group."""
+        assert self._session.task is not None
+        path = self._store.path(self._session.task.blobs["channel-map"].digest)
+        channel_map = ChannelMap.model_validate_json(path.read_bytes())
+        return channel_map, SubModelSpec(kept={k: g.channels // 2 for k, g in channel_map.groups.items()})
+
+    def declined(self) -> WorkFailed:
+        """What lets the round go on when the trick was all that this device had to say."""
+        assert self._session.task is not None
+        return WorkFailed(self._session.task, Reason.TASK_FAILED, "no more")
+
+    def decline_now(self, update: Update) -> None:
+        """The same while an upload is under way."""
+        says = {name: getattr(update, name) for name in ("federation", "device", "run", "round", "attempt")}
+        self.send_raw(TaskReply(**says, accepted=False).model_dump_json().encode())
+
+
+Trick = Callable[[Mallory, Update], Any]
+
+
+def each(groups: Groups, change: Callable[[np.ndarray], np.ndarray]) -> Groups:
+    """Every array changed."""
+    return {
+        group: {name: change(array).astype(np.float32) for name, array in arrays.items()}
+        for group, arrays in groups.items()
+    }
+
+
+def nan(mallory: Mallory, update: Update) -> Any:
+    return mallory.changed(update, lambda array: array * np.nan)
+
+
+def infinite(mallory: Mallory, update: Update) -> Any:
+    return mallory.changed(update, lambda array: np.full(array.shape, -np.inf))
+
+
+def huge(mallory: Mallory, update: Update) -> Any:
+    return mallory.changed(update, lambda array: array * 1e6)
+
+
+def flipped(mallory: Mallory, update: Update) -> Any:
+    """Within every bound, and against what all others have learned."""
+    return mallory.changed(update, lambda array: -3 * array)
+
+
+def wrong_tier(mallory: Mallory, update: Update) -> Any:
+    channel_map, spec = mallory.smaller_tier()
+    model = read_groups(mallory._store.path(update.blob.digest))["model"]
+    small = encode_groups({"model": extract(model, spec, channel_map)})
+    return mallory.with_bytes(update.model_copy(update={"spec": spec}), small)
+
+
+def giant_claim(mallory: Mallory, update: Update) -> Any:
+    blob = BlobRef(digest=digest_of(b"never sent"), size=GIGABYTE)
+    return WorkDone(update.model_copy(update={"blob": blob}))
+
+
+def bomb(mallory: Mallory, update: Update) -> Any:
+    """64 MB of zeros in 64 kB: nothing here is ever unpacked, so it is only no blob."""
+    return mallory.with_bytes(update, gzip.compress(bytes(64 * 1024 * 1024)))
+
+
+def truncated(mallory: Mallory, update: Update) -> Any:
+    def cut(frame: bytes) -> Sequence[bytes]:
+        mallory.decline_now(update)
+        return [frame[:-1]]
+
+    mallory._frames = cut
+    return WorkDone(update)
+
+
+def beyond(mallory: Mallory, update: Update) -> Any:
+    """Chunks behind the end of the blob and of the wrong length, before the right one."""
+    digest = update.blob.digest
+    wrong = [encode_chunk(digest, index, bytes(200_000)) for index in (1, 100, 2**32 - 1)]
+    mallory._frames = lambda frame: [*wrong, encode_chunk(digest, 0, b"short"), frame]
+    return WorkDone(update)
+
+
+def garbage(mallory: Mallory, update: Update) -> Any:
+    """Deep nesting, invalid UTF-8, a number of 10,000 digits, a lone surrogate; then the honest answer."""
+    mallory._frames = None
+    for payload in (
+        b"[" * 100_000,
+        b'{"kind":' * 4000,
+        b'{"kind": "\xff\xfe"}',
+        b'{"kind": "birth", "session": ' + b"9" * 3000 + b"}",
+        b'{"kind": "\\ud800"}',
+    ):
+        mallory.send_raw(payload)
+    return WorkDone(update)
+
+
+def impostor(mallory: Mallory, update: Update) -> Any:
+    mallory.send_raw(update.model_copy(update={"device": "honest-00"}).model_dump_json().encode())
+    return mallory.declined()
+
+
+def kept(mallory: Mallory, update: Update) -> Any:
+    """Honest this time."""
+    mallory.first = update, mallory.bytes_of(update)
+    return WorkDone(update)
+
+
+def replayed(mallory: Mallory, update: Update) -> Any:
+    """The first round's bytes as this round's update."""
+    assert mallory.first is not None
+    return mallory.with_bytes(update, mallory.first[1])
+
+
+def stale(mallory: Mallory, update: Update) -> Any:
+    """The first round's message word for word."""
+    assert mallory.first is not None
+    mallory.send_raw(mallory.first[0].model_dump_json().encode())
+    return mallory.declined()

@@ -1,0 +1,176 @@
+"""Twenty devices, six of them hostile: the run ends, the model is as good, every refusal is counted.
+
+The server is a process of its own, so that its memory can be told from that of the devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.agent import Agent, AgentSettings
+from edge_client.data.partition import holdout, parse_partition, share
+from edge_client.data.sources import load_source
+from edge_client.workplace import LocalData
+from edge_server.broker.launch import running_broker
+from schemas.values import CapabilityProfile
+from tests.hostile import mallory
+from tests.hostile.mallory import Mallory, Trick
+
+HONEST, ROUNDS, DEADLINE_S = 14, 4, 150
+MEGABYTE = 2**20
+WORDS = (
+    "federation.name=test",
+    "seed=3",
+    f"rounds={ROUNDS}",
+    "evaluate-tiers-every=4",
+    "deliver=false",
+    "data.source=digits",
+    "model.name=mlp",
+    "tiers.ratios=[0.5, 0.0]",
+    "training.optimizer=adam",
+    "learning-rate=0.003",
+    "batch-size=16",
+    "local-epochs=4",
+    "deadline-s=60",
+)
+HOSTILE: dict[str, tuple[Trick, ...]] = {
+    "nan": (mallory.nan, mallory.infinite, mallory.nan),
+    "huge": (mallory.huge,),
+    "flipped": (mallory.flipped,),
+    "shapes": (mallory.wrong_tier, mallory.giant_claim, mallory.bomb, mallory.garbage),
+    "replay": (mallory.kept, mallory.replayed, mallory.flipped, mallory.stale),
+    "impostor": (mallory.impostor, mallory.beyond, mallory.garbage, mallory.truncated),
+}
+# Per device what is counted against it, worked out from its tricks: three strikes within ten rounds lead to
+# quarantine, so `nan` and `huge` are not asked in round four. Of `beyond` each of four wrong frames is
+# refused; of `garbage` each of five payloads, the last of an unknown kind.
+REFUSED: dict[str, dict[str, int]] = {
+    "nan": {"not-finite": 3, "quarantined": 1},
+    "huge": {"out-of-bounds": 3, "quarantined": 1},
+    "flipped": {},
+    "shapes": {"wrong-shape": 1, "oversized": 1, "malformed": 5, "unknown-kind": 1, "quarantined": 1},
+    "replay": {"replayed": 1, "stale-round": 1, "task-failed": 1},
+    "impostor": {
+        "wrong-sender": 1,
+        "malformed": 8,
+        "unknown-kind": 1,
+        "digest-mismatch": 1,
+        "task-failed": 1,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: its summary, its rounds, the most memory of its server in bytes, the spool's size."""
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    memory: int
+    spooled: int
+
+
+def local_data(index: int) -> LocalData:
+    digits = load_source("digits")
+    part = share(digits, parse_partition("iid"), index=index % HONEST, count=HONEST, seed=3)
+    return LocalData(*holdout(part, seed=0))
+
+
+def make_agents(address: Any, folder: Path, hostile: Sequence[str]) -> list[Agent]:
+    def settings(name: str, tier: int) -> AgentSettings:
+        return AgentSettings(
+            federation="test",
+            device=name,
+            address=address,
+            state=folder / name,
+            source="digits",
+            profile=CapabilityProfile(tier=tier),
+            once=True,
+            threads=1,
+        )
+
+    honest = [
+        Agent(settings(f"honest-{index:02d}", 1 + index % 2), local_data(index)) for index in range(HONEST)
+    ]
+    return honest + [
+        Mallory(settings(name, 2), local_data(index), HOSTILE[name]) for index, name in enumerate(hostile)
+    ]
+
+
+def run(folder: Path, hostile: Sequence[str]) -> Outcome:
+    """One run over the embedded broker, its server a process."""
+    folder.mkdir()
+    count = HONEST + len(hostile)
+    with running_broker("embedded", folder / "broker") as broker, ThreadPoolExecutor(count) as threads:
+        agents = make_agents(parse_address(broker.url), folder, hostile)
+        command = [sys.executable, "-m", "edge_server.cli", "run", "median", *WORDS, f"num-clients={count}"]
+        command += ["--broker", broker.url, "--out", str(folder / "run"), "--format", "json"]
+        with (folder / "log").open("w") as log:
+            server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            ended = [threads.submit(agent.run) for agent in agents]
+            memory, spooled = watch(server, folder / "run" / "blobs")
+            assert server.returncode == 0, (folder / "log").read_text()[-2000:]
+            assert {one.result(timeout=30) for one in ended} == {"finished"}
+        finally:
+            for agent in agents:
+                agent.stop()
+            server.kill()
+            server.wait()
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    lines = (folder / "run" / "history.jsonl").read_text().splitlines()
+    return Outcome(summary, [json.loads(line) for line in lines], memory, spooled)
+
+
+def watch(server: subprocess.Popen[bytes], spool: Path) -> tuple[int, int]:
+    """Wait for the server's end; the most memory that it had, and the most bytes in its spool."""
+    memory = spooled = 0
+    for _ in range(DEADLINE_S * 5):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(timeout=0.2)
+            return memory, spooled
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{server.pid}/status").read_text()
+            found = re.search(r"VmHWM:\s+(\d+) kB", status)
+            memory = max(memory, int(found[1]) * 1024 if found else 0)
+            spooled = max(spooled, sum(one.stat().st_size for one in spool.iterdir()))
+    raise AssertionError(f"not over in {DEADLINE_S} s")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_a_third_of_hostile_devices_neither_stops_nor_spoils_a_run(tmp_path: Path) -> None:
+    """The combiner is the robust one, the median of each coordinate.
+
+    A flipped update is as large and as finite as an honest one: no check of a single update can tell it, and
+    the plain mean would follow it. What the firewall lets through the combiner outvotes.
+
+    The fair comparison is the same run with the same seeds in which only the honest ones take part: a
+    device's training depends on its name, round and seed, not on who else is there.
+    """
+    quiet, attacked = run(tmp_path / "quiet", ()), run(tmp_path / "attacked", tuple(HOSTILE))
+    honest = {f"honest-{index:02d}" for index in range(HONEST)}
+    for outcome in (quiet, attacked):
+        assert outcome.summary["outcome"] == "finished"
+        assert len(outcome.history) == ROUNDS
+        assert all(honest <= set(line["completed"]) for line in outcome.history)
+    assert quiet.summary["test_accuracy"] > 0.9
+    assert abs(attacked.summary["test_accuracy"] - quiet.summary["test_accuracy"]) <= 0.01
+    refused = {one["device"]: one["refused"] for one in attacked.summary["devices"]}
+    assert {name: refused[name] for name in HOSTILE} == REFUSED
+    assert all(not refused[name] for name in honest)
+    assert not {"nan", "huge"} & set(attacked.history[-1]["selected"])
+    # Six more updates of 221 kB each and what the hostile sent; nothing of the claimed gigabyte.
+    assert attacked.memory < quiet.memory + 64 * MEGABYTE
+    assert attacked.spooled < quiet.spooled + 8 * MEGABYTE

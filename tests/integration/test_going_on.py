@@ -1,0 +1,195 @@
+"""A server that goes down in mid-run and goes on: put down, out of room, or started twice by mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.address import BrokerAddress, parse_address
+from edge_server.broker.launch import running_broker
+from edge_server.commands.options import run_name
+from edge_server.config import Config
+from edge_server.demo import devices
+from edge_server.reopening import locked, open_run, unfinished_run
+from edge_server.replay import Verdict, replay
+from edge_server.server import Server, Suspended, make_rules
+from edge_server.workshop import Workshop
+from schemas.errors import ConfigError
+from tests.integration.conftest import DEADLINE_S, Watched, demo_config
+
+Command = Callable[..., subprocess.Popen[str]]
+WORDS = ("data.source=digits", "federation.name=going-on", "test-samples=50", "local-epochs=1")
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """Start `edge-server` with the words given, in an empty folder; whatever still runs is ended."""
+    started: list[subprocess.Popen[str]] = []
+    root = Path(__file__).parents[2]
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "edge_server.cli", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root)},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"ended without {text!r}: {''.join(lines)}")
+
+
+def test_the_same_command_goes_on_with_a_run_that_was_put_down(command: Command, tmp_path: Path) -> None:
+    config = demo_config(**{"federation.name": "going-on", "clients.num-clients": 2})
+    with running_broker("embedded", tmp_path / "broker") as broker:
+        words = ["run", "attending", *WORDS, "num-clients=2", "rejoin-s=60", "--broker", broker.url]
+        address = parse_address(broker.url)
+        with devices(config, address, tmp_path / "devices"):
+            first = command(*words, "rounds=60", "deliver=false")
+            read_until(first, "round 2 of 60 closed")
+            first.send_signal(signal.SIGTERM)
+            rest, _ = first.communicate(timeout=DEADLINE_S)
+            assert first.returncode == 143, rest
+            assert "goes on" in rest
+            (out,) = (tmp_path / "runs").iterdir()
+            assert not (out / "summary.json").exists()
+            second = command(*words, "rounds=4", "deliver=false")
+            rest, _ = second.communicate(timeout=DEADLINE_S)
+            assert second.returncode == 0, rest
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [out.name]
+    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in history] == list(range(1, len(history) + 1))
+    assert all(len(line["completed"]) == 2 for line in history)
+    assert json.loads((out / "summary.json").read_text())["outcome"] == "finished"
+    again = list(replay(out))
+    assert [one.round for one in again] == [line["round"] for line in history]
+    assert {one.verdict for one in again} == {Verdict.AGREES}
+
+
+def test_a_run_of_another_configuration_is_not_gone_on_with(tmp_path: Path) -> None:
+    begun(tmp_path / "run", demo_config())
+    other = demo_config(**{"learning-rate": 0.5})
+    with pytest.raises(ConfigError, match=r"training.learning-rate is .*, not 0.5"):
+        open_run(tmp_path / "run", other, make_rules(other), now=0.0)
+
+
+def test_one_that_died_before_it_planned_anything_begins_afresh(tmp_path: Path) -> None:
+    config = demo_config()
+    folder, _ = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
+    Workshop(config, "cut-off", folder).put_down()
+    _, recovered = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
+    assert recovered is None
+
+
+def test_only_an_unfinished_run_of_the_same_configuration_is_found_again(tmp_path: Path) -> None:
+    config = demo_config()
+    begun(tmp_path / "same", config)
+    begun(tmp_path / "other", demo_config(**{"learning-rate": 0.5}))
+    begun(tmp_path / "ended", config)
+    (tmp_path / "ended" / "summary.json").write_text("{}")
+    (tmp_path / "no-run").mkdir()
+    assert unfinished_run(tmp_path, config) == tmp_path / "same"
+    assert unfinished_run(tmp_path / "nowhere", config) is None
+
+
+def test_a_folder_is_one_servers_at_a_time(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"), pytest.raises(ConfigError, match="another server runs there"):
+        locked(tmp_path / "run").__enter__()
+    with locked(tmp_path / "run"):
+        pass
+
+
+def begun(path: Path, config: Config) -> None:
+    """A run that was cut off right after its first planning."""
+    folder, _ = open_run(path, config, make_rules(config), now=0.0)
+    workshop = Workshop(config, "cut-off", folder)
+    workshop._journal.planned(1, 1, {})
+    workshop.put_down()
+
+
+class Life:
+    """One life of a server, in a thread of this process."""
+
+    def __init__(self, config: Config, address: BrokerAddress, out: Path) -> None:
+        self.watched = Watched()
+        folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
+        run = recovered.federation.run if recovered else run_name("test")
+        workshop = Workshop(config, run, folder, resume=recovered.resumption if recovered else None)
+        self.server = Server(config, run, address, workshop, self.watched, recovered)
+        self.ended: Any = None
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    def _live(self) -> None:
+        try:
+            self.ended = self.server.run()
+        except BaseException as error:
+            self.ended = error
+
+    def end(self) -> Any:
+        """What came of it: a summary, or what was raised."""
+        self._thread.join(timeout=DEADLINE_S)
+        assert self.ended is not None, f"not over; last: {self.watched.last}"
+        return self.ended
+
+
+@pytest.mark.parametrize("where", ["close", "write_chunk"])
+def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    config = demo_config(**{"clients.num-clients": 1, "deliver": False, "rejoin-s": 30.0, "rounds": 3})
+    with running_broker("embedded", tmp_path / "broker") as broker:
+        address = parse_address(broker.url)
+        with devices(config, address, tmp_path / "devices"):
+            life = Life(config, address, tmp_path / "run")
+            life.watched.until(lambda now: len(now.history) >= 1)
+            with monkeypatch.context() as broken:
+                owner = life.server._workshop.store if where == "write_chunk" else life.server._workshop
+                broken.setattr(owner, where, full)
+                suspended = life.end()
+            assert isinstance(suspended, Suspended)
+            assert suspended.failed
+            assert "No space left on device" in str(suspended)
+            before = {
+                path: path.read_bytes() for path in (tmp_path / "run" / "models").rglob("*.safetensors")
+            }
+            assert before
+            assert not (tmp_path / "run" / "summary.json").exists()
+            again = Life(config, address, tmp_path / "run")
+            summary = again.end()
+            assert summary.outcome == "finished"
+            assert summary.rounds == 3
+    for path, data in before.items():
+        with contextlib.suppress(FileNotFoundError):
+            assert path.read_bytes() == data
+    assert {one.verdict for one in replay(tmp_path / "run")} == {Verdict.AGREES}

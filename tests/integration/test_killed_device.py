@@ -1,0 +1,232 @@
+"""A device process that is killed outright, and started again: real broker, real processes, a real server.
+
+What kills it is an event (a chunk that arrives, an epoch that is told), so it always dies in mid-work.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from edge_client import transfer
+from edge_client.address import BrokerAddress, parse_address
+from edge_client.blobstore import BlobStore
+from edge_client.private import PrivateState
+from edge_server.broker.launch import find_mosquitto, running_broker
+from edge_server.config import Config, load_config
+from edge_server.demo import end_device
+from schemas.blobs import BlobRef, Chunk, decode_chunk
+from schemas.messages import Birth, Telemetry, Update, decode_message
+from tests.integration.conftest import DEADLINE_S, Run
+
+DEVICE = "pi"
+START = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[BrokerAddress]:
+    kind = "embedded" if find_mosquitto() is None else "mosquitto"
+    with running_broker(kind, tmp_path / "broker") as running:
+        yield parse_address(running.url)
+
+
+def config(**overrides: Any) -> Config:
+    """One device, which is to come back; keys are written with underscores for dots."""
+    settings = {
+        "federation.name": "test",
+        "data.source": "digits",
+        "num-clients": 1,
+        "min-clients": 1,
+        "rounds": 2,
+        "local-epochs": 2,
+        "deadline-s": 80.0,
+        "rejoin-s": 80.0,
+        "test-samples": 60,
+        "deliver": "false",
+        **overrides,
+    }
+    return load_config("scaffold", [f"{key}={value}" for key, value in settings.items()])
+
+
+class Spy:
+    """Hears all that the device says, in its order."""
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self._heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.heard: list[Any] = []
+        ready = threading.Event()
+        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        self.client.on_connect = lambda *_: self.client.subscribe(f"fed/v1/test/devices/{DEVICE}/#", qos=1)
+        self.client.on_subscribe = lambda *_: ready.set()
+        self.client.on_message = self._note
+        self.client.connect(address.host, address.port)
+        self.client.loop_start()
+        assert ready.wait(DEADLINE_S)
+
+    def _note(self, client: Any, userdata: Any, message: mqtt.MQTTMessage) -> None:
+        if "/down/" in message.topic:
+            return
+        blob = message.topic.endswith("/up/blob")
+        self._heard.put(decode_chunk(message.payload) if blob else decode_message(message.payload))
+
+    def until(self, wanted: Callable[[Any], bool]) -> Any:
+        """The first thing from now on of which `wanted` holds."""
+        while True:
+            self.heard.append(self._heard.get(timeout=DEADLINE_S))
+            if wanted(self.heard[-1]):
+                return self.heard[-1]
+
+    def all(self) -> list[Any]:
+        """Everything so far."""
+        while not self._heard.empty():
+            self.heard.append(self._heard.get())
+        return self.heard
+
+
+def lives(heard: list[Any]) -> list[list[Any]]:
+    """What was said in each life of the device, each beginning with its birth."""
+    births = [place for place, one in enumerate(heard) if isinstance(one, Birth)]
+    return [heard[start:end] for start, end in zip(births, [*births[1:], None], strict=True)]
+
+
+def chunks(life: list[Any], ref: BlobRef) -> list[int]:
+    return [one.index for one in life if isinstance(one, Chunk) and ref.digest.startswith(one.prefix)]
+
+
+@pytest.fixture
+def spy(address: BrokerAddress) -> Iterator[Spy]:
+    spying = Spy(address)
+    yield spying
+    spying.client.disconnect()
+    spying.client.loop_stop()
+
+
+@pytest.fixture
+def begin(address: BrokerAddress, tmp_path: Path) -> Iterator[START]:
+    """Start the device's process; its log is a file of the name that is given."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def start(log: str) -> subprocess.Popen[bytes]:
+        words = {
+            "--broker": address,
+            "--federation": "test",
+            "--device-id": DEVICE,
+            "--tier": 5,
+            "--threads": 1,
+            "--share": "1/12",
+            "--state-dir": tmp_path / "state",
+            "--checkpoint-s": 0.001,
+        }
+        options = [str(word) for pair in words.items() for word in pair]
+        with (tmp_path / log).open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "edge_client.cli", "run", "--once", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        begun.append(process)
+        return process
+
+    yield start
+    for process in begun:
+        end_device(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def serve(address: BrokerAddress, tmp_path: Path) -> Iterator[Callable[[Config], Run]]:
+    runs: list[Run] = []
+
+    def start(settings: Config) -> Run:
+        runs.append(Run(settings, address, tmp_path / "run"))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.stop()
+
+
+def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
+    spy: Spy,
+    begin: START,
+    serve: Callable[[Config], Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The server asks for two chunks at a time, so that it has not asked for all when the device dies.
+    monkeypatch.setattr(transfer, "WINDOW", 2)
+    first = begin("first.log")
+    write, stored, killed = BlobStore.write_chunk, [], threading.Event()
+
+    def write_and_kill(store: BlobStore, ref: BlobRef, index: int, data: bytes) -> None:
+        """The server stands still while the device dies."""
+        write(store, ref, index, data)
+        stored.append(index)
+        if len(stored) == 2:
+            kill(first)
+            killed.set()
+
+    monkeypatch.setattr(BlobStore, "write_chunk", write_and_kill)
+    run = serve(config())
+    assert killed.wait(DEADLINE_S)
+    assert [path.suffix for path in (tmp_path / "state/private/run-1").iterdir()] == [".proposed"]
+    second = begin("second.log")
+    assert run.finished().outcome == "finished"
+    assert second.wait(timeout=DEADLINE_S) == 0
+
+    one, two = lives(spy.all())
+    update = next(said for said in one if isinstance(said, Update))
+    everything = set(range(update.blob.chunks))
+    before, after = set(chunks(one, update.blob)), set(chunks(two, update.blob))
+    assert 2 <= len(before) < len(everything)
+    assert after == everything - before
+    assert next(said for said in two if isinstance(said, Update)) == update
+    assert (two[0].device, two[0].session > one[0].session) == (one[0].device, True)
+    # Trained once, and what it keeps of that round is what it began the next one from.
+    assert "round 1: train" in (tmp_path / "first.log").read_text()
+    log = (tmp_path / "second.log").read_text()
+    assert ("round 1: train" in log, "round 2: train" in log) == (False, True)
+    assert PrivateState(tmp_path / "state/private").load("run-1", 2).keys() == {"own-control"}
+    assert [record.completed for record in run.server._tally.history] == [(DEVICE,), (DEVICE,)]
+
+
+def test_killed_in_mid_training_it_goes_on_after_the_last_finished_epoch(
+    spy: Spy, begin: START, serve: Callable[[Config], Run], tmp_path: Path
+) -> None:
+    first = begin("first.log")
+    run = serve(config(**{"rounds": 1, "local-epochs": 200, "model.name": "mlp"}))
+    told = spy.until(lambda said: isinstance(said, Telemetry) and said.epoch is not None)
+    kill(first)
+    assert told.epoch < 200
+    second = begin("second.log")
+    assert run.finished().outcome == "finished"
+    assert second.wait(timeout=DEADLINE_S) == 0
+
+    def epochs(log: str) -> list[int]:
+        return [int(one) for one in re.findall(r"epoch (\d+) of 200", (tmp_path / log).read_text())]
+
+    resumed = epochs("second.log")
+    # The first process may have died between putting an epoch down and telling of it.
+    assert epochs("first.log")[-1] < resumed[0] <= epochs("first.log")[-1] + 2
+    assert resumed == list(range(resumed[0], 201))
+    (update,) = {said.blob.digest: said for said in spy.all() if isinstance(said, Update)}.values()
+    assert update.metrics.epochs == 200
+    assert list((tmp_path / "state/epochs").iterdir()) == []

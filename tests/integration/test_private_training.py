@@ -1,0 +1,119 @@
+"""Private runs from end to end: what is spent stands in every file, and the budget ends them in order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from edge_server.config import load_config
+from edge_server.recipe_files import read_recipe
+from edge_server.recovery import Resumption
+from edge_server.replay import Verdict, replay
+from edge_server.workshop import Workshop
+from tests.integration.bench import Bench
+from tests.simulation.small import history, last_model, run
+
+FEW = ("num-clients=4", "rounds=6", "simulation.clock=[]", "data.test-samples=40", "ratios=[0.5, 0.0]")
+TWO_ROUNDS = "budget=3.0"
+"""At noise multiplier 2 and delta 1e-5 one round spends 1.993, two 2.943, three 3.709."""
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with unlike sub-models that its budget has ended."""
+    out = tmp_path_factory.mktemp("ended") / "run"
+    assert run(out, "dp-heterofl", *FEW, TWO_ROUNDS, export=True).outcome == "finished"
+    return out
+
+
+def test_the_budget_ends_the_run_before_it_is_exceeded(ended: Path) -> None:
+    assert [line["epsilon"] for line in history(ended)] == pytest.approx([1.993, 2.943], abs=1e-3)
+    summary = json.loads((ended / "summary.json").read_text())
+    assert (summary["outcome"], summary["rounds"]) == ("finished", 2)
+    assert summary["detail"] == (
+        "privacy budget: another round would spend epsilon 3.709 of 3 at delta 1e-05"
+    )
+    assert summary["epsilon"] == pytest.approx(2.943, abs=1e-3)
+    assert "epsilon 2.94 at delta 1e-05" in (ended / "report.html").read_text()
+
+
+def test_what_devices_measured_stays_out_of_the_history_unless_it_may_be_told(
+    ended: Path, tmp_path: Path
+) -> None:
+    assert {line["train_loss"] for line in history(ended)} == {None}
+    assert {line["clip"] for line in history(ended)} == {0.1}
+    run(tmp_path / "told", "dp-heterofl", *FEW, "rounds=1", "release-metrics=true")
+    assert history(tmp_path / "told")[0]["train_loss"] > 0
+
+
+def test_every_model_says_what_its_training_spent(ended: Path) -> None:
+    for tier in (1, 2):
+        model = onnx.load(ended / "onnx" / f"tier-{tier}.onnx")
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
+        assert float(metadata["fl.privacy.epsilon"]) == pytest.approx(2.943, abs=1e-3)
+        assert metadata["fl.privacy.delta"] == "1e-05"
+        assert metadata["fl.privacy.mechanism"] == "gaussian"
+        assert metadata["fl.privacy.relation"] == "zero-out"
+        assert metadata["fl.privacy.releases"] == "2"
+
+
+def test_a_larger_budget_goes_on_where_the_smaller_ended_and_ends_as_if_it_had_been_larger(
+    ended: Path, tmp_path: Path
+) -> None:
+    more = (*FEW, "rounds=3", "budget=4.0")
+    run(tmp_path / "two", "dp-heterofl", *FEW, "rounds=3", TWO_ROUNDS)
+    run(tmp_path / "two", "dp-heterofl", *more, resume=True)
+    run(tmp_path / "three", "dp-heterofl", *more)
+    assert history(tmp_path / "two") == history(tmp_path / "three")
+    assert last_model(tmp_path / "two") == last_model(tmp_path / "three")
+
+
+def test_to_be_chosen_at_random_of_many_spends_less(tmp_path: Path) -> None:
+    words = (*FEW[2:4], "num-clients=20", "fraction=0.1", "noise-multiplier=8", "rounds=1")
+    drawn = run(tmp_path / "drawn", "dp-fedavg", *words, "amplification=true")
+    known = run(tmp_path / "known", "dp-fedavg", *words)
+    assert drawn.epsilon is not None
+    assert known.epsilon is not None
+    assert 0 < drawn.epsilon < known.epsilon
+
+
+def test_the_secret_of_a_real_run_is_nobodys_guess(tmp_path: Path) -> None:
+    secrets = {Bench(tmp_path / name, "dp-fedavg").workshop._state.privacy["secret"] for name in "ab"}
+    assert len(secrets) == 2
+    assert all(len(bytes.fromhex(secret)) == 32 for secret in secrets)
+
+
+def test_a_run_without_privacy_keeps_and_tells_nothing_of_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg")
+    record, _ = bench.round(1)
+    assert isinstance(bench.workshop, Workshop)
+    assert bench.workshop._state.privacy is None
+    assert (record.epsilon, record.delta, record.clip) == (None, None, None)
+    assert record.train_loss is not None
+    assert not any(key.startswith("privacy") for key in bench.workshop._provenance(1, 0.0))
+    assert load_config("fedavg").privacy.mechanism == "none"
+    assert "privacy" not in read_recipe("fedavg")
+
+
+def test_a_private_round_is_computed_again_to_the_bit_also_without_those_who_dropped_out(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, "dp-heterofl")
+    bench.round(1)
+    bench.close(2, {"strong": bench.answers(2)["strong"]})
+    found = [(one.round, one.verdict, one.updates) for one in replay(tmp_path / "run")]
+    assert found == [(1, Verdict.AGREES, 2), (2, Verdict.AGREES, 1)]
+
+
+def test_a_server_that_starts_again_keeps_the_secret_and_what_is_spent(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "dp-fedavg")
+    bench.round(1)
+    before = bench.workshop
+    before.put_down()
+    after = Workshop(before._config, "run-1", bench.folder, resume=Resumption(1))
+    assert after._state.privacy == before._state.privacy
+    assert after._provenance(1, 0.0)["privacy.releases"] == "1"
+    after.put_down()

@@ -1,0 +1,127 @@
+"""A whole federation whose server signs, over real sockets, with devices that insist on it and others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.inference import load_model
+from edge_client.trust import read_trusted_key
+from edge_server.broker.launch import running_broker
+from edge_server.demo import end_device
+from edge_server.history import Summary
+from edge_server.serving import serve
+from edge_server.signing import load_or_make_signing_key
+from schemas.errors import ConfigError
+from tests.integration.conftest import Watched, demo_config
+
+DEVICES = {"careful": "server", "easy-going": None, "misled": "stranger"}
+"""Whose key each device trusts."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a run has left."""
+
+    folder: Path
+    devices: Path
+    key: Path
+    summary: Summary
+
+
+@contextlib.contextmanager
+def started(url: str, folder: Path, keys: dict[str, Path]) -> Iterator[None]:
+    processes = []
+    try:
+        for share, (name, trusts) in enumerate(DEVICES.items(), start=1):
+            (folder / name).mkdir(parents=True)
+            words = ["--broker", url, "--federation", "test", "--device-id", name, "--data", "digits"]
+            words += ["--share", f"{share}/3", "--tier", str(min(share, 2)), "--threads", "1", "--once"]
+            words += ["--state-dir", str(folder / name), *(["--trust", str(keys[trusts])] if trusts else [])]
+            with (folder / name / "client.log").open("wb") as log:
+                command = [sys.executable, "-m", "edge_client.cli", "run", *words]
+                processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+        yield
+        assert [process.wait(timeout=30) for process in processes] == [0, 0, 0]
+    finally:
+        for process in processes:
+            end_device(process)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """One run of a round and a delivery."""
+    folder = tmp_path_factory.mktemp("signed")
+    keys = {}
+    for name in ("server", "stranger"):
+        keys[name] = folder / f"{name}.pub"
+        keys[name].write_text(load_or_make_signing_key(folder / f"{name}.key").public_text)
+    config = demo_config(
+        **{
+            "clients.num-clients": 3,
+            "tiers.ratios": "[0.7, 0.0]",
+            "rounds": 1,
+            "federation.signing-key": folder / "server.key",
+        }
+    )
+    with (
+        running_broker("embedded", folder / "broker") as broker,
+        started(broker.url, folder / "devices", keys),
+    ):
+        summary = serve(config, parse_address(broker.url), Watched(), out=folder / "run")
+    return Ended(folder / "run", folder / "devices", keys["server"], summary)
+
+
+def test_the_run_goes_on_without_the_device_that_trusts_another_key(ended: Ended):
+    assert ended.summary.outcome == "finished"
+    lines = [json.loads(line) for line in (ended.folder / "history.jsonl").read_text().splitlines()]
+    for line in lines:
+        assert set(line["completed"]) == {"careful", "easy-going"}
+        assert line["dropped"] == ["misled"]
+    assert "ignored (untrusted): signed with key" in (ended.devices / "misled" / "client.log").read_text()
+    assert not (ended.devices / "misled" / "models" / "model.onnx").exists()
+
+
+def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
+    key = read_trusted_key(ended.key)
+    for tier in (1, 2):
+        path = ended.folder / "onnx" / f"tier-{tier}.onnx"
+        signed = load_model(path, trust=key, exported_by="server").signed
+        assert signed is not None
+        assert (signed.tier, signed.run, signed.round) == (tier, ended.summary.run, 1)
+    for tier, name in ((1, "careful"), (2, "easy-going")):
+        path = ended.devices / name / "models" / "model.onnx"
+        model = load_model(path, trust=key, exported_by=name)
+        assert model.signed is not None
+        assert (model.signed.what, model.signed.tier) == ("device-export", tier)
+        assert model.signed.parent_sha256 == model.provenance["parent_sha256"]
+        assert sorted(entry.name for entry in path.parent.iterdir() if entry.is_file()) == [
+            "model.onnx",
+            "model.onnx.manifest.json",
+        ]
+
+
+def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ended: Ended):
+    assert (ended.folder / "signing.pub").read_text() == ended.key.read_text()
+    files = [path for path in ended.folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"PRIVATE KEY" in path.read_bytes()]
+
+
+def test_a_model_that_is_altered_afterwards_is_refused(ended: Ended, tmp_path: Path):
+    served = ended.devices / "careful" / "models" / "model.onnx"
+    for name in ("model.onnx", "model.onnx.manifest.json"):
+        (tmp_path / name).write_bytes(served.with_name(name).read_bytes())
+    key = read_trusted_key(ended.key)
+    load_model(tmp_path / "model.onnx", trust=key)
+    other = ended.devices / "easy-going" / "models" / "model.onnx"
+    (tmp_path / "model.onnx").write_bytes(other.read_bytes())
+    with pytest.raises(ConfigError, match="is not trusted: its sha256 is"):
+        load_model(tmp_path / "model.onnx", trust=key)

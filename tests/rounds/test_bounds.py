@@ -1,0 +1,45 @@
+"""What a device can make the server hold is bounded, whatever names it makes up."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server import dealings, fleet, tally
+from edge_server.round_events import Send
+from edge_server.tally import OTHERS, Tally
+from schemas.messages import Telemetry
+from schemas.values import Reason
+from tests.rounds.test_fleet import birth
+from tests.rounds.test_rounds import refusals, started
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fleet, dealings, tally):
+        monkeypatch.setattr(module, "MAX_DEVICES", 3)
+
+
+@pytest.mark.usefixtures("three")
+def test_no_more_devices_are_taken_than_so_many_and_the_others_are_told():
+    run = started("a", "b", "c", start_clients=9)
+    commands = run.hear(birth("d"))
+    assert refusals(commands) == [("d", Reason.NOT_SELECTED)]
+    assert [one for one in commands if not isinstance(one, Send)] == []
+    assert set(run.federation.fleet.devices) == {"a", "b", "c"}
+    assert run.hear(birth("a", 2)) == []
+    assert run.federation.fleet.devices["a"].session == 2
+
+
+@pytest.mark.usefixtures("three")
+def test_made_up_names_are_counted_together():
+    counts = Tally()
+    for index in range(100):
+        counts.received(f"made-up-{index}", 10)
+        counts.sent(f"made-up-{index}", 1)
+        counts.refused(f"made-up-{index}", Reason.MALFORMED)
+        told = Telemetry(federation="home", device=f"made-up-{index}", session=1, phase="idle")
+        counts.told(told)
+    assert counts.uplink == {"made-up-0": 10, "made-up-1": 10, "made-up-2": 10, OTHERS: 970}
+    assert counts.downlink[OTHERS] == 97
+    assert counts.refusals[OTHERS, "malformed"] == 97
+    assert len(counts.telemetry) == 3

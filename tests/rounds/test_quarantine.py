@@ -1,0 +1,112 @@
+"""Quarantine in rounds: who is refused too often is told, kept in the journal and left out of planning."""
+
+from __future__ import annotations
+
+from edge_server.conduct import ConductRules
+from edge_server.participant import MAX_CLAIMS, Status
+from edge_server.round_events import End, Misbehaved, Note, PlanRound, RoundClosed, Strike
+from edge_server.rounds import Buffering, Phase
+from schemas.values import Reason
+from tests.rounds.test_rounds import Run, of, refusals, started, update
+
+ONCE = ConductRules(after=1, window=10, rounds=2)
+NAN = Reason.NOT_FINITE
+
+
+def training(**rules) -> Run:
+    """Round one with devices a, b and c; one refusal is enough for two rounds of quarantine."""
+    run = started("a", "b", "c", **{"rounds": 9, "conduct": ONCE, "quorum": 0.1, **rules})
+    run.plan("a", "b", "c")
+    return run
+
+
+def asked(commands: list) -> list[str]:
+    return [device.name for plan in of(PlanRound, commands) for device in plan.devices]
+
+
+def test_a_repeated_offender_is_told_and_left_out_of_as_many_rounds_as_the_rules_say():
+    run = training()
+    commands = run.upload("a", reason=NAN)
+    assert refusals(commands) == [("a", NAN), ("a", Reason.QUARANTINED)]
+    assert of(Strike, commands) == [Strike("a", 1, NAN)]
+    assert [note.reason for note in of(Note, commands)] == [NAN, Reason.QUARANTINED]
+    for number in (1, 2, 3):
+        for device in ("b", "c"):
+            run.upload(device)
+        planned = asked(run.tell(RoundClosed(number)))
+        # Out of rounds 2 and 3; in round 4 it is asked again.
+        assert planned == (["a", "b", "c"] if number == 3 else ["b", "c"])
+        run.plan("b", "c")
+
+
+def test_a_device_in_quarantine_that_sends_an_update_learns_why_it_is_not_selected():
+    run = training()
+    for device, reason in (("a", NAN), ("b", None), ("c", None)):
+        run.upload(device, reason=reason)
+    run.tell(RoundClosed(1))
+    run.plan("b", "c")
+    assert refusals(run.hear(update("a", number=2, attempt=2))) == [
+        ("a", Reason.NOT_SELECTED),
+        ("a", Reason.QUARANTINED),
+    ]
+
+
+def test_what_is_no_message_counts_too_and_only_once_a_round():
+    run = training(conduct=ConductRules(after=2, window=10, rounds=2))
+    assert of(Strike, run.tell(Misbehaved("a", Reason.WRONG_SENDER)))
+    assert run.tell(Misbehaved("a", Reason.WRONG_SENDER)) == []
+    assert run.tell(Misbehaved("a", Reason.MALFORMED)) == []
+
+
+def test_a_name_that_never_said_it_was_there_is_not_kept():
+    run = training()
+    for number in range(100):
+        assert run.tell(Misbehaved(f"made-up-{number}", Reason.WRONG_SENDER)) == []
+    assert run.federation.conducts == {}
+
+
+def test_too_many_in_quarantine_abandon_the_round_and_after_some_attempts_end_the_run_with_the_reason():
+    run = training(min_clients=2, attempts=1)
+    for device, reason in (("a", NAN), ("b", NAN), ("c", None)):
+        run.upload(device, reason=reason)
+    commands = run.tell(RoundClosed(1))
+    why = "round 2: 2 of 3 devices are in quarantine and min-clients is 2"
+    assert [note.detail for note in of(Note, commands)] == [why]
+    assert of(End, run.wait(60)) == [End("failed", f"{why}; given up after 2 attempts")]
+
+
+def test_with_whoever_is_left_rounds_go_on_as_long_as_they_are_enough():
+    run = training(min_clients=1)
+    for device, reason in (("a", NAN), ("b", NAN), ("c", None)):
+        run.upload(device, reason=reason)
+    assert asked(run.tell(RoundClosed(1))) == ["c"]
+
+
+def test_buffered_rounds_leave_out_whoever_is_in_quarantine_too():
+    run = started("a", "b", "c", conduct=ONCE, buffering=Buffering(2, concurrency=3), rounds=9)
+    run.plan("a", "b", "c")
+    run.upload("a", reason=NAN)
+    for device in ("b", "c"):
+        run.upload(device)
+    assert asked(run.tell(RoundClosed(1))) == ["b", "c"]
+
+
+def test_a_buffer_that_nobody_may_fill_ends_the_run_rather_than_wait_for_ever():
+    run = started("a", "b", conduct=ONCE, buffering=Buffering(2, concurrency=2), rounds=9, attempts=1)
+    run.plan("a", "b")
+    for device in ("a", "b"):
+        run.upload(device, reason=NAN)
+    for _ in range(10):
+        if run.phase is Phase.ENDED:
+            break
+        commands = run.wait(60)
+    assert [end.outcome for end in of(End, commands)] == ["failed"]
+    assert "2 of 2 devices are in quarantine" in of(End, commands)[0].detail
+
+
+def test_a_device_may_change_its_update_only_so_often():
+    run = training()
+    for version in range(MAX_CLAIMS):
+        assert refusals(run.hear(update("a", version))) == []
+    assert refusals(run.hear(update("a", MAX_CLAIMS)))[0] == ("a", Reason.OVERSIZED)
+    assert run.status("a") is Status.REFUSED

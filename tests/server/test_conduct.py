@@ -1,0 +1,77 @@
+"""Conduct: strikes by round, quarantine after too many, nothing for honest failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.conduct import WEIGHTS, Conduct, ConductRules, folded, quarantined
+from schemas.values import Reason
+
+RULES = ConductRules(after=2, window=3, rounds=4)
+HONEST = (
+    Reason.TASK_FAILED,
+    Reason.STALE_ROUND,
+    Reason.NOT_SELECTED,
+    Reason.ALREADY_COUNTED,
+    Reason.INCOMPATIBLE,
+    Reason.UNKNOWN_BLOB,
+    Reason.QUARANTINED,
+    Reason.UNKNOWN_KIND,
+    Reason.UNSUPPORTED_PROTOCOL,
+    Reason.WRONG_FEDERATION,
+)
+NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
+
+
+def out(*rows: tuple[int, Reason], at: int, rules: ConductRules = RULES) -> dict[str, int]:
+    """Who is left out of round `at` after these refusals of device `a`."""
+    return quarantined(folded([("a", number, reason) for number, reason in rows], rules), at)
+
+
+def test_as_many_strikes_as_that_within_the_window_lead_to_quarantine():
+    assert out((1, NAN), at=2) == {}
+    assert out((1, NAN), (3, NAN), at=4) == {"a": 7}
+    # The window of round 4 begins with round 2.
+    assert out((1, NAN), (4, NAN), at=5) == {}
+
+
+def test_a_quarantine_ends_and_leaves_a_clean_slate():
+    rows = ((1, NAN), (2, NAN))
+    assert [bool(out(*rows, at=number)) for number in (2, 6, 7)] == [True, True, False]
+    assert out(*rows, (7, NAN), at=8) == {}
+    assert out(*rows, (7, NAN), (8, NAN), at=9) == {"a": 12}
+
+
+def test_a_round_counts_once_by_the_worst_in_it():
+    assert out(*[(1, NAN)] * 50, *[(1, DAMAGED)] * 50, at=2) == {}
+    assert folded([("a", 1, DAMAGED), ("a", 1, NAN)], RULES) == {"a": Conduct({1: 1.0})}
+
+
+def test_what_may_have_been_damaged_on_the_way_counts_half():
+    assert out((1, DAMAGED), (2, DAMAGED), (3, DAMAGED), at=4) == {}
+    assert out((1, DAMAGED), (2, DAMAGED), (3, NAN), at=4) == {"a": 7}
+
+
+@pytest.mark.parametrize("reason", HONEST)
+def test_honest_failures_never_count(reason):
+    assert folded([("a", number, reason) for number in range(1, 9)], RULES) == {}
+
+
+def test_every_reason_is_either_honest_or_weighed():
+    assert set(Reason) == set(HONEST) | set(WEIGHTS)
+
+
+def test_it_may_be_off():
+    assert folded([("a", number, NAN) for number in range(9)], ConductRules(after=0)) == {}
+
+
+def test_devices_are_judged_apart():
+    conducts = folded([("a", 1, NAN), ("b", 1, NAN), ("a", 2, NAN)], RULES)
+    assert quarantined(conducts, 3) == {"a": 6}
+
+
+def test_no_more_strikes_are_kept_than_the_window_has_rounds():
+    conducts = folded([("a", number, DAMAGED) for number in range(1, 500)], ConductRules(1000, 1000, 1))
+    assert len(conducts["a"].strikes) == 499
+    conducts = folded([("a", number, DAMAGED) for number in range(1, 500)], ConductRules(9, 10, 1))
+    assert len(conducts["a"].strikes) == 10

@@ -1,0 +1,110 @@
+"""`edge-server devices`: from a run folder, with a summary or without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli import EDGE_SERVER
+from edge_server.config import load_config
+from edge_server.history import DeviceRecord, RoundRecord, Summary
+from edge_server.journal import Journal
+from edge_server.journal_reader import Examined, Strike, read_examined, read_strikes
+from edge_server.run_folder import RunFolder
+from schemas.errors import ConfigError
+
+DIGESTS = [str(number) * 64 for number in range(10)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Two rounds of `good` and `bad`; `bad` was refused twice, which is enough for five rounds."""
+    words = ["firewall.quarantine-after=2", "firewall.quarantine-rounds=5"]
+    folder = RunFolder.create(tmp_path / "run", load_config("fedavg", words))
+    journal = Journal(folder.journal)
+    for number in (1, 2):
+        more = {"size": 7, "examples": 3}
+        journal.examined(number, "good", DIGESTS[number], reason=None, norms={"model": 0.5}, **more)
+        journal.examined(number, "bad", DIGESTS[number + 2], reason="not-finite", **more)
+        journal.struck("bad", number, "not-finite")
+        asked = ("bad", "good")
+        record = RoundRecord(
+            round=number,
+            fraction=1,
+            local_epochs=1,
+            selected=asked,
+            completed=("good",),
+            uplink_bytes=0,
+            downlink_bytes=0,
+            duration_s=1,
+        )
+        folder.add_round(record)
+    journal.close()
+    return folder
+
+
+def told(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> list[dict]:
+    assert EDGE_SERVER.run(["devices", str(folder.path), "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_it_tells_rounds_refusals_and_quarantine_while_the_run_goes_on(folder, capsys):
+    assert told(folder, capsys) == [
+        {"device": "bad", "rounds": 0, "refused": {"not-finite": 2}, "quarantined_until": 7},
+        {"device": "good", "rounds": 2, "refused": {}, "quarantined_until": None},
+    ]
+
+
+def test_at_the_end_the_summary_knows_of_messages_too(folder, capsys):
+    device = DeviceRecord(device="bad", tier=1, ratio=0, refusals=9, refused={"malformed": 9})
+    summary = Summary(
+        federation="f",
+        run="r",
+        recipe=None,
+        outcome="finished",
+        rounds=2,
+        duration_s=1,
+        model="mlp",
+        parameters=1,
+        devices=(device,),
+    )
+    folder.write_summary(summary)
+    assert [one["refused"] for one in told(folder, capsys)] == [{"malformed": 9}, {}]
+
+
+def test_people_get_a_table(folder, capsys):
+    assert EDGE_SERVER.run(["devices", str(folder.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["device", "rounds", "refused", "quarantine"]
+    assert "not-finite 2" in lines[1]
+    assert "until round 7" in lines[1]
+
+
+def test_what_is_no_run_folder_is_bad_usage(tmp_path, capsys):
+    assert EDGE_SERVER.run(["devices", str(tmp_path)]) == 2
+    assert "history.jsonl: missing" in capsys.readouterr().err
+
+
+def test_the_journal_is_read_back_as_it_was_written(folder):
+    assert read_strikes(folder.journal) == [Strike("bad", 1, "not-finite"), Strike("bad", 2, "not-finite")]
+    assert read_examined(folder.journal)[:2] == [
+        Examined(1, "good", DIGESTS[1], None, {"model": 0.5}),
+        Examined(1, "bad", DIGESTS[3], "not-finite", {}),
+    ]
+
+
+def test_a_journal_of_an_earlier_version_is_read_as_far_as_it_goes(tmp_path):
+    import sqlite3
+
+    connection = sqlite3.connect(tmp_path / "old.sqlite")
+    connection.execute("CREATE TABLE updates (round, device, digest, bytes, examples, reason, at)")
+    connection.execute("INSERT INTO updates VALUES (1, 'a', 'd', 1, 1, NULL, 0)")
+    connection.commit()
+    connection.close()
+    assert read_examined(tmp_path / "old.sqlite") == [Examined(1, "a", "d")]
+    assert read_strikes(tmp_path / "old.sqlite") == []
+    (tmp_path / "no.sqlite").write_bytes(b"not a database at all, and long enough to be told from one")
+    with pytest.raises(ConfigError, match="not a journal"):
+        read_strikes(tmp_path / "no.sqlite")

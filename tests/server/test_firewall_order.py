@@ -1,0 +1,192 @@
+"""The firewall's order: an update that is wrong in several ways is refused for the first of them.
+
+A whole server without a network: what it publishes is caught, what devices send is handed to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.link import Arrived
+from edge_server.config import load_config
+from edge_server.firewall.guard import Guard
+from edge_server.round_events import Started
+from edge_server.run_folder import RunFolder
+from edge_server.server import Server
+from edge_server.settings import FirewallSettings
+from edge_server.workshop import Workshop
+from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups, read_groups
+from schemas.messages import (
+    Acknowledgement,
+    Birth,
+    BlobRequest,
+    Refusal,
+    Task,
+    Update,
+    decode_message,
+    encode_message,
+)
+from schemas.submodel import SubModelSpec
+from schemas.values import DataCard, Reason, TrainingMetrics
+
+WORDS = ("data.source=digits", "model.name=mlp", "num-clients=1", "rounds=2", "deliver=false")
+TURNS = 400
+CARD = DataCard(source="digits", examples=50, input_shape=(1, 8, 8), num_classes=10)
+
+
+class Unseen:
+    """Nobody watches."""
+
+    def show(self, snapshot: object) -> None:
+        """Take it."""
+
+
+class Desk:
+    """The server, and the one device `pi` in the hands of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        config = load_config("median", WORDS)
+        self.workshop = Workshop(config, "run-1", RunFolder.create(folder, config))
+        self.server = Server(config, "run-1", parse_address("mqtt://127.0.0.1:1"), self.workshop, Unseen())
+        self.sent: list[Any] = []
+        self.server._link.publish = self._publish  # type: ignore[method-assign]
+        self.server._step(Started())
+        self.blobs: dict[str, bytes] = {}
+        self.says(Birth(federation="federation", device="pi", session=1, data=CARD))
+        self.task = self.until(Task)
+
+    def _publish(self, topic: str, payload: bytes, **_: Any) -> None:
+        self.sent.append(decode_message(payload))
+
+    def says(self, message: Any, *, topic: str = "pi") -> None:
+        self.gets(encode_message(message), topic=topic)
+
+    def gets(self, payload: bytes, *, topic: str = "pi", channel: str = "up/control") -> None:
+        self.server._handle(Arrived(f"fed/v1/federation/devices/{topic}/{channel}", payload))
+
+    def until(self, kind: type) -> Any:
+        """Let the server work until it has said something of this kind; its requests are answered."""
+        for _ in range(TURNS):
+            for message in [*self.sent]:
+                if isinstance(message, BlobRequest):
+                    self.sent.remove(message)
+                    data = self.blobs[message.digest]
+                    self.gets(encode_chunk(message.digest, 0, data), channel="up/blob")
+                elif isinstance(message, kind):
+                    self.sent.remove(message)
+                    return message
+            self.server._turn()
+        raise AssertionError(f"no {kind.__name__} in {TURNS} turns")
+
+    def close(self) -> None:
+        self.server._jobs.shutdown(wait=True, cancel_futures=True)
+        self.workshop._journal.close()
+
+    def delta(self, value: float) -> dict[str, np.ndarray]:
+        """A whole model's update of one number everywhere."""
+        state = read_groups(self.workshop.store.path(self.task.blobs["state"].digest))["model"]
+        return {name: np.full(array.shape, value, np.float32) for name, array in state.items()}
+
+    def update(self, groups: Mapping[str, Any], **changes: Any) -> Update:
+        data = encode_groups(groups)
+        blob = BlobRef(digest=digest_of(data), size=len(data))
+        self.blobs[blob.digest] = data
+        fields = {
+            "federation": "federation",
+            "device": "pi",
+            "run": "run-1",
+            "round": 1,
+            "attempt": 1,
+            "blob": blob,
+            "metrics": TrainingMetrics(examples=10, epochs=1, steps=1),
+        }
+        return Update(**{**fields, **changes})
+
+
+FULL = SubModelSpec()
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What is wrong with an update, as its sender would make it."""
+
+    value: float = 0.001
+    spec: SubModelSpec = FULL
+    size: int | None = None
+    damaged: bool = False
+    changes: tuple[tuple[str, Any], ...] = ()
+    broken: bool = False
+    counted: bool = False
+
+
+NAN, BEYOND, LARGE = float("nan"), 2e6, 1e4
+OTHER = SubModelSpec(kept={"linear1": 3})
+STALE, POSED = ("attempt", 7), ("device", "victim")
+# Each row is wrong in its own way and in all those of the rows below it that can be wrong at once.
+TABLE: dict[str, tuple[Wrong, Reason, str]] = {
+    "envelope": (
+        Wrong(BEYOND, OTHER, 10**9, True, (STALE, POSED), broken=True, counted=True),
+        Reason.MALFORMED,
+        "",
+    ),
+    "sender": (Wrong(BEYOND, OTHER, 10**9, True, (STALE, POSED), counted=True), Reason.WRONG_SENDER, ""),
+    "selected": (Wrong(BEYOND, OTHER, 10**9, True, (STALE,), counted=True), Reason.STALE_ROUND, ""),
+    "counted": (Wrong(BEYOND, OTHER, 10**9, True, counted=True), Reason.ALREADY_COUNTED, ""),
+    "size": (Wrong(BEYOND, OTHER, 10**9, True), Reason.OVERSIZED, ""),
+    "digest": (Wrong(BEYOND, OTHER, None, True), Reason.DIGEST_MISMATCH, ""),
+    "shapes": (Wrong(NAN, OTHER), Reason.WRONG_SHAPE, ""),
+    "finite": (Wrong(NAN), Reason.NOT_FINITE, ""),
+    "any sense": (Wrong(BEYOND), Reason.OUT_OF_BOUNDS, "exceeds"),
+    "norm": (Wrong(LARGE), Reason.OUT_OF_BOUNDS, "typical number"),
+    "canary": (Wrong(0.02), Reason.HARMFUL, "by more than"),
+}
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_an_update_is_refused_for_the_first_thing_that_is_wrong(tmp_path: Path, row: str) -> None:
+    wrong, reason, detail = TABLE[row]
+    desk = Desk(tmp_path)
+    try:
+        refusal = refused(desk, wrong)
+        assert refusal.reason == reason
+        assert detail in refusal.detail
+        assert desk.server._tally.refusals["pi", reason] == 1
+    finally:
+        desk.close()
+
+
+def refused(desk: Desk, wrong: Wrong) -> Refusal:
+    model, channel_map = desk.workshop._state.params, desk.workshop._network.channel_map
+    # The canary sings as long as no weight has moved by more than a hundredth.
+    still = steadiness(model)
+    desk.workshop._guard = Guard(FirewallSettings(canary=0.1), channel_map, still)
+    if wrong.counted:
+        desk.says(desk.update({"model": desk.delta(0.001)}))
+        desk.until(Acknowledgement)
+    delta = desk.delta(wrong.value)
+    if wrong.damaged:
+        delta = {"nonsense": np.zeros(1, np.float32)}
+    update = desk.update({"model": delta}, spec=wrong.spec, **dict(wrong.changes))
+    if wrong.damaged:
+        desk.blobs[update.blob.digest] = desk.blobs[update.blob.digest][:-1] + b"x"
+    if wrong.size is not None:
+        update = update.model_copy(update={"blob": BlobRef(digest="f" * 64, size=wrong.size)})
+    payload = encode_message(update)
+    desk.gets(payload[:-1] if wrong.broken else payload)
+    answer = desk.until(Refusal)
+    assert isinstance(answer, Refusal)
+    return answer
+
+
+def steadiness(model: Mapping[str, np.ndarray]) -> Callable[[Mapping[str, np.ndarray], object], float]:
+    def accuracy(params: Mapping[str, np.ndarray], spec: object) -> float:
+        return 1.0 - float(max(np.abs(params[name] - model[name]).max() for name in model) > 0.01)
+
+    return accuracy

@@ -1,0 +1,140 @@
+"""Replays and the canary: what an update must not be, looked at by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.config import load_config
+from edge_server.firewall.canary import Canary
+from edge_server.firewall.guard import Guard
+from edge_server.firewall.replays import MOST, Replays
+from edge_server.journal_reader import Examined
+from edge_server.run_folder import RunFolder
+from edge_server.settings import FirewallSettings
+from edge_server.strategy.updates import ClientUpdate
+from edge_server.workshop import Workshop
+from schemas.blobs import BlobRef
+from schemas.errors import ConfigError, PeerError
+from schemas.messages import Update
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.values import Reason, TrainingMetrics
+
+ONE, TWO = "1" * 64, "2" * 64
+KNOWN = Replays().counted("a", ONE, 1)
+
+
+# --- replays ---
+@pytest.mark.parametrize(
+    ("device", "digest", "number", "moved"),
+    [("a", TWO, 2, True), ("b", ONE, 2, True), ("a", ONE, 1, True), ("a", ONE, 2, False)],
+    ids=["other bytes", "another device", "the round planned anew", "nothing moved"],
+)
+def test_honest_updates_are_no_replays(device, digest, number, moved):
+    KNOWN.check(device, digest, number, moved=moved)
+
+
+@pytest.mark.parametrize("number", [2, 99])
+def test_the_bytes_of_an_earlier_round_are_refused_in_any_later_one(number):
+    with pytest.raises(PeerError, match="counted in round 1 already") as refused:
+        KNOWN.counted("a", TWO, 2).check("a", ONE, number, moved=True)
+    assert refused.value.reason == Reason.REPLAYED
+
+
+def test_no_more_than_so_many_are_remembered():
+    full = Replays({("a", str(number)): number for number in range(MOST)})
+    more = full.counted("a", ONE, 7)
+    assert len(more.rounds) == MOST
+    assert ("a", "0") not in more.rounds
+
+
+def test_folding_rows_is_counting_one_by_one():
+    assert Replays().folded([("a", ONE, 1), ("a", ONE, 3)]) == KNOWN
+
+
+# --- the canary ---
+MAP = ChannelMap(
+    groups={"g": ChannelGroup(channels=2, layers=("l",))},
+    parameters={"l.weight": ParameterLayout(shape=(2,), axes={0: (Segment(channels=2, group="g"),)})},
+)
+PARAMS = {"l.weight": np.array([1, 1], np.float32)}
+PREFIX = SubModelSpec(kept={"g": 1})
+
+
+class Bird:
+    """Accuracy is 0.9 less the change of the weights; every question is kept."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[float], SubModelSpec]] = []
+
+    def __call__(self, params, spec) -> float:
+        self.asked.append((params["l.weight"].tolist(), spec))
+        return 0.9 - float(np.abs(params["l.weight"] - 1).sum())
+
+
+def alone(value: float) -> ClientUpdate:
+    return ClientUpdate("a", PREFIX, {"model": {"l.weight": np.array([value], np.float32)}}, 1)
+
+
+def test_an_update_that_costs_more_than_allowed_is_refused():
+    canary = Canary(Bird(), 0.05)
+    canary.check(alone(0.04), PARAMS, MAP, 1)
+    with pytest.raises(PeerError, match=r"from 0\.900 to 0\.840") as refused:
+        canary.check(alone(-0.06), PARAMS, MAP, 1)
+    assert refused.value.reason == Reason.HARMFUL
+
+
+def test_it_is_tried_in_the_shape_that_it_was_trained_in_and_the_model_is_tested_once_a_round():
+    bird = Bird()
+    canary = Canary(bird, 0.5)
+    for number in (1, 1, 2):
+        canary.check(alone(0.25), PARAMS, MAP, number)
+    model, moved = ([1.0, 1.0], PREFIX), ([1.25, 1.0], PREFIX)
+    assert bird.asked == [model, moved, moved, model, moved]
+
+
+def test_a_canary_without_test_data_is_a_mistake_of_the_file(tmp_path):
+    words = ["model.name=mlp", "model.input-shape=[1, 8, 8]", "num-classes=10", "firewall.canary=0.1"]
+    config = load_config("fedavg", words)
+    with pytest.raises(ConfigError, match=r"\[firewall\] canary needs test data of the server: set"):
+        Workshop(config, "run-1", RunFolder.create(tmp_path, config))
+
+
+# --- settings ---
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("firewall.norm-history=200", "norm-history 200 is more than norm-window 100"),
+        ("firewall.quarantine-after=11", "quarantine-after 11 is more than quarantine-window 10"),
+        ("firewall.norm-factr=3", "norm-factor"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(word, said):
+    with pytest.raises(ConfigError, match=said):
+        load_config("fedavg", [word])
+
+
+def test_the_firewall_is_on_by_default_and_the_canary_off():
+    settings = FirewallSettings()
+    assert settings.norm_bound
+    assert settings.quarantine_after > 0
+    assert settings.canary is None
+
+
+# --- both, and what the journal keeps of them ---
+def test_a_guard_that_is_restored_from_rows_knows_what_one_knows_that_saw_them():
+    seen, restored = Guard(FirewallSettings(), MAP), Guard(FirewallSettings(), MAP)
+    rows = [
+        Examined(1, "a", ONE, None, {"model": 0.5}),
+        Examined(1, "b", TWO, Reason.OUT_OF_BOUNDS, {"model": 9.0}),
+        Examined(2, "a", TWO, Reason.NOT_FINITE),
+    ]
+    for row in rows:
+        blob = BlobRef(digest=row.digest, size=1)
+        fields = {"federation": "f", "device": row.device, "run": "r", "round": row.round, "attempt": 1}
+        update = Update(**fields, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))
+        seen.judged(update, row.norms, row.reason)
+    restored.restore(rows)
+    assert (seen._norms, seen._replays) == (restored._norms, restored._replays)
+    assert seen._norms.recent == {"model": (0.5,)}
+    assert seen._replays.rounds == {("a", ONE): 1}

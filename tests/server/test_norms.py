@@ -1,0 +1,137 @@
+"""The norm bound: by median and MAD of what was accepted lately, and fair to honest devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.firewall.norms import STATISTICS, NormBound, norms_of
+from edge_server.settings import FirewallSettings
+from schemas.errors import PeerError
+from schemas.submodel import ChannelMap, ParameterLayout
+from schemas.values import Reason
+
+FOUR = FirewallSettings(norm_history=4, norm_window=5, norm_factor=2, norm_spread=10, norm_first=100)
+
+
+def fed(bound: NormBound, *norms: float, kind: str = "model") -> NormBound:
+    """After updates of devices a, b, c, ... of these norms."""
+    for name, norm in zip("abcdefghij", norms, strict=False):
+        bound = bound.observed(name, {kind: norm}, accepted=True)
+    return bound
+
+
+def refuses(bound: NormBound, norm: float, reference: float | None = None, kind: str = "model") -> bool:
+    try:
+        bound.check({kind: norm}, reference)
+    except PeerError as error:
+        return error.reason == Reason.OUT_OF_BOUNDS
+    return False
+
+
+def test_the_bound_is_the_median_and_so_many_deviations():
+    # Median of 1, 2, 3, 4 is 2.5; deviations 1.5, 0.5, 0.5, 1.5 have the median 1.
+    # 2.5 + 10 * 1.4826 * 1 = 17.326, more than twice the median.
+    assert fed(NormBound(FOUR), 1, 2, 3, 4).bound("model") == pytest.approx(17.326)
+
+
+def test_where_all_are_alike_nobody_honest_is_refused_for_differing_a_little():
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1)
+    assert not refuses(bound, 2)
+    assert refuses(bound, 2.01)
+
+
+def test_until_there_are_enough_an_update_is_held_against_the_model_itself():
+    bound = fed(NormBound(FOUR), 1, 1, 1)
+    assert not refuses(bound, 10, reference=0.1)
+    assert refuses(bound, 10.1, reference=0.1)
+    assert not refuses(bound, 1e5)
+    assert not refuses(bound, 1e5, reference=0.0)
+
+
+def test_other_kinds_are_held_against_nothing_until_there_are_enough():
+    assert not refuses(fed(NormBound(FOUR), 1, 1, 1, kind="control"), 1e5, reference=0.1, kind="control")
+
+
+def test_what_is_measured_may_spread_ten_times_as_far():
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1, kind=STATISTICS)
+    assert not refuses(bound, 20, kind=STATISTICS)
+    assert refuses(bound, 20.1, kind=STATISTICS)
+
+
+@pytest.mark.parametrize("factor", [1.1, 1 / 1.1])
+def test_the_bound_follows_as_norms_grow_or_shrink(factor):
+    bound, norm = fed(NormBound(FOUR), 1, 1, 1, 1), 1.0
+    for _ in range(20):
+        norm *= factor
+        assert not refuses(bound, norm)
+        bound = bound.observed("a", {"model": norm}, accepted=True)
+    # The last five norms alone count, with the middle one m: 0.826 m, 0.909 m, m, 1.1 m and 1.21 m. Their
+    # deviations are 0.174 m, 0.091 m, 0, 0.1 m and 0.21 m: the MAD is 0.1 m, the bound (1 + 10 * 0.14826) m.
+    assert bound.bound("model") == pytest.approx(2.4826 * factor**18)
+
+
+def test_refused_norms_do_not_enter():
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1)
+    for _ in range(10):
+        bound = bound.observed("mallory", {"model": 1e6}, accepted=False)
+    assert bound.bound("model") == 2
+
+
+def test_updates_that_moved_nothing_do_not_enter():
+    bound = fed(NormBound(FOUR), 0, 0, 0, 0)
+    assert bound.bound("model") is None
+    assert not refuses(bound, 5)
+
+
+def test_a_minority_cannot_make_it_forget_a_majority_does():
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1, 1)
+    for name in "vwxyz":
+        bound = bound.observed(name, {"model": 50}, accepted=False)
+        assert refuses(bound, 50)
+    # Six are refused and five are not: it is the bound that is wrong.
+    bound = bound.observed("u", {"model": 50}, accepted=False)
+    assert not refuses(bound, 50)
+
+
+def test_a_device_whose_updates_fit_again_is_no_longer_against_it():
+    bound = fed(NormBound(FOUR), 1, 1, 1, 1)
+    bound = bound.observed("a", {"model": 50}, accepted=False)
+    assert (bound.fitting, bound.refused) == (frozenset("bcd"), frozenset("a"))
+    bound = bound.observed("a", {"model": 1}, accepted=True)
+    assert (bound.fitting, bound.refused) == (frozenset("abcd"), frozenset())
+
+
+def test_it_may_be_off():
+    off = FOUR.model_copy(update={"norm_bound": False})
+    assert not refuses(fed(NormBound(off), 1, 1, 1, 1), 1e5, reference=0.1)
+
+
+def test_folding_rows_gives_what_was_observed_one_by_one():
+    rows = [(name, None, {"model": 1.0 + index}) for index, name in enumerate("abcd")]
+    rows += [("m", "out-of-bounds", {"model": 99.0}), ("n", "out-of-bounds", {}), ("o", "not-finite", {})]
+    observed = fed(NormBound(FOUR), 1, 2, 3, 4).observed("m", {"model": 99.0}, accepted=False)
+    assert NormBound(FOUR).folded(rows) == observed
+
+
+def test_unlike_sub_models_have_comparable_norms():
+    layouts = {name: ParameterLayout(shape=(9,)) for name in ("w", "b.running_var")}
+    known = ChannelMap(groups={}, parameters=layouts)
+    whole, part = np.full(9, 0.5, np.float32), np.full(4, 0.5, np.float32)
+    for array in (whole, part):
+        assert norms_of({"model": {"w": array}}, known) == {"model": 0.5}
+
+
+def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_parameter_has_none():
+    layouts = {name: ParameterLayout(shape=(2,)) for name in ("w", "b.running_var")}
+    known = ChannelMap(groups={}, parameters=layouts)
+    # The root of the mean of 3 * 3 and 4 * 4 is the root of 12.5.
+    array = np.array([3, 4], np.float32)
+    groups = {
+        "model": {"w": array, "b.running_var": 2 * array},
+        "control": {"w": 3 * array},
+        "attention": {"layer": array},
+    }
+    root = 12.5**0.5
+    expected = {"model": root, STATISTICS: 2 * root, "control": 3 * root}
+    assert norms_of(groups, known) == pytest.approx(expected)

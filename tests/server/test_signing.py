@@ -1,0 +1,180 @@
+"""The server's key, and what it signs with it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from edge_client.gate import check_task
+from edge_client.trust import check_model, read_trusted_key
+from edge_client.work import do_delivery
+from edge_server.dealings import receive
+from edge_server.federation import Federation, Phase, RoundRules
+from edge_server.notary import Notary, run_notary
+from edge_server.participant import Participant
+from edge_server.participants import Participants
+from edge_server.round_events import Assignment, Send
+from edge_server.signing import load_or_make_signing_key, public_key_text
+from schemas.blobs import digest_of
+from schemas.errors import ConfigError
+from schemas.manifest import decode_manifest, spec_digest
+from schemas.messages import Delivery, encode_message
+from tests.client.signed import SERVER, TRUSTED
+from tests.integration.bench import Bench
+
+RATIOS = (0.5, 0.0)
+
+
+def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path):
+    path = tmp_path / "keys" / "signing.key"
+    made = load_or_make_signing_key(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in path.parent.iterdir()] == ["signing.key"]
+    assert load_or_make_signing_key(path).fingerprint == made.fingerprint
+    assert load_or_make_signing_key(tmp_path / "other.key").fingerprint != made.fingerprint
+
+
+def test_the_public_half_is_what_devices_trust(tmp_path: Path):
+    (tmp_path / "signing.pub").write_text(public_key_text(tmp_path / "signing.key"))
+    trusted = read_trusted_key(tmp_path / "signing.pub")
+    assert trusted.fingerprint == load_or_make_signing_key(tmp_path / "signing.key").fingerprint
+    assert "PRIVATE" not in (tmp_path / "signing.pub").read_text()
+
+
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path):
+    load_or_make_signing_key(tmp_path / "signing.key")
+    (tmp_path / "signing.key").chmod(0o640)
+    with pytest.raises(ConfigError, match="others may read or write it: chmod 600"):
+        load_or_make_signing_key(tmp_path / "signing.key")
+
+
+def test_what_is_no_signing_key_is_refused_with_a_remedy(tmp_path: Path):
+    pem, plain = (Encoding.PEM, PrivateFormat.PKCS8), NoEncryption()
+    path = tmp_path / "signing.key"
+    for content in (
+        b"",
+        b"no key",
+        SERVER.public_text.encode(),
+        SERVER.key.private_bytes(*pem, plain)[:70],
+        SERVER.key.private_bytes(*pem, BestAvailableEncryption(b"secret")),
+        X25519PrivateKey.generate().private_bytes(*pem, plain),
+    ):
+        path.write_bytes(content)
+        path.chmod(0o600)
+        with pytest.raises(ConfigError, match="name another path"):
+            load_or_make_signing_key(path)
+        assert path.read_bytes() == content
+    with pytest.raises(ConfigError, match=r"signing key .*: File exists"):
+        load_or_make_signing_key(path / "signing.key")
+
+
+def test_a_run_signs_with_the_files_key_or_one_of_its_own(tmp_path: Path):
+    own = run_notary("home", "run-1", tmp_path / "run", None)
+    assert own.signer is not None
+    assert read_trusted_key(tmp_path / "run" / "signing.pub").fingerprint == own.signer.fingerprint
+    again = run_notary("home", "run-1", tmp_path / "run", None)
+    assert again.signer is not None
+    assert again.signer.fingerprint == own.signer.fingerprint
+    named = run_notary("home", "run-1", tmp_path / "next", tmp_path / "run" / "signing.key")
+    assert named.signer is not None
+    assert named.signer.fingerprint == own.signer.fingerprint
+    assert not (tmp_path / "next" / "signing.key").exists()
+    assert (tmp_path / "next" / "signing.pub").exists()
+
+
+# --- a run ---
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    words = ("model.name=two-nn", "ratios=[0.5, 0.0]")
+    notary = Notary("federation", "run-1", SERVER)
+    return Bench(tmp_path_factory.mktemp("bench"), "attending", *words, notary=notary)
+
+
+def test_every_task_is_signed_for_its_device(bench: Bench):
+    for name, task in bench.tasks(1, 1).items():
+        heard = task.model_copy(update={"deadline_s": 5.0})
+        manifest = check_task(heard, TRUSTED, federation="federation", device=name)
+        assert (manifest.tier, manifest.ratio) == (task.tier, str(task.ratio))
+        assert manifest.parent_sha256 == digest_of(version(bench, 0, "state.safetensors"))
+        assert len(encode_message(task)) < 256 * 1024
+
+
+def test_every_version_of_the_model_is_signed_by_its_manifest(bench: Bench):
+    bench.round(1)
+    for number in (0, 1):
+        manifest = TRUSTED.check(decode_manifest(version(bench, number, "manifest.signed.json")))
+        assert (manifest.what, manifest.round) == ("model", number)
+        described = version(bench, number, "manifest.json")
+        assert manifest.sha256 == digest_of(described)
+        for name in ("state.safetensors", "channel-map.json"):
+            assert digest_of(version(bench, number, name)).encode() in described
+
+
+def version(bench: Bench, number: int, name: str) -> bytes:
+    path = bench.folder.version(number) / name
+    return path.read_bytes()
+
+
+def test_every_tiers_onnx_file_is_signed(bench: Bench):
+    paths = bench.workshop.export_tiers()
+    assert paths.keys() == {1, 2}
+    for tier, path in paths.items():
+        manifest = check_model(path, path.read_bytes(), TRUSTED, exported_by="server")
+        ratio = RATIOS[tier - 1]
+        assert (manifest.what, manifest.tier, manifest.ratio) == ("tier-export", tier, str(ratio))
+        assert manifest.spec_sha256 == spec_digest(bench.workshop.tier_spec(ratio))
+
+
+def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(bench: Bench):
+    task = bench.tasks(2, 9, deliver=True)["weak"]
+    delivery = do_delivery(task, bench.places["weak"])
+    participant = Participant("weak", Assignment(task, 1000), 60.0)
+    federation = Federation(
+        "federation", "run-1", RoundRules(2), Phase.DELIVERING, participants=Participants.of([participant])
+    )
+    after, commands = receive(federation, delivery, 0.0)
+    assert isinstance(commands[-1], Send)
+    sent = bench.workshop.notary.countersigned(commands[-1].message, commands[-1].vouched)
+    signed = sent.manifest
+    manifest = TRUSTED.check(signed)
+    assert task.manifest is not None
+    assert manifest == task.manifest.manifest.model_copy(
+        update={"what": "device-export", "sha256": delivery.metrics.onnx_sha256}
+    )
+    assert len(encode_message(sent)) < 2048
+    # Said again it is signed again; another device's delivery, or one that nobody asked for, never is.
+    assert receive(after, delivery, 1.0)[1][0] == commands[-1]
+    for odd in ({"device": "strong"}, {"attempt": 8}, {"run": "run-2"}):
+        (answer,) = receive(federation, Delivery.model_validate({**delivery.model_dump(), **odd}), 0.0)[1]
+        assert isinstance(answer, Send)
+        assert answer.vouched is None
+
+
+def test_a_training_task_earns_no_signature_for_a_model(bench: Bench):
+    task = bench.tasks(2, 8)["weak"]
+    delivery = do_delivery(task, bench.places["weak"])
+    federation = Federation(
+        "federation",
+        "run-1",
+        RoundRules(2),
+        Phase.TRAINING,
+        participants=Participants.of([Participant("weak", Assignment(task, 1000), 60.0)]),
+    )
+    (answer,) = receive(federation, delivery, 0.0)[1]
+    assert isinstance(answer, Send)
+    assert answer.vouched is None
+
+
+def test_without_a_key_nothing_is_signed_and_all_goes_on(tmp_path: Path):
+    unsigned = Bench(tmp_path, "attending", "model.name=two-nn")
+    assert all(task.manifest is None for task in unsigned.tasks(1, 1).values())
+    assert not [path for path in unsigned.folder.path.rglob("*") if "sign" in path.name]

@@ -1,0 +1,150 @@
+"""Nothing that anybody sent is ever unpickled or evaluated, in none of the packages."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.data.arrays import read_npy, read_npz
+from schemas.blobs import decode_groups
+from schemas.errors import ConfigError, PeerError
+from tests.unpickling import findings
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("schemas", "edge_client", "edge_server")
+
+KNOWN = {
+    # Pickles between a process and the worker processes that it has started itself, over their own pipes.
+    ("edge_server/simulation/local_engine.py", "multiprocessing"),
+    ("edge_server/simulation/local_engine.py", "concurrent.futures.ProcessPoolExecutor"),
+    ("edge_server/simulation/local_engine.py", "concurrent.futures.process"),
+    # Cloudpickle between the simulation and its Ray cluster, whose machines run its code anyway.
+    ("edge_server/simulation/ray_engine.py", "ray"),
+    # CIFAR is published as pickles: torchvision reads the user's own files, each against its published MD5.
+    ("edge_client/data/pictures.py", "torchvision.datasets"),
+    # Modules by name: torchvision itself; the user's own `python:` source; a model, behind --model-code.
+    ("edge_client/torchvision_guard.py", "importlib.import_module"),
+    ("edge_client/data/sources.py", "importlib.import_module"),
+    ("edge_client/models/build.py", "importlib.import_module"),
+}
+"""Every place that a reader of the threat model must know of; each is there because of a line of code."""
+
+
+def found_in_packages() -> set[tuple[str, str]]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    assert len(paths) > 200
+    return {
+        (path.relative_to(ROOT).as_posix(), finding.name)
+        for path in paths
+        for finding in findings(path.read_text())
+    }
+
+
+def test_nothing_unpickles_or_evaluates_but_what_is_known():
+    assert found_in_packages() - KNOWN == set()
+
+
+def test_what_is_known_is_still_there():
+    assert KNOWN - found_in_packages() == set()
+
+
+def test_every_place_that_is_known_stands_in_the_threat_model():
+    text = (ROOT / "deploy" / "THREAT_MODEL.md").read_text()
+    assert [path for path, _ in sorted(KNOWN) if path not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import pickle", ["pickle"]),
+        ("import os, pickle as p", ["pickle"]),
+        ("from pickle import loads as read", ["pickle"]),
+        ("def f():\n    from cloudpickle import loads", ["cloudpickle"]),
+        ("import joblib.numpy_pickle", ["joblib"]),
+        ("import yaml", ["yaml"]),
+        ("import importlib\nimportlib.import_module('dill')", ["dill", "importlib.import_module"]),
+        ("import torch\ntorch.load(path)", ["torch.load"]),
+        ("import torch as t\nt.load(path, weights_only=False)", ["torch.load"]),
+        ("from torch import load as read\nread(path)", ["torch.load"]),
+        ("import torch\ntorch.load(path, weights_only=flag)", ["torch.load"]),
+        ("import torch\ntorch.jit.load(path)", ["torch.jit"]),
+        ("import torch.hub as hub\nhub.load('a', 'b')", ["torch.hub", "torch.hub"]),
+        ("import numpy as np\nnp.load(path)", ["numpy.load"]),
+        ("import numpy\nnumpy.load(path, allow_pickle=True)", ["allow_pickle", "numpy.load"]),
+        ("archive(path, allow_pickle=flag)", ["allow_pickle"]),
+        ("eval(text)", ["eval"]),
+        ("run = exec", ["exec"]),
+        ("__import__(name)", ["__import__"]),
+        ("from multiprocessing import Queue", ["multiprocessing"]),
+        ("from concurrent.futures import ProcessPoolExecutor", ["concurrent.futures.ProcessPoolExecutor"]),
+        ("from torchvision import datasets", ["torchvision.datasets"]),
+    ],
+)
+def test_what_could_unpickle_is_found(source: str, names: list[str]):
+    assert [finding.name for finding in findings(source)] == sorted(names, key=names.index)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Nothing here is ever unpickled: no pickle.loads, no eval()."""  # import pickle',
+        "import torch\ntorch.load(path, weights_only=True)",
+        "import numpy as np\nnp.load(path, mmap_mode='r', allow_pickle=False)\nnp.loadtxt(path)",
+        "module.eval()\nmodel.compile()\nre.compile('a')",
+        "from concurrent.futures import ThreadPoolExecutor, TimeoutError",
+        "import json\njson.load(file)\nstore.load(path)",
+        "from edge_client.evaluation import eval\neval(model)",
+        "import raylib\nimport marshalling",
+    ],
+)
+def test_what_could_not_is_left_alone(source: str):
+    assert findings(source) == []
+
+
+class Evil:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_an_array_file_with_a_pickle_in_it_is_refused_and_does_nothing(tmp_path: Path):
+    trap = np.array([Evil(tmp_path / "ran")], dtype=object)
+    np.save(tmp_path / "a.npy", trap, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", images=trap)
+    for read, name in ((read_npy, "a.npy"), (read_npz, "a.npz")):
+        with pytest.raises(ConfigError):
+            read(tmp_path / name)
+    assert not (tmp_path / "ran").exists()
+    # The trap does work where somebody unpickles.
+    np.load(tmp_path / "a.npy", allow_pickle=True)
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_blob_that_is_a_torch_file_is_refused_and_does_nothing(tmp_path: Path):
+    """What `torch.save` writes: a zip with a pickle in it."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("archive/data.pkl", b"cos\nsystem\n(S'true'\ntR.")
+    for data in (archive.getvalue(), b"cos\nsystem\n(S'true'\ntR."):
+        with pytest.raises(PeerError):
+            decode_groups(data)
+
+
+def test_a_device_loads_no_unpickler_of_its_own_accord_for_inference(tmp_path: Path):
+    """numpy brings pickle itself, so what is looked for is the rest: what would read pickles from files."""
+    code = (
+        "import sys, edge_client.commands.infer, edge_client.inference, edge_client.trust;"
+        "print(sorted(sys.modules.keys() & {'cloudpickle', 'dill', 'joblib', 'shelve', 'yaml', 'torch'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[]\n")

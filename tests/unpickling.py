@@ -1,0 +1,151 @@
+"""Finds, in the syntax tree of a module, whatever could turn bytes into running code.
+
+Names are followed through imports and their aliases; words in comments and strings mean nothing. What a
+library does behind a call cannot be seen in its caller's tree: the libraries that unpickle are found by their
+import.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+CODECS = frozenset(
+    {
+        "pickle",
+        "_pickle",
+        "cPickle",
+        "pickletools",
+        "dill",
+        "cloudpickle",
+        "joblib",
+        "jsonpickle",
+        "shelve",
+        "marshal",
+        "copyreg",
+        "yaml",
+        "pandas",
+    }
+)
+"""Modules that exist to turn bytes into objects of any class, or read files that way by default."""
+
+TRANSPORTS = frozenset(
+    {
+        "multiprocessing",
+        "concurrent.futures.ProcessPoolExecutor",
+        "concurrent.futures.process",
+        "ray",
+        "torch.multiprocessing",
+        "torch.distributed",
+        "torch.hub",
+        "torch.jit",
+        "torch.package",
+        "torchvision.datasets",
+        "logging.config",
+        "xmlrpc",
+        "importlib.import_module",
+    }
+)
+"""What unpickles, or imports by name, inside a library: allowed only where `KNOWN` in the test says why."""
+
+EVALUATORS = frozenset({"eval", "exec", "compile", "__import__"})
+
+REQUIRED = {
+    "torch.load": ("weights_only", True),
+    "numpy.load": ("allow_pickle", False),
+    "numpy.lib.format.read_array": ("allow_pickle", False),
+}
+"""Calls that must say so themselves: their defaults have changed before."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something found, by its full name."""
+
+    line: int
+    name: str
+
+
+def findings(source: str) -> list[Finding]:
+    """Everything in a module's source that could unpickle or evaluate, in the order of its lines."""
+    tree = ast.parse(source)
+    names = dict(_imported(tree))
+    found = [*_imports(tree), *_calls(tree, names)]
+    return sorted(set(found), key=lambda one: (one.line, one.name))
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Local names and what they stand for: `np` is `numpy`, `read` is `torch.load`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (alias.asname, alias.name) if alias.asname else ((alias.name.split(".")[0],) * 2)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _imports(tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            suspect = _suspect(module)
+            if suspect is not None:
+                yield Finding(node.lineno, suspect)
+
+
+def _suspect(dotted: str) -> str | None:
+    """The codec or transport that a dotted name is, or lies in."""
+    parts = dotted.split(".")
+    if parts[0] in CODECS:
+        return parts[0]
+    return next((name for name in TRANSPORTS if f"{dotted}.".startswith(f"{name}.")), None)
+
+
+def _calls(tree: ast.Module, names: dict[str, str]) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in EVALUATORS and node.id not in names:
+            yield Finding(node.lineno, node.id)
+        if isinstance(node, ast.Attribute):
+            # A module reached through another one, such as `torch.jit.load` behind `import torch`.
+            suspect = _suspect(_dotted(node, names))
+            if suspect is not None:
+                yield Finding(node.lineno, suspect)
+        if isinstance(node, ast.Call):
+            yield from _call(node, names)
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle" and not _is(node.value, False):
+            yield Finding(node.value.lineno, "allow_pickle")
+
+
+def _call(node: ast.Call, names: dict[str, str]) -> Iterator[Finding]:
+    name = _dotted(node.func, names)
+    if name in REQUIRED:
+        keyword, value = REQUIRED[name]
+        if not any(one.arg == keyword and _is(one.value, value) for one in node.keywords):
+            yield Finding(node.lineno, name)
+    first = node.args[0] if node.args else None
+    if name == "importlib.import_module" and isinstance(first, ast.Constant) and isinstance(first.value, str):
+        suspect = _suspect(first.value)
+        if suspect is not None:
+            yield Finding(node.lineno, suspect)
+
+
+def _is(node: ast.expr, value: bool) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def _dotted(node: ast.expr, names: dict[str, str]) -> str:
+    """`np.lib.format` with its imports followed; empty for what is no plain chain of names."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return ""
+    return ".".join([names[node.id], *reversed(parts)])
