@@ -82,7 +82,7 @@ fi
 if [ -n "$package" ]; then
     [ -x "$home/bin/python" ] || { say "making $home"; "$python" -m venv "$home"; }
     case $package in
-        *\\[*) ;;
+        *\\[*|*" @ "*) ;;
         *) package="edge-federation[client,trust] @ $(
             case $package in
                 *://*) echo "$package" ;;
