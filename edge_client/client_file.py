@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +63,3 @@ def _line(problem: Any, path: Path) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{path}: unknown key '{key}'{nearest(key, map(kebab, ClientFile.model_fields))}"
     return f"{path}: {key}: {problem['msg']}, got {problem['input']!r}"
-
-
-class ReadConfig(argparse.Action):
-    """`--config FILE`: what the file states is the default of the verb's options, once it is parsed again."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        """Take the file's values."""
-        parser.set_defaults(**read_client_file(Path(str(values))))
-        setattr(namespace, self.dest, Path(str(values)))

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.client_file import ReadConfig
 from edge_client.command_output import (
     Subparsers,
     add_verb,
@@ -21,6 +20,7 @@ from edge_client.command_output import (
     print_json,
     read_trust_option,
 )
+from edge_client.config_option import ReadConfig
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edge_client.identity.private_files import private_folder, write_private
 
-CERTIFICATE, KEY, CA, TRUST, CONFIG = "device.pem", "device.key", "ca.pem", "trust.pem", "client.toml"
+CERTIFICATE, KEY, CA, TRUST, CONFIG = "device.pem", "device.key", "ca.pem", "signing.pub", "client.toml"
 UNIT, INSTALL = "edge-client.service", "install.sh"
 
 _UNIT = """\
@@ -82,8 +82,8 @@ fi
 if [ -n "$package" ]; then
     [ -x "$home/bin/python" ] || { say "making $home"; "$python" -m venv "$home"; }
     case $package in
-        *\\[*) ;;
-        *) package="edge-federation[client] @ $(
+        *\\[*|*" @ "*) ;;
+        *) package="edge-federation[client,trust] @ $(
             case $package in
                 *://*) echo "$package" ;;
                 /*) echo "file://$package" ;;
@@ -114,7 +114,7 @@ put() {
     chmod 600 "$config/.$1.new"
     mv "$config/.$1.new" "$config/$1"
 }
-for file in ca.pem device.pem device.key trust.pem client.toml; do
+for file in ca.pem device.pem device.key signing.pub client.toml; do
     [ ! -f "$here/$file" ] || put "$file"
 done
 chmod 700 "$config"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from edge_client.identity.validity import Validity
+from schemas.errors import PeerError
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -44,6 +45,20 @@ def common_name(certificate: x509.Certificate) -> str:
     return str(names[0].value) if names else ""
 
 
+def read_issued(pem: str, *, authorities: bytes) -> x509.Certificate:
+    """Read a certificate that was sent here; raises `PeerError` unless one of these authorities signed it."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem.encode())
+        known = x509.load_pem_x509_certificates(authorities)
+        validity_of(certificate)
+        certificate.public_key()
+    except (ValueError, TypeError, OverflowError, UnsupportedAlgorithm) as error:
+        raise PeerError(f"no certificate: {str(error)[:80]}") from error
+    if not any(is_issued_by(certificate, authority) for authority in known):
+        raise PeerError("the certificate is not signed by the authority that is trusted here")
+    return certificate
+
+
 def validity_of(certificate: x509.Certificate) -> Validity:
     """From when until when a certificate is good."""
     return Validity(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
@@ -58,7 +73,7 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
     """Whether the authority has signed this certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 

@@ -17,10 +17,11 @@ log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """Of one device; all methods belong to the thread that owns the agent."""
+    """Of one device, whose certificates these authorities (PEM) may sign; for the agent's thread alone."""
 
-    def __init__(self, pair: Pair, *, federation: str, device: str) -> None:
+    def __init__(self, pair: Pair, *, authorities: bytes, federation: str, device: str) -> None:
         pair.complete()
+        self._authorities = authorities
         self._pair, self._federation, self._device = pair, federation, device
         self._renewal = Renewal(pair.validity())
 
@@ -56,7 +57,7 @@ class Keeper:
 
     def _replace(self, certificate: str) -> None:
         try:
-            validity = self._pair.replace(certificate, name=self._device)
+            validity = self._pair.replace(certificate, name=self._device, authorities=self._authorities)
         except OSError as error:
             log.warning("the new certificate cannot be kept: %s", error)
             return
@@ -69,11 +70,12 @@ class Keeper:
 
 
 def keeper_of(tls: TlsFiles | None, *, federation: str, device: str) -> Keeper | None:
-    """The keeper of a device that has a certificate; None without one."""
-    if tls is None or tls.certificate is None or tls.key is None:
+    """The keeper of a device that has a certificate of an authority of one's own; None without."""
+    if tls is None or tls.ca is None or tls.certificate is None or tls.key is None:
         return None
     try:
-        return Keeper(Pair(tls.certificate, tls.key), federation=federation, device=device)
+        pair, authorities = Pair(tls.certificate, tls.key), tls.ca.read_bytes()
+        return Keeper(pair, authorities=authorities, federation=federation, device=device)
     except (OSError, ValueError) as error:
         log.warning("%s will not be renewed by itself: %s", tls.certificate, error)
         return None

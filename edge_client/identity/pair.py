@@ -13,7 +13,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from edge_client.files import put_in_place
-from edge_client.identity.credentials import belongs, common_name, key_pem, load_key, new_key, validity_of
+from edge_client.identity.credentials import (
+    belongs,
+    common_name,
+    key_pem,
+    load_key,
+    new_key,
+    read_issued,
+    validity_of,
+)
 from edge_client.identity.private_files import write_private
 from edge_client.identity.validity import Validity
 from schemas.errors import PeerError
@@ -47,12 +55,13 @@ class Pair:
             write_private(self._next_key, key_pem(key))
             return key
 
-    def replace(self, certificate: str, *, name: str) -> Validity:
-        """Use this certificate and its key from now on; raises `PeerError` if it is not of the next key."""
-        try:
-            loaded = x509.load_pem_x509_certificate(certificate.encode())
-        except ValueError as error:
-            raise PeerError(f"no certificate: {str(error)[:80]}") from error
+    def replace(self, certificate: str, *, name: str, authorities: bytes) -> Validity:
+        """Use this certificate and its key from now on.
+
+        Raises `PeerError` if it is not of the next key, not of that name, or of none of these authorities
+        (PEM).
+        """
+        loaded = read_issued(certificate, authorities=authorities)
         if not belongs(loaded, self.next_key()) or common_name(loaded) != name:
             raise PeerError(f"a certificate of another key, or not of {name}")
         write_private(self._next_certificate, certificate.encode())

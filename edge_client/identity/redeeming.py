@@ -11,7 +11,7 @@ from cryptography import x509
 
 from edge_client.address import TlsFiles, parse_address
 from edge_client.identity.board import CA, CERTIFICATE, KEY, TRUST, board_files, write_board_files
-from edge_client.identity.credentials import fingerprint, is_issued_by, request_pem
+from edge_client.identity.credentials import fingerprint, request_pem
 from edge_client.identity.pair import Pair
 from edge_client.identity.private_files import private_folder, write_private
 from edge_client.identity.validity import Validity, written
@@ -47,7 +47,7 @@ def redeem(code: EnrolmentCode, out: Path, *, door: str | None = None, deadline_
         broker=code.broker, federation=code.federation, device=code.device, trusts=bool(code.trust)
     )
     write_board_files(out, texts)
-    return pair.replace(issued.certificate, name=code.device)
+    return pair.replace(issued.certificate, name=code.device, authorities=code.authority.encode())
 
 
 def _request(code: EnrolmentCode, pair: Pair) -> CertificateRequest:
@@ -58,7 +58,7 @@ def _request(code: EnrolmentCode, pair: Pair) -> CertificateRequest:
 
 
 def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: IssuedCertificate) -> None:
-    """Raise `PeerError` unless the one who answers knows the code and is the authority that it names."""
+    """Raise `PeerError` unless the one who answers knows the code, and names the authority that it names."""
     expected = answer_proof(
         proof_key(code.secret, code.id),
         federation=code.federation,
@@ -68,12 +68,6 @@ def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: Issue
     )
     if not proves(expected, issued.proof) or issued.authority != code.authority:
         raise PeerError("the answer is not of the one who gave out the code")
-    try:
-        certificate = x509.load_pem_x509_certificate(issued.certificate.encode())
-    except ValueError as error:
-        raise PeerError(f"no certificate: {str(error)[:80]}") from error
-    if not is_issued_by(certificate, x509.load_pem_x509_certificate(code.authority.encode())):
-        raise PeerError("the certificate is not signed by the authority of the code")
 
 
 def _exchange(

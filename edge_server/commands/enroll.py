@@ -59,7 +59,15 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--hours", type=positive_float, default=24.0, metavar="N", help="a code's life (default: %(default)s)"
     )
-    parser.add_argument("--trust", type=Path, metavar="FILE", help="public key that models are signed with")
+    parser.add_argument(
+        "--trust", type=Path, metavar="KEY.pub", help="the device takes only what this key has signed"
+    )
+    parser.add_argument(
+        "--signing-key",
+        type=Path,
+        metavar="FILE",
+        help="the same, by the server's key: the `signing-key` of federation.toml, made where there is none",
+    )
     parser.add_argument("--wheel", type=Path, metavar="FILE", help="put this package into the archive")
     parser.add_argument("--serve", action="store_true", help="answer codes and renewals until Ctrl-C")
     parser.add_argument("--broker", metavar="URL", help="with --serve: the broker (default: the devices')")
@@ -90,6 +98,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check_words(args: argparse.Namespace) -> None:
+    from edge_client.trust import read_trusted_key
     from edge_server.identity.authority import RESERVED
     from schemas.names import is_name
 
@@ -101,9 +110,21 @@ def _check_words(args: argparse.Namespace) -> None:
         raise ConfigError(f"'{args.device}' is the name of a part of the server; choose another")
     if args.out is None:
         raise ConfigError(f"enroll: where to? --out DIR is where {args.device}'s files go")
-    for option, path in (("--trust", args.trust), ("--wheel", args.wheel)):
-        if path is not None and not path.is_file():
-            raise ConfigError(f"{option}: there is no file {path}")
+    if args.wheel is not None and not args.wheel.is_file():
+        raise ConfigError(f"--wheel: there is no file {args.wheel}")
+    if args.trust is not None and args.signing_key is not None:
+        raise ConfigError("--trust and --signing-key say the same: name one of them")
+    if args.trust is not None:
+        read_trusted_key(args.trust)
+
+
+def _trusted(args: argparse.Namespace) -> str:
+    """The public key that the device shall trust, as text; empty where it trusts the broker."""
+    from edge_server.signing import public_key_text
+
+    if args.signing_key is not None:
+        return public_key_text(args.signing_key)
+    return str(args.trust.read_text()) if args.trust is not None else ""
 
 
 def _authority(args: argparse.Namespace, folder: Path) -> Authority:
@@ -154,8 +175,7 @@ def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
     from edge_server.identity.bundle import write_bundle
 
     _check_is_new(args, authority)
-    trust = args.trust.read_bytes() if args.trust else None
-    path = write_bundle(authority, args.device, args.out, trust=trust, wheel=args.wheel)
+    path = write_bundle(authority, args.device, args.out, trust=_trusted(args), wheel=args.wheel)
     _finish(args, authority, {"archive": str(path)})
     _say(args, f"{path}: bring it to the board over a channel that you trust, then there")
     _say(args, f"  tar xf {path.name} && sudo ./{args.device}/install.sh")
@@ -171,8 +191,7 @@ def _give_code(args: argparse.Namespace, authority: Authority) -> int:
 
     _check_is_new(args, authority)
     withdraw(authority)
-    trust = args.trust.read_text() if args.trust else ""
-    code = give_out(authority, args.device, lifetime_s=args.hours * 3600, trust=trust)
+    code = give_out(authority, args.device, lifetime_s=args.hours * 3600, trust=_trusted(args))
     text, path = encode_code(code), private_folder(args.out) / f"{args.device}.code"
     write_private(path, f"{text}\n".encode())
     print_of = fingerprint(authority.root.certificate)

@@ -15,19 +15,19 @@ from edge_server.identity.authority import Authority
 
 
 def write_bundle(
-    authority: Authority, device: str, out: Path, *, trust: bytes | None = None, wheel: Path | None = None
+    authority: Authority, device: str, out: Path, *, trust: str = "", wheel: Path | None = None
 ) -> Path:
     """Issue a certificate for a new key, which is kept nowhere else, and pack it; returns the archive."""
     settings, key = authority.settings, new_key()
     texts = board_files(
-        broker=settings.broker, federation=settings.federation, device=device, trusts=trust is not None
+        broker=settings.broker, federation=settings.federation, device=device, trusts=bool(trust)
     )
     contents = {name: text.encode() for name, text in texts.items()}
     contents[CA] = authority.ca_pem
     contents[KEY] = key_pem(key)
     contents[CERTIFICATE] = authority.issue(device, key.public_key()).public_bytes(Encoding.PEM)
-    if trust is not None:
-        contents[TRUST] = trust
+    if trust:
+        contents[TRUST] = trust.encode()
     if wheel is not None:
         contents[wheel.name] = wheel.read_bytes()
     path = private_folder(out) / f"{device}.tar"

@@ -18,6 +18,7 @@ from edge_client.client_file import read_client_file
 from edge_server.cli import main
 from edge_server.identity.authority import STATION_S, make_authority, open_authority, prepare_stations
 from edge_server.identity.settings import AuthoritySettings, default_folder
+from edge_server.signing import public_key_text
 from schemas.enrolment import decode_code
 from schemas.errors import ConfigError
 
@@ -73,13 +74,8 @@ def test_everything_is_for_the_owner_alone_whatever_the_umask(enroll, tmp_path):
 
 
 def test_the_archive_is_a_device_that_can_run(enroll, tmp_path):
-    (tmp_path / "signer.pub").write_text("a public key\n")
-    assert (
-        enroll("pi", "--host", "broker.lan", "--federation", "home", "--trust", str(tmp_path / "signer.pub"))[
-            0
-        ]
-        == 0
-    )
+    trust = ("--signing-key", str(tmp_path / "signing.key"))
+    assert enroll("pi", "--host", "broker.lan", "--federation", "home", *trust)[0] == 0
     folder = unpacked(tmp_path, "pi")
     assert read_client_file(folder / "client.toml") == {
         "broker": "mqtts://broker.lan:8883",
@@ -88,12 +84,24 @@ def test_the_archive_is_a_device_that_can_run(enroll, tmp_path):
         "ca": folder / "ca.pem",
         "cert": folder / "device.pem",
         "key": folder / "device.key",
-        "trust": folder / "trust.pem",
+        "trust": folder / "signing.pub",
         "data": "digits",
     }
-    assert (folder / "trust.pem").read_text() == "a public key\n"
+    assert (folder / "signing.pub").read_text() == public_key_text(tmp_path / "signing.key")
     made = x509.load_pem_x509_certificate((folder / "device.pem").read_bytes())
     made.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
+
+
+def test_the_key_to_trust_goes_into_archive_and_code_and_never_the_private_one(enroll, tmp_path):
+    public = tmp_path / "signing.pub"
+    public.write_text(public_key_text(tmp_path / "signing.key"))
+    code, _, said = enroll("pi", "--trust", str(tmp_path / "signing.key"))
+    assert code == 2
+    assert "is a private key: give the public one" in said
+    assert enroll("pi", "--trust", str(public))[0] == 0
+    assert (unpacked(tmp_path, "pi") / "signing.pub").read_text() == public.read_text()
+    _, out, _ = enroll("pi-2", "--code", "--trust", str(public), "--format", "json")
+    assert decode_code(json.loads(out)["code"]).trust == public.read_text()
 
 
 def test_an_enrolled_device_gets_another_certificate_only_when_asked_for(enroll, tmp_path):
@@ -178,7 +186,9 @@ def test_a_broker_elsewhere_finds_its_files_where_it_is_said_to(enroll, tmp_path
         (("~0123456789abcdef",), "1 to 64 letters, digits"),
         (("a/b",), "1 to 64 letters, digits"),
         ((), "which DEVICE?"),
-        (("pi", "--trust", "/nowhere"), "--trust: there is no file /nowhere"),
+        (("pi", "--trust", "/nowhere"), "--trust: cannot read /nowhere"),
+        (("pi", "--trust", "/nowhere", "--signing-key", "x"), "--trust and --signing-key say the same"),
+        (("pi", "--wheel", "/nowhere"), "--wheel: there is no file /nowhere"),
         (("pi", "--port", "0"), "--port: Input should be greater than or equal to 1"),
         (("pi", "--serve"), "--serve answers every device: leave out 'pi'"),
         (("--serve",), "there is no authority in"),

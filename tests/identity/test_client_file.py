@@ -34,9 +34,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_the_keys_are_the_options_of_run():
     options = vars(parsed()).keys() - {"verb", "format", "execute", "config_file"}
-    assert {kebab(name) for name in ClientFile.model_fields} - {"trust"} == {
-        kebab(name) for name in options
-    } - {"trust"}
+    assert {kebab(name) for name in ClientFile.model_fields} == {kebab(name) for name in options}
 
 
 def test_a_file_states_what_the_command_line_does_not(tmp_path):

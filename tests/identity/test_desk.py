@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import zlib
 from pathlib import Path
 
 import pytest
@@ -9,13 +12,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edge_client.identity.credentials import belongs, new_key, request_pem
 from edge_client.identity.redeeming import check_answer, check_code
 from edge_server.identity.allowance import MOST, REFILL_S, Allowance
 from edge_server.identity.authority import Authority
 from edge_server.identity.codes import MAX_WRONG_TRIES, find, give_out, withdraw
-from edge_server.identity.desk import MOST_VALID, Desk
+from edge_server.identity.desk import MOST_VALID, Desk, requested_key
 from schemas.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
@@ -23,6 +28,9 @@ from schemas.topics import EnrolTopic
 from schemas.values import Reason
 from tests.identity.conftest import FEDERATION, new_authority
 
+ANY_REQUEST = x509.load_pem_x509_csr(request_pem(new_key(), "pi").encode()).public_bytes(
+    serialization.Encoding.DER
+)
 NOW, HOUR_S = 1_800_000_000.0, 3600.0
 
 
@@ -300,6 +308,36 @@ def test_a_request_that_its_key_has_not_signed_is_refused(authority, desk):
     broken = x509.load_der_x509_csr(bytes(raw)).public_bytes(serialization.Encoding.PEM).decode()
     request = CertificateRequest(federation=FEDERATION, device="pi", csr=broken)
     assert refused(asked(desk, "pi", request)).startswith(Reason.MALFORMED)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4), st.integers(1, 300)
+)
+def test_any_bytes_are_a_request_or_refused(changes, length):
+    raw = bytearray(ANY_REQUEST[:length])
+    for place, value in changes:
+        raw[place % len(raw)] = value
+    text = base64.b64encode(raw).decode()
+    pem = f"-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n"
+    with contextlib.suppress(PeerError):
+        requested_key(CertificateRequest(federation=FEDERATION, device="pi", csr=pem))
+
+
+@given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
+def test_any_text_is_a_code_or_refused(data):
+    for text in (data, zlib.compress(data), b"edge1." + data):
+        with pytest.raises(ConfigError, match="enrolment code"):
+            decode_code(f"edge1.{base64.urlsafe_b64encode(text).decode()}")
+        with pytest.raises(ConfigError, match="enrolment code"):
+            decode_code(text.decode(errors="replace"))
+
+
+def test_a_code_that_would_fill_the_memory_is_refused():
+    bomb = base64.urlsafe_b64encode(zlib.compress(bytes(10_000_000))).decode()
+    assert len(bomb) < 16_384
+    with pytest.raises(ConfigError, match="damaged"):
+        decode_code(f"edge1.{bomb}")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_device_redeems_its_code_and_is_let_in(authority, tmp_path):
     made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "pi").iterdir()}
     assert made.pop("install.sh") == 0o700
     assert made == dict.fromkeys(
-        ("ca.pem", "client.toml", "device.key", "device.pem", "edge-client.service", "trust.pem"), 0o600
+        ("ca.pem", "client.toml", "device.key", "device.pem", "edge-client.service", "signing.pub"), 0o600
     )
     files = TlsFiles(*(tmp_path / "pi" / name for name in ("ca.pem", "device.pem", "device.key")))
     assert common_name(x509.load_pem_x509_certificate(files.certificate.read_bytes())) == "pi"

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.identity.keeper import Keeper, keeper_of
+from edge_client.identity.keeper import keeper_of
 from edge_client.identity.pair import Pair
 from edge_client.identity.renewal import Due, Renewal
 from edge_client.identity.validity import Validity, needs_renewal
@@ -96,11 +96,15 @@ def issued(authority, pair):
     return authority.issue("pi", pair.next_key().public_key()).public_bytes(Encoding.PEM).decode()
 
 
+def replace_pair(authority, pair, certificate):
+    return pair.replace(certificate, name="pi", authorities=authority.ca_pem)
+
+
 def test_key_and_certificate_are_replaced_together_and_for_the_owner_alone(authority, pair, files):
     before = files.key.read_bytes()
     certificate = issued(authority, pair)
     assert files.key.read_bytes() == before
-    pair.replace(certificate, name="pi")
+    replace_pair(authority, pair, certificate)
     assert files.certificate.read_text() == certificate
     assert files.key.read_bytes() != before
     assert keeper_of(files, federation=FEDERATION, device="pi") is not None
@@ -127,11 +131,11 @@ def test_a_replacement_that_is_cut_short_is_completed_at_the_next_start(
     monkeypatch.setattr("edge_client.identity.private_files.put_in_place", fail_after)
     if done < 2:
         with pytest.raises(KeyboardInterrupt):
-            pair.replace(certificate, name="pi")
+            replace_pair(authority, pair, certificate)
     else:
-        pair.replace(certificate, name="pi")
+        replace_pair(authority, pair, certificate)
     monkeypatch.undo()
-    Keeper(pair, federation=FEDERATION, device="pi")
+    keeper_of(files, federation=FEDERATION, device="pi")
     assert files.certificate.read_text() == certificate
     Link(address_of(authority, files), queue.SimpleQueue(), client_id="pi", filters=())
 
@@ -141,18 +145,25 @@ def test_the_same_key_is_asked_about_until_there_is_a_certificate(pair):
     assert pair.next_key().private_numbers() == first
 
 
-def test_a_certificate_that_is_not_of_the_next_key_changes_nothing(authority, pair, files):
+def test_a_certificate_that_is_not_the_one_asked_for_changes_nothing(authority, pair, files, tmp_path):
     before = files.certificate.read_bytes()
     foreign = authority.certificates("pi")[0].public_bytes(Encoding.PEM).decode()
     of_other_name = authority.issue("other", pair.next_key().public_key()).public_bytes(Encoding.PEM).decode()
-    for wrong in (foreign, of_other_name, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+    other = new_authority(tmp_path / "other")
+    of_other_authority = issued(other, pair)
+    for wrong in (
+        foreign,
+        of_other_name,
+        of_other_authority,
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ):
         with pytest.raises(PeerError, match="certificate"):
-            pair.replace(wrong, name="pi")
+            replace_pair(authority, pair, wrong)
     assert files.certificate.read_bytes() == before
 
 
-def test_a_refusal_is_logged_and_asked_again_later(pair, caplog):
-    keeper = Keeper(pair, federation=FEDERATION, device="pi")
+def test_a_refusal_is_logged(files, caplog):
+    keeper = keeper_of(files, federation=FEDERATION, device="pi")
     keeper.take(
         Refusal(federation=FEDERATION, device="pi", reason=Reason.NOT_ENTITLED, detail="pi is revoked")
     )

@@ -38,6 +38,7 @@ from schemas.values import (
 
 FEDERATION, DEVICE, RUN = "home", "pi-3", "run-1"
 DIGEST = digest_of(b"a blob")
+PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 SIGNED = SignedManifest(
     manifest=Manifest(
         what="task",
