@@ -19,9 +19,12 @@ from schemas.messages import (
     Death,
     Delivery,
     FromDevice,
+    KeyAdvertisement,
+    KeyShares,
     Refusal,
     TaskReply,
     Telemetry,
+    UnmaskAnswer,
     Update,
 )
 from schemas.values import Reason
@@ -44,7 +47,7 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
             return federation, [_answer_request(federation, message)]
         case Refusal():
             return _upload_lost(federation, message, now)
-        case Telemetry():
+        case Telemetry() | KeyAdvertisement() | KeyShares() | UnmaskAnswer():
             return federation, []
 
 
