@@ -6,6 +6,7 @@ One thread owns everything here; paho and the worker only put events in its inbo
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import time
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from edge_client.address import BrokerAddress
 from edge_client.blobstore import BlobStore
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.private import PrivateState
+from edge_client.secure.keys import ENTROPY_BYTES
 from edge_client.session import Phase, Session
 from edge_client.session_events import (
     BlobChecked,
@@ -25,7 +27,10 @@ from edge_client.session_events import (
     Command,
     Connected,
     Disconnected,
+    DrawEntropy,
+    EntropyDrawn,
     Event,
+    MaskUpdate,
     Received,
     RunEnded,
     Send,
@@ -34,6 +39,7 @@ from edge_client.session_events import (
     StartWork,
     StopWork,
     Tick,
+    UpdateMasked,
     WorkDone,
     WorkFailed,
 )
@@ -159,7 +165,7 @@ class Agent:
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
-            case WorkDone() | WorkFailed():
+            case WorkDone() | WorkFailed() | UpdateMasked():
                 self._step(event)
             case _:
                 self._link.handle(event)
@@ -288,6 +294,10 @@ class Agent:
                 log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
                 self._tell("exporting" if task.action == "deliver" else "training", task.round)
                 self._worker.start(task, self._place)
+            case DrawEntropy(task):
+                self._step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
+            case MaskUpdate(update, membership):
+                self._worker.mask(update, membership, self._place)
             case StopWork():
                 log.info("the task is no longer wanted")
                 self._worker.stop()

@@ -14,13 +14,18 @@ from enum import StrEnum
 from typing import Any
 
 from edge_client import transfer
+from edge_client.secure import member, partaking
+from edge_client.secure.membership import Membership
 from edge_client.session_events import (
     BlobChecked,
     ChunkArrived,
     Command,
     Connected,
     Disconnected,
+    DrawEntropy,
+    EntropyDrawn,
     Event,
+    MaskUpdate,
     Received,
     Result,
     RunEnded,
@@ -30,6 +35,7 @@ from edge_client.session_events import (
     StartWork,
     StopWork,
     Tick,
+    UpdateMasked,
     WorkDone,
     WorkFailed,
 )
@@ -39,11 +45,14 @@ from schemas.messages import (
     Acknowledgement,
     AnyMessage,
     BlobRequest,
+    EntrustedShares,
     FederationEnd,
+    MaskCohort,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
+    UnmaskRequest,
     Update,
 )
 from schemas.values import Reason
@@ -68,7 +77,8 @@ class Session:
     """All that a device knows of its dealings with the server.
 
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
-    them that are over, `attempts` the newest attempt of each.
+    them that are over, `attempts` the newest attempt of each. Where the task is masked, `membership` is the
+    device's part in that, and `trained` what waits for the masks; it is never sent.
     """
 
     federation: str
@@ -83,6 +93,8 @@ class Session:
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
+    membership: Membership | None = None
+    trained: Update | None = None
 
 
 def step(session: Session, event: Event, now: float) -> Step:
@@ -102,6 +114,10 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _work_done(session, result, now)
         case WorkFailed():
             return _work_failed(session, event, now)
+        case EntropyDrawn(task, entropy):
+            return _entropy_drawn(session, task, entropy, now)
+        case UpdateMasked(update):
+            return _ended(session, update, now)
         case Tick():
             return _tick(session, now)
 
@@ -114,6 +130,8 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
             return session, [_answer_request(session, message)]
         case Acknowledgement() | Refusal():
             return _answered(session, message)
+        case MaskCohort() | EntrustedShares() | UnmaskRequest():
+            return _agreeing(session, message, now)
         case RoundAnnouncement():
             seen = replace(session, runs=session.runs | ({message.run} - session.ended))
             over = _is_current_run(seen, message.run) and seen.task and seen.task.round < message.oldest
@@ -157,14 +175,15 @@ def _offered(session: Session, task: Task, now: float) -> Step:
         attempts={**session.attempts, task.run: task.attempt},
     )
     fetching, more = _work_when_complete(begun)
-    return fetching, [_reply(begun, task), *commands, *more]
+    draw: list[Command] = [DrawEntropy(task)] if task.masking is not None else []
+    return fetching, [_reply(begun, task), *draw, *commands, *more]
 
 
 def _repeat(session: Session, now: float) -> Step:
     """The server asks again for work that is under way or done: say so again."""
     assert session.task is not None
     if session.result is None:
-        return session, [_reply(session, session.task)]
+        return session, [_reply(session, session.task), *_unheard(session)]
     return replace(session, resend_at=now + RESEND_S), _report(session.result)
 
 
@@ -186,7 +205,8 @@ def _task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> 
 
 def _drop_task(session: Session) -> Step:
     stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
-    return replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None), stop
+    dropped = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None)
+    return replace(dropped, membership=None, trained=None), stop
 
 
 def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
@@ -238,6 +258,50 @@ def _work_when_complete(session: Session) -> Step:
 
 
 def _work_done(session: Session, result: Result, now: float) -> Step:
+    task = session.task
+    if task is None or task.masking is None or not isinstance(result, Update):
+        return _ended(session, result, now)
+    if session.phase is not Phase.WORKING or (task.run, task.attempt) != (result.run, result.attempt):
+        return session, []
+    return _mask_when_agreed(replace(session, trained=result))
+
+
+# --- masks ---
+def _entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> Step:
+    if session.task is None or session.membership is not None:
+        return session, []
+    if (session.task.run, session.task.attempt) != (task.run, task.attempt):
+        return session, []
+    joined = replace(session, membership=member.begin(session.device, session.task, entropy))
+    return replace(joined, resend_at=now + RESEND_S), _unheard(joined)
+
+
+def _agreeing(session: Session, message: MaskCohort | EntrustedShares | UnmaskRequest, now: float) -> Step:
+    """The server goes on with the agreement; raises `PeerError` for what this device will not agree to."""
+    known = session.membership
+    if known is None or (message.run, message.attempt) != (known.task.run, known.task.attempt):
+        return session, []
+    heard, said = partaking.hear(known, message)
+    agreed = replace(session, membership=heard)
+    masking, commands = _mask_when_agreed(agreed)
+    if said is None:
+        return masking, commands
+    return replace(masking, resend_at=now + RESEND_S), [Send(said), *commands]
+
+
+def _mask_when_agreed(session: Session) -> Step:
+    if session.trained is None or session.membership is None or not session.membership.ready:
+        return session, []
+    return replace(session, trained=None), [MaskUpdate(session.trained, session.membership)]
+
+
+def _unheard(session: Session) -> list[Command]:
+    """What the server has not answered of the agreement."""
+    said = partaking.unheard(session.membership) if session.membership is not None else None
+    return [Send(said)] if said is not None else []
+
+
+def _ended(session: Session, result: Result, now: float) -> Step:
     held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
     task = session.task
     current = task is not None and (task.run, task.attempt) == (result.run, result.attempt)
@@ -276,6 +340,8 @@ def _answer_request(session: Session, request: BlobRequest) -> Command:
 def _answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
     """Settle the pending result; an acknowledged update or delivery is kept, to be shown again if asked."""
     result = session.result
+    if _out_of_the_cohort(session, answer):
+        return _drop_task(session)
     if result is None or (answer.run, answer.attempt) != (result.run, result.attempt):
         return session, []
     if answer.digest != (result.blob.digest if isinstance(result, Update) else None):
@@ -289,6 +355,14 @@ def _answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
     return kept, [Settled(result)]
 
 
+def _out_of_the_cohort(session: Session, answer: Acknowledgement | Refusal) -> bool:
+    """Whether the server goes on without this device's masks, before there is anything else to refuse."""
+    task, bare = session.task, isinstance(answer, Refusal) and answer.digest is None
+    if task is None or task.masking is None or not bare:
+        return False
+    return session.result is None and (answer.run, answer.attempt) == (task.run, task.attempt)
+
+
 def _tick(session: Session, now: float) -> Step:
     if not session.connected:
         return session, []
@@ -300,6 +374,8 @@ def _tick(session: Session, now: float) -> Step:
     ticked = replace(session, receiving=receiving)
     if session.phase is Phase.REPORTING and session.result is not None and now >= session.resend_at:
         return replace(ticked, resend_at=now + RESEND_S), [*commands, *_report(session.result)]
+    if session.result is None and now >= session.resend_at and (again := _unheard(session)):
+        return replace(ticked, resend_at=now + RESEND_S), [*commands, *again]
     return ticked, commands
 
 
@@ -312,4 +388,5 @@ def _resume(session: Session, now: float) -> Step:
         commands += _requests(session, asks)
     if session.phase is Phase.REPORTING and session.result is not None:
         commands += _report(session.result)
+    commands += _unheard(session)
     return replace(session, receiving=receiving, resend_at=now + RESEND_S), commands

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from edge_client.secure.membership import Membership
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk
 from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
@@ -66,7 +67,33 @@ class Tick:
     """Event: time has passed."""
 
 
-Event = Connected | Disconnected | Received | ChunkArrived | BlobChecked | WorkDone | WorkFailed | Tick
+@dataclass(frozen=True)
+class EntropyDrawn:
+    """Event: fresh randomness for the masks of this task's attempt, and of no other."""
+
+    task: Task
+    entropy: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class UpdateMasked:
+    """Event: the trained update is masked; `update` names the masked blob, which lies in the store."""
+
+    update: Update
+
+
+Event = (
+    Connected
+    | Disconnected
+    | Received
+    | ChunkArrived
+    | BlobChecked
+    | WorkDone
+    | WorkFailed
+    | Tick
+    | EntropyDrawn
+    | UpdateMasked
+)
 
 
 @dataclass(frozen=True)
@@ -112,4 +139,30 @@ class RunEnded:
     end: FederationEnd
 
 
-Command = Send | SendChunks | StartWork | StopWork | Settled | RunEnded | WriteChunk | VerifyBlob
+@dataclass(frozen=True)
+class DrawEntropy:
+    """Command: draw 32 bytes of randomness for this task, then say `EntropyDrawn`."""
+
+    task: Task
+
+
+@dataclass(frozen=True)
+class MaskUpdate:
+    """Command: the masks are agreed; mask the trained update and forget it bare, then say `UpdateMasked`."""
+
+    update: Update
+    membership: Membership
+
+
+Command = (
+    Send
+    | SendChunks
+    | StartWork
+    | StopWork
+    | Settled
+    | RunEnded
+    | WriteChunk
+    | VerifyBlob
+    | DrawEntropy
+    | MaskUpdate
+)

@@ -21,6 +21,7 @@ from edge_server.settings import (
     DataSettings,
     FederationSettings,
     ModelSettings,
+    PrivacySettings,
     RecipeInfo,
     SimulationSettings,
     TierSettings,
@@ -41,6 +42,7 @@ class Config(Settings):
     data: DataSettings = DataSettings()
     training: TrainingSettings = TrainingSettings()
     tiers: TierSettings = TierSettings()
+    privacy: PrivacySettings = PrivacySettings()
     simulation: SimulationSettings = SimulationSettings()
     strategy: StrategySpec = StrategySpec()
 

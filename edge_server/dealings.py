@@ -11,6 +11,7 @@ from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.participant import Participant, Status
 from edge_server.round_events import Command, Deliver, Send, SendChunks, UpdateChecked
+from edge_server.secure import masked
 from schemas.blobs import Chunk
 from schemas.messages import (
     Acknowledgement,
@@ -47,8 +48,10 @@ def receive(federation: Federation, message: FromDevice, now: float) -> Step:
             return federation, [_answer_request(federation, message)]
         case Refusal():
             return _upload_lost(federation, message, now)
-        case Telemetry() | KeyAdvertisement() | KeyShares() | UnmaskAnswer():
+        case Telemetry():
             return federation, []
+        case KeyAdvertisement() | KeyShares() | UnmaskAnswer():
+            return masked.take(federation, message)
 
 
 def _born(federation: Federation, birth: Birth, now: float) -> Step:

@@ -11,6 +11,7 @@ from edge_server.fleet import Fleet
 from edge_server.participant import AT_WORK, Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Announce, Command, End
+from edge_server.secure.gathering import Gathering
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
 
@@ -43,7 +44,8 @@ class RoundRules:
     """What makes a round: times in seconds, `quorum` as a share of the updates that are needed.
 
     A run begins with `start_clients` devices, and any later round with `min_clients`. `over_select` times
-    as many devices are asked as are needed. Without `buffering` rounds are synchronous.
+    as many devices are asked as are needed. Without `buffering` rounds are synchronous. Where updates are
+    masked, each step of agreeing and of unmasking may take `masking_step_s`.
     """
 
     rounds: int
@@ -57,6 +59,7 @@ class RoundRules:
     attempts: int = 5
     deliver: bool = True
     buffering: Buffering | None = None
+    masking_step_s: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Federation:
     """The whole state of a run, as far as rounds go.
 
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
-    close a synchronous round (None: all). `counted` holds each device's last counted update.
+    close a synchronous round (None: all). `counted` holds each device's last counted update, `masking` what
+    the round's devices have agreed on where it is masked.
     """
 
     name: str
@@ -80,6 +84,7 @@ class Federation:
     not_before: float = 0.0
     abandoned: int = 0
     counted: Mapping[str, Update] = field(default_factory=dict)
+    masking: Gathering | None = None
 
     @property
     def at_work(self) -> tuple[Participant, ...]:

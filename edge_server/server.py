@@ -332,6 +332,7 @@ def make_rules(config: Config) -> RoundRules:
         uploads_at_once=clients.uploads_at_once,
         deliver=config.federation.deliver,
         buffering=buffering if clients.mode == "buffered" else None,
+        masking_step_s=config.privacy.masking_step_s,
     )
 
 

@@ -15,6 +15,7 @@ from edge_server.config_errors import UNNAMED
 from schemas.errors import ConfigError
 from schemas.frozen import Settings
 from schemas.names import Name
+from schemas.secure import LEAST_HOLDERS
 
 
 class RecipeInfo(Settings):
@@ -147,6 +148,21 @@ class TierSettings(Settings):
     def levels(self) -> tuple[float, ...]:
         """One number per tier: a table's mean (ATTENDING, eq. 10)."""
         return tuple(mean_ratio(ratio) for ratio in self.ratios)
+
+
+class PrivacySettings(Settings):
+    """What the server may learn of single devices (deploy/SECURE_AGGREGATION.md).
+
+    With `secure_aggregation` it reads only sums over at least `min_holders` updates, which the share
+    `threshold` of a cohort must help to open; each step of that may take `masking_step_s` seconds. Every
+    number of an update is clipped to +-`value_range`.
+    """
+
+    secure_aggregation: bool = False
+    min_holders: int = Field(default=LEAST_HOLDERS, ge=LEAST_HOLDERS)
+    threshold: float = Field(default=2 / 3, gt=0.5, le=1)
+    value_range: float = Field(default=8.0, gt=0, le=1e6)
+    masking_step_s: float = Field(default=30.0, gt=0)
 
 
 class SimulationSettings(Settings):

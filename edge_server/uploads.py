@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from edge_client.blobstore import BlobStore
 from edge_server.firewall import examine
+from edge_server.secure.examining import examine_masked
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.updates import ClientUpdate
 from schemas.blobs import SpooledGroups, read_groups
@@ -16,17 +17,27 @@ from schemas.values import Reason
 
 
 def verdict(
-    update: Update, task: Task, store: BlobStore, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
+    update: Update,
+    task: Task,
+    store: BlobStore,
+    channel_map: ChannelMap,
+    rules: Sequence[GroupRule] = (),
+    *,
+    segments: Sequence[int] = (),
 ) -> tuple[Reason | None, str]:
     """Why the update in `store` must not count, as code and detail; no code where it may.
 
-    `rules` are those of the groups that devices may send beside the model.
+    `rules` are those of the groups that devices may send beside the model; `segments` those that a masked
+    update must have.
     """
     if not store.verify(update.blob):
         return Reason.DIGEST_MISMATCH, "the bytes are not those of the digest"
     try:
         groups = read_groups(store.path(update.blob.digest))
-        examine(update, groups, task, channel_map, rules)
+        if task.masking is None:
+            examine(update, groups, task, channel_map, rules)
+        else:
+            examine_masked(update, groups, task, segments)
     except PeerError as error:
         return Reason(error.reason), str(error)
     return None, ""

@@ -5,6 +5,7 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from edge_server.round_events import (
 )
 from edge_server.round_record import round_record
 from edge_server.run_folder import RunFolder
+from edge_server.secure.aggregating import masking_terms, summed
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
@@ -43,6 +45,7 @@ from edge_server.tiers import tier_of
 from edge_server.uploads import client_update, verdict
 from schemas.blobs import CHUNK_BYTES, BlobRef, encode_groups, encode_json
 from schemas.messages import Task
+from schemas.secure import MaskingTerms
 from schemas.submodel import SubModelSpec
 from schemas.values import Preprocessing
 
@@ -100,10 +103,12 @@ class Workshop:
             jobs, needed = self._training(command)
         channel_map = self._put(encode_json(self._network.channel_map))
         states = state_blobs(jobs, self._put_state)
+        masking = self._masking(command, jobs)
         assignments = {}
         for name, job in jobs.items():
             blobs = {"state": states[name], "channel-map": channel_map}
             task = make_task(self._terms, command, name, job, blobs=blobs, participants=len(jobs))
+            task = task.model_copy(update={"masking": masking})
             limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
             assignments[name] = Assignment(task, limit)
         self._journal.planned(command.round, assignments)
@@ -127,6 +132,18 @@ class Workshop:
         tiers = {client.name: client.tier for client in clients}
         return training_jobs(planned, tiers, self._config.training.local_epochs), planned.needed
 
+    def _masking(self, command: PlanRound, jobs: Mapping[str, Job]) -> MaskingTerms | None:
+        """What the round's devices mask by; none where their updates are read one by one."""
+        if not self._config.privacy.secure_aggregation or command.deliver:
+            return None
+        examples = {device.name: device.data.examples for device in command.devices}
+        return masking_terms(
+            self._config,
+            [job.cut.spec for job in jobs.values()],
+            [examples[name] for name in jobs],
+            self._network.channel_map,
+        )
+
     def _delivery(self, device: Device) -> Job:
         tier = self.tier(device)
         ratio = self._config.tiers.ratios[tier - 1]
@@ -148,7 +165,14 @@ class Workshop:
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
         """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
         update = command.update
-        reason, detail = verdict(update, task, self.store, self._network.channel_map, self._strategy.groups)
+        reason, detail = verdict(
+            update,
+            task,
+            self.store,
+            self._network.channel_map,
+            self._strategy.groups,
+            segments=command.segments,
+        )
         if reason is not None:
             self.store.path(update.blob.digest).unlink(missing_ok=True)
         else:
@@ -183,6 +207,8 @@ class Workshop:
             )
             for device, update in command.updates.items()
         ]
+        if command.opened is not None:
+            updates = [summed(updates, command.opened, self._network.channel_map)]
         known = [Client(name, *about) for name, about in sorted(self._state.clients.items())]
         self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
         self._state_sha256 = self._save(command.round)

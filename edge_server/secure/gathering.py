@@ -9,6 +9,7 @@ said before is said again when it is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -42,7 +43,11 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Gathering:
-    """One attempt: the tasks that it is for, and what has come of each step, by device."""
+    """One attempt: the tasks that it is for, and what has come of each step, by device.
+
+    `until` is when the step at hand is over whoever is missing, `ask_at` when to ask again for help; both in
+    seconds of the server's clock.
+    """
 
     tasks: Mapping[str, Task]
     stage: Stage = Stage.KEYING
@@ -51,6 +56,8 @@ class Gathering:
     shares: Mapping[str, KeyShares] = field(default_factory=dict)
     survivors: frozenset[str] = frozenset()
     answers: Mapping[str, UnmaskAnswer] = field(default_factory=dict)
+    until: float = math.inf
+    ask_at: float = math.inf
 
     @property
     def terms(self) -> MaskingTerms:
@@ -97,7 +104,8 @@ def take(gathering: Gathering, message: KeyAdvertisement | KeyShares | UnmaskAns
 def _advertised(gathering: Gathering, message: KeyAdvertisement) -> Step:
     if gathering.stage is Stage.KEYING:
         return replace(gathering, keys={**gathering.keys, message.device: message}), []
-    if gathering.keys.get(message.device) != message:
+    listed = gathering.cohort is not None and message.device in {one.name for one in gathering.cohort.members}
+    if not listed or gathering.keys.get(message.device) != message:
         raise PeerError("the cohort is formed without these keys", reason=Reason.STALE_ROUND)
     return gathering, [_cohort_for(gathering, message.device)]
 
@@ -125,8 +133,8 @@ def _answered(gathering: Gathering, message: UnmaskAnswer) -> Step:
     return replace(gathering, answers={**gathering.answers, message.device: message}), []
 
 
-def form(gathering: Gathering) -> Step:
-    """The cohort is those whose keys have come: introduce them to each other."""
+def form(gathering: Gathering, still_there: Set[str] | None = None) -> Step:
+    """The cohort is those whose keys have come, and who are `still_there`: introduce them to each other."""
     members = tuple(
         Member(
             name=name,
@@ -135,6 +143,7 @@ def form(gathering: Gathering) -> Step:
             share_key=said.share_key,
         )
         for name, said in sorted(gathering.keys.items())
+        if still_there is None or name in still_there
     )
     some = next(iter(gathering.tasks))
     cohort = MaskCohort(**_about(gathering, some), members=members)

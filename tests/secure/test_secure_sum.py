@@ -12,7 +12,7 @@ from edge_server.secure import gathering as machine
 from schemas.errors import PeerError
 from schemas.messages import MAX_MESSAGE_BYTES, EntrustedShares, UnmaskAnswer, UnmaskRequest, encode_message
 from schemas.submodel import SubModelSpec
-from tests.secure.cohorts import CHANNELS, FULL, MIDDLE, SMALL, Cohort, terms_of
+from tests.secure.cohorts import CHANNELS, FULL, MIDDLE, SMALL, Cohort, carried, terms_of
 
 # Nine devices of three tiers; a third of nine may drop, so six must help.
 NINE = (SMALL, SMALL, SMALL, MIDDLE, MIDDLE, MIDDLE, FULL, FULL, FULL)
