@@ -1,0 +1,44 @@
+"""A simulation whose updates are masked learns what the same one without masks learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.blobs import read_groups
+from tests.simulation.small import history, run
+
+TIERS = ("num-clients=9", "tiers.ratios=[0.5, 0.3, 0.0]", "rounds=2", "learning-rate=0.1")
+MASKED = "secure-aggregation=true"
+
+
+def final_model(out: Path) -> dict[str, np.ndarray]:
+    return read_groups(out / "models" / "round-0002" / "state.safetensors")["model"]
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("masked") / "run"
+    assert run(out, "heterofl", *TIERS, MASKED).outcome == "finished"
+    return out
+
+
+def test_masks_change_the_model_by_no_more_than_whole_numbers_do(masked: Path, tmp_path: Path) -> None:
+    assert run(tmp_path / "plain", "heterofl", *TIERS).outcome == "finished"
+    ours, plain = final_model(masked), final_model(tmp_path / "plain")
+    # By round two both have trained from models that differ by 1e-7: no test of one rounding any more.
+    assert max(float(np.abs(ours[name] - plain[name]).max()) for name in plain) < 1e-5
+    assert any((ours[name] != plain[name]).any() for name in plain)
+
+
+def test_the_same_seed_gives_the_same_run_masks_included(masked: Path, tmp_path: Path) -> None:
+    run(tmp_path / "again", "heterofl", *TIERS, MASKED, "workers=2")
+    assert (tmp_path / "again" / "history.jsonl").read_bytes() == (masked / "history.jsonl").read_bytes()
+
+
+def test_devices_that_come_and_go_do_not_stop_a_masked_run(tmp_path: Path) -> None:
+    words = ("num-clients=12", "rounds=3", "dropouts=true", "min-clients=3", MASKED)
+    assert run(tmp_path / "run", "heterofl", *TIERS, *words).outcome == "finished"
+    assert len(history(tmp_path / "run")) == 3
