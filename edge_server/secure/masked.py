@@ -14,9 +14,10 @@ from edge_server.closing import abandon, close
 from edge_server.federation import Federation, Step, announce
 from edge_server.participant import AT_WORK, Status
 from edge_server.participants import Participants
-from edge_server.round_events import CheckUpdate, CloseRound, Command, RoundPlanned, Send
+from edge_server.round_events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send
 from edge_server.secure import gathering as machine
 from edge_server.secure.gathering import Gathering, Stage
+from edge_server.secure.unmasking import Opened
 from schemas.errors import PeerError
 from schemas.messages import (
     EntrustedShares,
@@ -127,7 +128,7 @@ def _unmasking(federation: Federation, masking: Gathering, now: float) -> Step:
     if opened is not None:
         closing, commands = close(replace(federation, masking=None), federation.participants)
         read = [replace(one, opened=opened) if isinstance(one, CloseRound) else one for one in commands]
-        return closing, [announce(closing, "aggregating"), *read]
+        return closing, [announce(closing, "aggregating"), *_hidden(opened), *read]
     if now >= masking.until:
         helped = f"{len(masking.answers)} of {masking.needed} devices helped to read the sum"
         return _abandon(federation, helped, now)
@@ -137,6 +138,16 @@ def _unmasking(federation: Federation, masking: Gathering, now: float) -> Step:
     alive = {device.name for device in federation.fleet.alive()}
     requests = [one for one in machine.requests(masking) if _addressee(one) in alive]
     return replace(federation, masking=again), _sends(requests)
+
+
+def _hidden(opened: Opened) -> list[Command]:
+    """Say how much of the model this round leaves as it is, lest a whole tier learns nothing unnoticed."""
+    sizes = [segment.size for segment in opened.terms.segments]
+    hidden = sum(sizes) - sum(sizes[index] for index in opened.segments)
+    if not hidden:
+        return []
+    few = f"have fewer than {opened.terms.min_holders} holders and stay as they are"
+    return [Note("sum partly hidden", detail=f"{hidden} of {sum(sizes)} parameters {few}")]
 
 
 def _go_on(

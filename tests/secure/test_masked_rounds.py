@@ -96,6 +96,8 @@ def test_a_tier_that_drop_outs_leave_with_two_devices_changes_nothing_of_its_own
     # one.weight: the first two rows are of all, the next two of six, the last two of the full model alone
     assert (mean["one.weight"][:4] != 0).all()
     assert (mean["one.weight"][4:] == 0).all()
+    # one.weight 2 x 3, two.weight 4 x 6 - 3 x 4, two.bias 1
+    assert world.notes[-1].detail == "19 of 48 parameters have fewer than 3 holders and stay as they are"
     assert is_the_plain_mean(world)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edge_server.simulation import simulator
 from schemas.blobs import read_groups
 from tests.simulation.small import history, run
 
@@ -38,7 +40,27 @@ def test_the_same_seed_gives_the_same_run_masks_included(masked: Path, tmp_path:
     assert (tmp_path / "again" / "history.jsonl").read_bytes() == (masked / "history.jsonl").read_bytes()
 
 
-def test_devices_that_come_and_go_do_not_stop_a_masked_run(tmp_path: Path) -> None:
-    words = ("num-clients=12", "rounds=3", "dropouts=true", "min-clients=3", MASKED)
-    assert run(tmp_path / "run", "heterofl", *TIERS, *words).outcome == "finished"
-    assert len(history(tmp_path / "run")) == 3
+class Leaves:
+    """A presence that ends at `at_s` seconds, for good."""
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+
+    def online(self, t: float) -> bool:
+        return t < self._at_s
+
+    def next_change(self, t: float) -> float:
+        return self._at_s if t < self._at_s else math.inf
+
+
+def test_a_third_that_leaves_while_it_trains_is_made_up_for(
+    masked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = history(masked)[0]["duration_s"]
+    gone = [Leaves(trained / 2), None, None] * 3
+    monkeypatch.setattr(simulator, "_presence", lambda config, device, index: gone[index])
+    assert run(tmp_path / "run", "heterofl", *TIERS, MASKED, "tiers.ratios=[0.0]").outcome == "finished"
+    first, second = history(tmp_path / "run")
+    assert first["dropped"] == ["device-0001", "device-0004", "device-0007"]
+    assert [len(one["completed"]) for one in (first, second)] == [6, 6]
+    assert second["dropped"] == []
