@@ -78,7 +78,8 @@ class Session:
 
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
     them that are over, `attempts` the newest attempt of each. Where the task is masked, `membership` is the
-    device's part in that, and `trained` what waits for the masks; it is never sent.
+    device's part in that, `trained` what waits for the masks and is never sent, and `helped` the last round
+    of each run that it helped to unmask.
     """
 
     federation: str
@@ -95,6 +96,7 @@ class Session:
     attempts: Mapping[str, int] = field(default_factory=dict)
     membership: Membership | None = None
     trained: Update | None = None
+    helped: Mapping[str, int] = field(default_factory=dict)
 
 
 def step(session: Session, event: Event, now: float) -> Step:
@@ -160,6 +162,8 @@ def _offered(session: Session, task: Task, now: float) -> Step:
         return session, []
     if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
         return _repeat(session, now)
+    if task.masking is not None and task.round <= session.helped.get(task.run, -1):
+        return session, [_decline(session, task)]
     dropped, commands = _drop_task(session)
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     receiving: dict[str, Receiving] = {}
@@ -267,6 +271,12 @@ def _work_done(session: Session, result: Result, now: float) -> Step:
 
 
 # --- masks ---
+def _decline(session: Session, task: Task) -> Command:
+    """One sum per round: the difference between two might be a single device's update."""
+    why = {"reason": Reason.ALREADY_COUNTED, "detail": "this device has helped to open a sum of this round"}
+    return Send(_task_reply(session, task, accepted=False, **why))
+
+
 def _entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> Step:
     if session.task is None or session.membership is not None:
         return session, []
@@ -283,6 +293,8 @@ def _agreeing(session: Session, message: MaskCohort | EntrustedShares | UnmaskRe
         return session, []
     heard, said = partaking.hear(known, message)
     agreed = replace(session, membership=heard)
+    if heard.answer is not None:
+        agreed = replace(agreed, helped={**session.helped, message.run: message.round})
     masking, commands = _mask_when_agreed(agreed)
     if said is None:
         return masking, commands

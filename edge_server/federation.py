@@ -45,7 +45,7 @@ class RoundRules:
 
     A run begins with `start_clients` devices, and any later round with `min_clients`. `over_select` times
     as many devices are asked as are needed. Without `buffering` rounds are synchronous. Where updates are
-    masked, each step of agreeing and of unmasking may take `masking_step_s`.
+    masked, each step of agreeing may take `masking_step_s`.
     """
 
     rounds: int

@@ -154,7 +154,7 @@ class PrivacySettings(Settings):
     """What the server may learn of single devices (deploy/SECURE_AGGREGATION.md).
 
     With `secure_aggregation` it reads only sums over at least `min_holders` updates, which the share
-    `threshold` of a cohort must help to open; each step of that may take `masking_step_s` seconds. Every
+    `threshold` of a cohort must help to open; each step of agreeing may take `masking_step_s` seconds. Every
     number of an update is clipped to +-`value_range`.
     """
 

@@ -34,7 +34,7 @@ from edge_server.round_events import (
 )
 from edge_server.round_record import round_record
 from edge_server.run_folder import RunFolder
-from edge_server.secure.aggregating import masking_terms, summed
+from edge_server.secure.aggregating import masking_terms, summed, with_examples
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
@@ -101,6 +101,8 @@ class Workshop:
             jobs = {device.name: self._delivery(device) for device in command.devices}
         else:
             jobs, needed = self._training(command)
+            if self._config.privacy.secure_aggregation:
+                jobs = with_examples(jobs, command.devices)
         channel_map = self._put(encode_json(self._network.channel_map))
         states = state_blobs(jobs, self._put_state)
         masking = self._masking(command, jobs)
@@ -134,7 +136,7 @@ class Workshop:
 
     def _masking(self, command: PlanRound, jobs: Mapping[str, Job]) -> MaskingTerms | None:
         """What the round's devices mask by; none where their updates are read one by one."""
-        if not self._config.privacy.secure_aggregation or command.deliver:
+        if not self._config.privacy.secure_aggregation or command.deliver or not jobs:
             return None
         examples = {device.name: device.data.examples for device in command.devices}
         return masking_terms(

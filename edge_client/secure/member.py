@@ -17,6 +17,8 @@ sees. Why nothing but sums over at least `min_holders` devices is ever readable:
   below by dropouts has been sent: its seeds are shared apart from those of all other segments, and no
   device gives a share of these. A mask key that is revealed opens what its owner, who dropped, had in
   common with others in every segment, but what survivors send stays under their seeds there.
+- A device helps to open one sum per round, also where the round is tried again (see `session`): from two
+  sums over nearly the same devices, trained from the same model, one device's part could be told.
 - Coordinates of different segments are never added, so the sum over a tier's holders, taken from that over
   a larger set, says nothing of a coordinate. The sums of weights do: they are of numbers that devices state
   in the open anyway.

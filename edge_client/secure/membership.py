@@ -73,9 +73,9 @@ class Membership:
 
     @cached_property
     def context(self) -> bytes:
-        """What binds keys to this cohort."""
+        """What binds keys to this cohort and its terms."""
         assert self.cohort is not None
-        return cohort_context(self.cohort)
+        return cohort_context(self.cohort, self.terms)
 
 
 def points_of(names: Sequence[str]) -> dict[str, int]:
@@ -83,10 +83,10 @@ def points_of(names: Sequence[str]) -> dict[str, int]:
     return {name: 1 + index for index, name in enumerate(sorted(names))}
 
 
-def cohort_context(cohort: MaskCohort) -> bytes:
-    """The cohort's fingerprint: devices that are told of different ones have no key in common."""
+def cohort_context(cohort: MaskCohort, terms: MaskingTerms) -> bytes:
+    """A fingerprint of cohort and terms: devices that are told of different ones have no key in common."""
     to_all = cohort.model_copy(update={"device": "all"})
-    return hashlib.sha256(to_all.model_dump_json().encode()).digest()
+    return hashlib.sha256(f"{to_all.model_dump_json()} {terms.model_dump_json()}".encode()).digest()
 
 
 def private_key(membership: Membership, use: str) -> bytes:

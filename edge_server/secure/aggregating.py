@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from edge_client.secure.masking import GROUP
 from edge_client.secure.quantisation import Ring, most_weight
 from edge_client.secure.segments import checked_labels, distinct, partition
 from edge_server.config import Config
+from edge_server.fleet import Device
 from edge_server.secure.unmasking import Opened, mean_over_survivors, unmasked_sum
 from edge_server.strategy.updates import ClientUpdate
+from edge_server.tasks import Job
 from schemas.errors import ConfigError
 from schemas.messages import MAX_MESSAGE_BYTES
 from schemas.secure import MaskingTerms
@@ -44,6 +46,12 @@ def masking_terms(
         min_holders=privacy.min_holders,
         threshold=privacy.threshold,
     )
+
+
+def with_examples(jobs: Mapping[str, Job], devices: Sequence[Device]) -> dict[str, Job]:
+    """The jobs of devices that have anything to say: among others' zeros nobody is hidden."""
+    speaking = {device.name for device in devices if device.data.examples > 0}
+    return {name: job for name, job in jobs.items() if name in speaking}
 
 
 def summed(updates: Sequence[ClientUpdate], opened: Opened, channel_map: ChannelMap) -> ClientUpdate:

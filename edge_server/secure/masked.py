@@ -2,6 +2,7 @@
 
 Who has no keys or no shares in time has missed its part; a cohort that is too small, or an answer that does
 not fit, abandons the round, and the next attempt begins with fresh keys. Only a sum that is opened closes it.
+For that the server waits as long as for updates: who has helped once does not help again in this round.
 """
 
 from __future__ import annotations
@@ -160,7 +161,10 @@ def _go_on(
         else one
         for one in federation.participants.values()
     ]
-    patience = math.inf if masking.stage is Stage.MASKING else federation.rules.masking_step_s
+    rules = federation.rules
+    patience = {Stage.MASKING: math.inf, Stage.UNMASKING: rules.deadline_s}.get(
+        masking.stage, rules.masking_step_s
+    )
     timed = replace(masking, until=now + patience, ask_at=now + ASK_AGAIN_S)
     return replace(federation, participants=Participants.of(parts), masking=timed), _sends(messages)
 

@@ -114,7 +114,7 @@ def _shared_with_lost(
 ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     """The streams that survivors have added, and those they have taken away, for devices that dropped."""
     members = {one.name: one for one in opened.cohort.members}
-    context, holders = cohort_context(opened.cohort), opened.terms.segments[segment].holders
+    context, holders = cohort_context(opened.cohort, opened.terms), opened.terms.segments[segment].holders
     added: list[bytes] = []
     taken: list[bytes] = []
     for name, private in opened.lost.items():

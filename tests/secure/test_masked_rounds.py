@@ -8,6 +8,7 @@ import pytest
 from edge_server.rounds import RoundRules
 from schemas.blobs import Chunk
 from schemas.messages import BlobRequest, Refusal, Update
+from schemas.values import Reason
 from tests.rounds.world import Packet
 from tests.secure.worlds import MaskedWorld
 
@@ -114,6 +115,19 @@ def test_a_bare_update_never_leaves_its_device_even_if_it_is_asked_for():
     assert all(world.groups(one).keys() == {"masked"} for one in updates)
     assert not {one.prefix for one in chunks} & {digest[:16] for digest in world.bare}
     assert sum(isinstance(one, Refusal) and one.digest in world.bare for one in world.seen) == 81
+
+
+def test_a_sum_that_too_few_help_to_open_is_given_up_and_its_helpers_open_no_other_of_that_round():
+    world = MaskedWorld(9, NINE)
+    world.until(lambda: world.stage() == "unmasking")
+    for name in (*THIRD, "d5"):
+        world.kill(name)
+    world.until(lambda: any(note.what == "round abandoned" for note in world.notes))
+    assert "5 of 6 devices helped to read the sum" in world.notes[-1].detail
+    world.until(lambda: world.federation.masking is not None)
+    world.until(lambda: any(note.what == "declined the task" for note in world.notes))
+    assert world.notes[-1].reason is Reason.ALREADY_COUNTED
+    assert not world.means
 
 
 def test_a_device_that_was_restarted_with_other_keys_is_out_of_the_round():
