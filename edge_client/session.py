@@ -41,6 +41,7 @@ from edge_client.session_events import (
 )
 from edge_client.transfer import Receiving
 from schemas.blobs import Chunk
+from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
     AnyMessage,
@@ -287,11 +288,16 @@ def _entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> 
 
 
 def _agreeing(session: Session, message: MaskCohort | EntrustedShares | UnmaskRequest, now: float) -> Step:
-    """The server goes on with the agreement; raises `PeerError` for what this device will not agree to."""
+    """The server goes on with the agreement; raises `PeerError` for what it has no business to say."""
     known = session.membership
     if known is None or (message.run, message.attempt) != (known.task.run, known.task.attempt):
         return session, []
-    heard, said = partaking.hear(known, message)
+    try:
+        heard, said = partaking.hear(known, message)
+    except PeerError as error:
+        if not partaking.needs(known, message):
+            raise
+        return _leave_cohort(session, known.task, error, now)
     agreed = replace(session, membership=heard)
     if heard.answer is not None:
         agreed = replace(agreed, helped={**session.helped, message.run: message.round})
@@ -299,6 +305,14 @@ def _agreeing(session: Session, message: MaskCohort | EntrustedShares | UnmaskRe
     if said is None:
         return masking, commands
     return replace(masking, resend_at=now + RESEND_S), [Send(said), *commands]
+
+
+def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) -> Step:
+    """The device cannot agree on masks, and nothing better will come: it declines the task."""
+    dropped, stop = _drop_task(session)
+    reply = _task_reply(session, task, accepted=False, reason=Reason(error.reason), detail=str(error)[:500])
+    declined = replace(dropped, task=task, phase=Phase.REPORTING, result=reply, resend_at=now + RESEND_S)
+    return declined, [*stop, *_report(reply)]
 
 
 def _mask_when_agreed(session: Session) -> Step:

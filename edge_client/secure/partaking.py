@@ -22,6 +22,17 @@ def hear(
             return helped, helped.answer[1] if helped.answer is not None else None
 
 
+def needs(membership: Membership, message: MaskCohort | EntrustedShares | UnmaskRequest) -> bool:
+    """Whether this is the very step that the device waits for, so that without it there is no going on."""
+    match message:
+        case MaskCohort():
+            return membership.cohort is None
+        case EntrustedShares():
+            return membership.cohort is not None and not membership.ready
+        case UnmaskRequest():
+            return False
+
+
 def unheard(membership: Membership) -> Message | None:
     """The keys until the cohort is known, its shares until those of the others come; then nothing."""
     if membership.cohort is None:

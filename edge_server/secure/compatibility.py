@@ -9,6 +9,8 @@ from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.weighting import PLAIN
 from schemas.secure import MAX_COHORT
 
+FROM_THE_MODEL = frozenset({"last-step"})
+"""Groups that the server makes of the global model before and after a round."""
 _KEY = "[privacy] secure-aggregation"
 
 
@@ -44,10 +46,11 @@ def _pieces(config: Config) -> Iterator[str]:
 def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
     """What devices send beside the model would have to be masked by rules of its own."""
     for piece, rule in zip(config.strategy.groups, strategy.groups, strict=True):
-        if rule.uplink:
+        if piece.name not in FROM_THE_MODEL:
+            how = "devices send it one by one" if rule.uplink else "it is made of single updates"
             yield (
-                f"[strategy] groups: devices send '{piece.name}' one by one, and {_KEY} masks the model "
-                "alone: leave it and its objective out"
+                f"[strategy] groups: '{piece.name}': {how}, and {_KEY} shows the model's sum alone: leave it "
+                "and its objective out"
             )
 
 

@@ -22,7 +22,7 @@ def found(recipe: str, **sections: dict[str, object]) -> list[str]:
     return problems(config, config.make_strategy())
 
 
-@pytest.mark.parametrize("recipe", ["fedavg", "fedavgm", "fedadam", "fedprox", "heterofl"])
+@pytest.mark.parametrize("recipe", ["fedavg", "fedavgm", "fedadam", "fedprox", "igfl-c", "heterofl"])
 def test_what_needs_only_the_mean_over_holders_can_be_masked(recipe):
     assert found(recipe, strategy={"pruner": "index"}) == []
 
@@ -33,6 +33,7 @@ def test_what_needs_only_the_mean_over_holders_can_be_masked(recipe):
         ("attending", "pruner: 'attention'"),
         ("feddrop", "pruner: 'random'"),
         ("hermes", "combiner: 'overlap-mean'"),
+        ("hermes", "groups: 'overlap': it is made of single updates"),
         ("krum", "combiner: 'krum'"),
         ("median", "combiner: 'median'"),
         ("trimmed-mean", "combiner: 'trimmed-mean'"),
@@ -40,7 +41,7 @@ def test_what_needs_only_the_mean_over_holders_can_be_masked(recipe):
         ("adafl", "selection: 'attention'"),
         ("fedmp", "ratio: 'bandit'"),
         ("fednova", "transforms: 'normalise-steps'"),
-        ("scaffold", "groups: devices send 'control' one by one"),
+        ("scaffold", "groups: 'control': devices send it one by one"),
         ("fedbuff", 'set [clients] mode = "rounds"'),
     ],
 )

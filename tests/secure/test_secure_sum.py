@@ -12,7 +12,7 @@ from edge_server.secure import gathering as machine
 from schemas.errors import PeerError
 from schemas.messages import MAX_MESSAGE_BYTES, EntrustedShares, UnmaskAnswer, UnmaskRequest, encode_message
 from schemas.submodel import SubModelSpec
-from tests.secure.cohorts import CHANNELS, FULL, MIDDLE, SMALL, Cohort, carried, terms_of
+from tests.secure.cohorts import CHANNELS, FULL, MIDDLE, SMALL, Cohort, carried, task_of, terms_of
 
 # Nine devices of three tiers; a third of nine may drop, so six must help.
 NINE = (SMALL, SMALL, SMALL, MIDDLE, MIDDLE, MIDDLE, FULL, FULL, FULL)
@@ -229,3 +229,17 @@ def test_segments_of_tiers_that_do_not_include_each_other_are_what_they_share():
     assert [one.holders for one in parts] == [(0,), (1,), (0, 1)]
     assert [one.size for one in parts] == [2 * 4 + 2, 2 * 3 + 2 * 2, 4 * 3 + 2 * 4 + 2 + 2]
     assert (labels["two.weight"][2:, 4:] == -1).all()
+
+
+def test_a_device_masks_only_segments_that_its_channel_map_has():
+    terms = terms_of(NINE)
+    first, *rest = terms.segments
+    forged = first.model_copy(update={"size": first.size + 1})
+    with pytest.raises(PeerError, match="not those of the sub-models"):
+        segments.checked_labels(terms.model_copy(update={"segments": (forged, *rest)}), CHANNELS)
+
+
+def test_a_sub_model_that_the_terms_leave_out_is_not_masked():
+    task = task_of(terms_of((SMALL, FULL)), MIDDLE)
+    with pytest.raises(PeerError, match="not among those to mask"):
+        member.begin("d00", task, bytes(32))
