@@ -20,6 +20,7 @@ from edge_client.blobstore import BlobStore
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.private import PrivateState
 from edge_client.secure.keys import ENTROPY_BYTES
+from edge_client.secure.partaking import Partaking
 from edge_client.session import Phase, Session
 from edge_client.session_events import (
     BlobChecked,
@@ -77,7 +78,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Who this device is and how it takes part; `once`: end with the first run that it took part in."""
+    """Who this device is and how it takes part; `once`: end with the first run that it took part in.
+
+    `only_masked`: no update leaves this device that the server could read by itself.
+    """
 
     federation: str
     device: str
@@ -88,6 +92,7 @@ class AgentSettings:
     once: bool = False
     threads: int | None = None
     model_code: frozenset[str] = frozenset()
+    only_masked: bool = False
 
 
 class Agent:
@@ -117,7 +122,12 @@ class Agent:
             first_session=self._next_session(),
         )
         self._number = 0
-        self._session = Session(settings.federation, settings.device, held=self._store.digests())
+        self._session = Session(
+            settings.federation,
+            settings.device,
+            held=self._store.digests(),
+            masks=Partaking(only_masked=settings.only_masked),
+        )
         self._next_tick = self._next_telemetry = 0.0
         self._outcome: str | None = None
         self.refused = 0

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from edge_client import transfer
-from edge_client.secure import member, partaking
-from edge_client.secure.membership import Membership
+from edge_client.secure import partaking
+from edge_client.secure.partaking import FromGathering, Partaking
 from edge_client.session_events import (
     BlobChecked,
     ChunkArrived,
@@ -25,7 +25,6 @@ from edge_client.session_events import (
     DrawEntropy,
     EntropyDrawn,
     Event,
-    MaskUpdate,
     Received,
     Result,
     RunEnded,
@@ -78,9 +77,8 @@ class Session:
     """All that a device knows of its dealings with the server.
 
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
-    them that are over, `attempts` the newest attempt of each. Where the task is masked, `membership` is the
-    device's part in that, `trained` what waits for the masks and is never sent, and `helped` the last round
-    of each run that it helped to unmask.
+    them that are over, `attempts` the newest attempt of each. `masks` is its part in
+    masked rounds.
     """
 
     federation: str
@@ -95,9 +93,7 @@ class Session:
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
-    membership: Membership | None = None
-    trained: Update | None = None
-    helped: Mapping[str, int] = field(default_factory=dict)
+    masks: Partaking = field(default_factory=Partaking)
 
 
 def step(session: Session, event: Event, now: float) -> Step:
@@ -163,8 +159,8 @@ def _offered(session: Session, task: Task, now: float) -> Step:
         return session, []
     if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
         return _repeat(session, now)
-    if task.masking is not None and task.round <= session.helped.get(task.run, -1):
-        return session, [_decline(session, task)]
+    if (why := partaking.unwilling(session.masks, task)) is not None:
+        return session, [Send(_task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
     dropped, commands = _drop_task(session)
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     receiving: dict[str, Receiving] = {}
@@ -188,7 +184,7 @@ def _repeat(session: Session, now: float) -> Step:
     """The server asks again for work that is under way or done: say so again."""
     assert session.task is not None
     if session.result is None:
-        return session, [_reply(session, session.task), *_unheard(session)]
+        return session, [_reply(session, session.task), *partaking.unheard(session.masks)]
     return replace(session, resend_at=now + RESEND_S), _report(session.result)
 
 
@@ -210,8 +206,8 @@ def _task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> 
 
 def _drop_task(session: Session) -> Step:
     stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
-    dropped = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None)
-    return replace(dropped, membership=None, trained=None), stop
+    masks = partaking.left(session.masks)
+    return replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None, masks=masks), stop
 
 
 def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
@@ -268,43 +264,33 @@ def _work_done(session: Session, result: Result, now: float) -> Step:
         return _ended(session, result, now)
     if session.phase is not Phase.WORKING or (task.run, task.attempt) != (result.run, result.attempt):
         return session, []
-    return _mask_when_agreed(replace(session, trained=result))
+    return _with_masks(session, partaking.trained(session.masks, result), now)
 
 
 # --- masks ---
-def _decline(session: Session, task: Task) -> Command:
-    """One sum per round: the difference between two might be a single device's update."""
-    why = {"reason": Reason.ALREADY_COUNTED, "detail": "this device has helped to open a sum of this round"}
-    return Send(_task_reply(session, task, accepted=False, **why))
-
-
 def _entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> Step:
-    if session.task is None or session.membership is not None:
+    current = session.task
+    if current is None or (current.run, current.attempt) != (task.run, task.attempt):
         return session, []
-    if (session.task.run, session.task.attempt) != (task.run, task.attempt):
-        return session, []
-    joined = replace(session, membership=member.begin(session.device, session.task, entropy))
-    return replace(joined, resend_at=now + RESEND_S), _unheard(joined)
+    return _with_masks(session, partaking.join(session.masks, session.device, current, entropy), now)
 
 
-def _agreeing(session: Session, message: MaskCohort | EntrustedShares | UnmaskRequest, now: float) -> Step:
+def _agreeing(session: Session, message: FromGathering, now: float) -> Step:
     """The server goes on with the agreement; raises `PeerError` for what it has no business to say."""
-    known = session.membership
-    if known is None or (message.run, message.attempt) != (known.task.run, known.task.attempt):
-        return session, []
     try:
-        heard, said = partaking.hear(known, message)
+        return _with_masks(session, partaking.hear(session.masks, message), now)
     except PeerError as error:
-        if not partaking.needs(known, message):
+        if session.task is None or not partaking.needs(session.masks, message):
             raise
-        return _leave_cohort(session, known.task, error, now)
-    agreed = replace(session, membership=heard)
-    if heard.answer is not None:
-        agreed = replace(agreed, helped={**session.helped, message.run: message.round})
-    masking, commands = _mask_when_agreed(agreed)
-    if said is None:
-        return masking, commands
-    return replace(masking, resend_at=now + RESEND_S), [Send(said), *commands]
+        return _leave_cohort(session, session.task, error, now)
+
+
+def _with_masks(session: Session, stepped: partaking.Step, now: float) -> Step:
+    """Put the next state of the agreement, and what it says, into the session's."""
+    masks, commands = stepped
+    said = any(isinstance(command, Send) for command in commands)
+    resend_at = now + RESEND_S if said else session.resend_at
+    return replace(session, masks=masks, resend_at=resend_at), commands
 
 
 def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) -> Step:
@@ -313,18 +299,6 @@ def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) ->
     reply = _task_reply(session, task, accepted=False, reason=Reason(error.reason), detail=str(error)[:500])
     declined = replace(dropped, task=task, phase=Phase.REPORTING, result=reply, resend_at=now + RESEND_S)
     return declined, [*stop, *_report(reply)]
-
-
-def _mask_when_agreed(session: Session) -> Step:
-    if session.trained is None or session.membership is None or not session.membership.ready:
-        return session, []
-    return replace(session, trained=None), [MaskUpdate(session.trained, session.membership)]
-
-
-def _unheard(session: Session) -> list[Command]:
-    """What the server has not answered of the agreement."""
-    said = partaking.unheard(session.membership) if session.membership is not None else None
-    return [Send(said)] if said is not None else []
 
 
 def _ended(session: Session, result: Result, now: float) -> Step:
@@ -400,7 +374,7 @@ def _tick(session: Session, now: float) -> Step:
     ticked = replace(session, receiving=receiving)
     if session.phase is Phase.REPORTING and session.result is not None and now >= session.resend_at:
         return replace(ticked, resend_at=now + RESEND_S), [*commands, *_report(session.result)]
-    if session.result is None and now >= session.resend_at and (again := _unheard(session)):
+    if session.result is None and now >= session.resend_at and (again := partaking.unheard(session.masks)):
         return replace(ticked, resend_at=now + RESEND_S), [*commands, *again]
     return ticked, commands
 
@@ -414,5 +388,5 @@ def _resume(session: Session, now: float) -> Step:
         commands += _requests(session, asks)
     if session.phase is Phase.REPORTING and session.result is not None:
         commands += _report(session.result)
-    commands += _unheard(session)
+    commands += partaking.unheard(session.masks)
     return replace(session, receiving=receiving, resend_at=now + RESEND_S), commands

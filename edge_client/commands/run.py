@@ -62,6 +62,9 @@ def register(subparsers: Subparsers) -> None:
         metavar="MODULE:FACTORY",
         help="network of your own that the server may name; may be given several times",
     )
+    parser.add_argument(
+        "--only-masked", action="store_true", help="decline to train where updates are not masked"
+    )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     parser.set_defaults(execute=execute)
@@ -93,6 +96,7 @@ def execute(args: argparse.Namespace) -> int:
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),
+        only_masked=args.only_masked,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))

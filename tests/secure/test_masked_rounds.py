@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from edge_client.secure.partaking import Partaking
 from edge_server.rounds import RoundRules
 from schemas.blobs import Chunk
 from schemas.messages import BlobRequest, Refusal, Update
 from schemas.values import Reason
-from tests.rounds.world import Packet
+from tests.rounds.world import Packet, World
 from tests.secure.worlds import MaskedWorld
 
 # A range of 4 and 9 devices of equal weight: a step is 4 / floor((2^31 - 1) / 9) = 1.7e-8 times the weight's
@@ -128,6 +131,23 @@ def test_a_sum_that_too_few_help_to_open_is_given_up_and_its_helpers_open_no_oth
     world.until(lambda: any(note.what == "declined the task" for note in world.notes))
     assert world.notes[-1].reason is Reason.ALREADY_COUNTED
     assert not world.means
+
+
+def test_a_device_that_only_sends_masked_updates_declines_to_train_in_the_open():
+    world = World(3, RoundRules(rounds=1, start_clients=3, deliver=False))
+    world.nodes["d1"].session = replace(world.nodes["d1"].session, masks=Partaking(only_masked=True))
+    world.run_fairly()
+    assert world.outcome == "finished"
+    assert world.closed[0].dropped == ("d1",)
+    (note,) = world.notes
+    assert (note.device, note.reason) == ("d1", Reason.INCOMPATIBLE)
+
+
+def test_a_device_that_only_sends_masked_updates_takes_part_where_they_are():
+    world = MaskedWorld(9, NINE)
+    world.nodes["d1"].session = replace(world.nodes["d1"].session, masks=Partaking(only_masked=True))
+    world.run_fairly()
+    assert "d1" in world.means[-1][0].updates
 
 
 def test_a_device_that_was_restarted_with_other_keys_is_out_of_the_round():

@@ -9,6 +9,7 @@ from edge_server.compatibility import problems
 from edge_server.config import Config, load_config, merge_tables
 from edge_server.recipe_files import read_recipe
 from edge_server.secure.aggregating import masking_terms
+from edge_server.server import make_rules
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from tests.secure.cohorts import CHANNELS, FULL, TIERS
@@ -73,6 +74,12 @@ def test_half_a_cohort_may_not_unmask_alone():
 def test_check_names_key_and_remedy_on_the_command_line(capsys):
     assert main(["check", "krum", "secure-aggregation=true"]) == 2
     assert "[strategy] combiner: 'krum' goes by single updates" in capsys.readouterr().err
+
+
+def test_a_masked_run_waits_for_as_many_devices_as_a_sum_needs():
+    words = ["min-holders=4", "num-clients=8"]
+    assert make_rules(load_config("heterofl", [*words, "secure-aggregation=true"])).min_clients == 4
+    assert make_rules(load_config("heterofl", words)).min_clients == 1
 
 
 def test_terms_follow_from_the_file_and_the_round_s_devices():
