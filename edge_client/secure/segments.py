@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.slicing import expand, expected_shapes, extract
+from edge_client.slicing import check, cut_axes, extract
 from schemas.blobs import Arrays
 from schemas.errors import ConfigError, PeerError
 from schemas.secure import MaskedSegment, MaskingTerms
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.values import Reason
 
 Labels = Mapping[str, NDArray[np.int16]]
@@ -25,12 +25,7 @@ Labels = Mapping[str, NDArray[np.int16]]
 
 
 def distinct(specs: Sequence[SubModelSpec]) -> tuple[SubModelSpec, ...]:
-    """The different ones, in an order that depends on nothing else."""
-    return tuple(sorted(set_of(specs).values(), key=lambda spec: spec.model_dump_json()))
-
-
-def set_of(specs: Sequence[SubModelSpec]) -> dict[str, SubModelSpec]:
-    """The different ones by how they are written; `ConfigError` for one that is no prefix."""
+    """The different ones, in an order of their own; `ConfigError` for one that is no prefix."""
     for spec in specs:
         listed = [group for group, kept in spec.kept.items() if not isinstance(kept, int)]
         if listed:
@@ -38,14 +33,17 @@ def set_of(specs: Sequence[SubModelSpec]) -> dict[str, SubModelSpec]:
                 f"secure aggregation needs nested sub-models: of group '{listed[0]}' single channels are "
                 'chosen. Set [strategy] pruner = "index"'
             )
-    return {spec.model_dump_json(): spec for spec in specs}
+    written = {spec.model_dump_json(): spec for spec in specs}
+    return tuple(written[text] for text in sorted(written))
 
 
 def partition(
     specs: Sequence[SubModelSpec], channel_map: ChannelMap
 ) -> tuple[tuple[MaskedSegment, ...], Labels]:
     """The segments of these sub-models, and which coordinate belongs to which."""
-    held = {name: _holders(name, specs, channel_map) for name in channel_map.parameters}
+    for spec in specs:
+        check(spec, channel_map)
+    held = {name: _holders(layout, specs) for name, layout in channel_map.parameters.items()}
     patterns = sorted({int(one) for bits in held.values() for one in np.unique(bits)} - {0})
     sizes = [sum(int((bits == pattern).sum()) for bits in held.values()) for pattern in patterns]
     segments = tuple(
@@ -57,12 +55,13 @@ def partition(
     return segments, labels
 
 
-def _holders(name: str, specs: Sequence[SubModelSpec], channel_map: ChannelMap) -> NDArray[np.uint64]:
+def _holders(layout: ParameterLayout, specs: Sequence[SubModelSpec]) -> NDArray[np.uint64]:
     """Bit i of each coordinate: whether sub-model i holds it."""
-    bits = np.zeros(channel_map.parameters[name].shape, np.uint64)
+    bits = np.zeros(layout.shape, np.uint64)
     for index, spec in enumerate(specs):
-        cut = {name: np.empty(expected_shapes(spec, channel_map)[name], bool)}
-        bits |= expand(cut, spec, channel_map)[1][name].astype(np.uint64) << np.uint64(index)
+        cut = cut_axes(layout, spec)
+        kept = [cut.get(axis, np.arange(length)) for axis, length in enumerate(layout.shape)]
+        bits[np.ix_(*kept)] |= np.uint64(1 << index)
     return bits
 
 

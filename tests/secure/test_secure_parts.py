@@ -7,12 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_client.channels import trace_channels
+from edge_client.models.build import build_model
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios, prefix_spec
 from edge_client.secure import keys, shamir
 from edge_client.secure.quantisation import Scale, most_weight, quantise, weighted_mean
 from edge_client.secure.segments import distinct, join, partition, split
 from edge_client.slicing import expand, extract
 from schemas.errors import ConfigError, PeerError
 from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
 from tests.secure.cohorts import CHANNELS, TIERS
 
 
@@ -131,3 +136,13 @@ def test_a_parcel_is_for_one_pair_only():
 def test_a_public_key_that_gives_the_secret_away_is_refused():
     with pytest.raises(PeerError, match="public key"):
         keys.agree(bytes(range(32)), bytes(32))
+
+
+def test_segments_of_the_papers_tiers_are_what_each_tier_adds():
+    module = build_model(ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10))
+    channel_map = trace_channels(module, (1, 28, 28))
+    ratios = [group_ratios(entry("two-nn"), level, channel_map) for level in (0.7, 0.5, 0.3, 0.1, 0.0)]
+    parts, _ = partition(distinct([prefix_spec(one, channel_map) for one in ratios]), channel_map)
+    # 498,365 parameters at p = 0.7, then 834,922, 1,145,590, 1,482,147 and 1,663,370
+    expected = {5: 498_365, 4: 336_557, 3: 310_668, 2: 336_557, 1: 181_223}
+    assert {len(one.holders): one.size for one in parts} == expected
