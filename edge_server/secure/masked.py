@@ -52,9 +52,8 @@ def take(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskA
         taken, replies = machine.take(federation.masking, message)
     except PeerError as error:
         refusal = _refusal(message, Reason(error.reason), str(error))
-        return _without(federation, message) if isinstance(message, KeyAdvertisement) else federation, [
-            refusal
-        ]
+        left = _without(federation, message) if isinstance(message, KeyAdvertisement) else federation
+        return left, [refusal]
     return replace(federation, masking=taken), _sends(replies)
 
 
@@ -70,7 +69,7 @@ def _without(federation: Federation, message: KeyAdvertisement) -> Federation:
 def with_segments(federation: Federation, commands: Sequence[Command]) -> list[Command]:
     """Say in each check which segments a masked update must have; none may come before masks are agreed."""
     masking = federation.masking
-    if masking is None:
+    if masking is None or not any(isinstance(one, CheckUpdate) for one in commands):
         return list(commands)
     wanted = masking.sent_segments if masking.stage is Stage.MASKING else ()
     return [replace(one, segments=wanted) if isinstance(one, CheckUpdate) else one for one in commands]
