@@ -6,6 +6,7 @@ One thread owns everything here; paho and the worker only put events in its inbo
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import time
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.memory import Memory, blobs_of
 from edge_client.memory_file import MemoryFile
 from edge_client.private import PrivateState
+from edge_client.secure.keys import ENTROPY_BYTES
+from edge_client.secure.partaking import Partaking
 from edge_client.session import Phase, Session
 from edge_client.session_events import (
     ChunkArrived,
@@ -31,7 +34,10 @@ from edge_client.session_events import (
     Connected,
     Disconnected,
     Distrusted,
+    DrawEntropy,
+    EntropyDrawn,
     Event,
+    MaskUpdate,
     Received,
     Remembered,
     RunEnded,
@@ -41,6 +47,7 @@ from edge_client.session_events import (
     StartWork,
     StopWork,
     Tick,
+    UpdateMasked,
     WorkDone,
     WorkFailed,
 )
@@ -86,6 +93,7 @@ class AgentSettings:
     """Who this device is and how it takes part; `once`: end with the first run that it took part in.
 
     `checkpoint_s` is the shortest time between two checkpoints of a training.
+    `only_masked`: no update leaves this device that the server could read by itself.
     """
 
     federation: str
@@ -99,6 +107,7 @@ class AgentSettings:
     model_code: frozenset[str] = frozenset()
     trust: TrustedKey | None = None
     checkpoint_s: float = INTERVAL_S
+    only_masked: bool = False
 
 
 class Agent:
@@ -137,7 +146,12 @@ class Agent:
             first_session=self._next_session(),
         )
         self._number = 0
-        self._session = Session(settings.federation, settings.device, held=self._store.digests())
+        self._session = Session(
+            settings.federation,
+            settings.device,
+            held=self._store.digests(),
+            masks=Partaking(only_masked=settings.only_masked),
+        )
         self._next_tick = self._next_telemetry = 0.0
         self._outcome: str | None = None
         self.refused = 0
@@ -186,7 +200,7 @@ class Agent:
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
-            case WorkDone() | WorkFailed():
+            case WorkDone() | WorkFailed() | UpdateMasked():
                 self._step(event)
             case _:
                 self._link.handle(event)
@@ -379,6 +393,10 @@ class Agent:
                 log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
                 self._tell("exporting" if task.action == "deliver" else "training", task.round)
                 self._worker.start(task, self._place)
+            case DrawEntropy(task):
+                self._step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
+            case MaskUpdate(update, membership):
+                self._worker.mask(update, membership, self._place)
             case StopWork():
                 log.info("the task is no longer wanted")
                 self._worker.stop()
@@ -420,7 +438,8 @@ class Agent:
 
     def _needed(self) -> frozenset[str]:
         """Blobs that may be asked for again: those of the task at hand and of its result."""
-        return frozenset(ref.digest for ref in blobs_of(self._session.task, self._session.result))
+        result = self._session.result or self._session.masks.trained
+        return frozenset(ref.digest for ref in blobs_of(self._session.task, result))
 
     def _run_ended(self, end: FederationEnd) -> None:
         log.info("run %s has %s", end.run, end.outcome)

@@ -15,7 +15,7 @@ from schemas.blobs import BlobRef
 from schemas.frozen import Frozen
 from schemas.messages import Delivery, Task, TaskReply, Update
 from schemas.names import Name
-from schemas.values import Attempt
+from schemas.values import Attempt, RoundNumber
 
 KEPT_RUNS = 16
 """Of runs that never said that they were over, the newest so many are remembered."""
@@ -24,7 +24,8 @@ KEPT_RUNS = 16
 class Memory(Frozen):
     """The task that is not settled yet, its result once there is one, and the runs under way.
 
-    `attempts` is the newest attempt of each run that this device was asked for.
+    `attempts` is the newest attempt of each run that this device was asked for, `masked` the last round of
+    each that it has had keys for masks in.
     """
 
     version: Literal[1] = 1
@@ -34,6 +35,7 @@ class Memory(Frozen):
     result: Annotated[Update | Delivery | TaskReply, Field(discriminator="kind")] | None = None
     runs: tuple[Name, ...] = ()
     attempts: Mapping[Name, Attempt] = {}
+    masked: Mapping[Name, RoundNumber] = {}
 
     @model_validator(mode="after")
     def _result_is_of_the_task(self) -> Memory:

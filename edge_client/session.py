@@ -15,6 +15,8 @@ from typing import Any
 
 from edge_client import transfer
 from edge_client.memory import KEPT_RUNS, Memory
+from edge_client.secure import partaking
+from edge_client.secure.partaking import FromGathering, Partaking
 from edge_client.session_events import (
     BlobChecked,
     ChunkArrived,
@@ -23,6 +25,8 @@ from edge_client.session_events import (
     Connected,
     Disconnected,
     Distrusted,
+    DrawEntropy,
+    EntropyDrawn,
     Event,
     Received,
     Remembered,
@@ -34,20 +38,25 @@ from edge_client.session_events import (
     StartWork,
     StopWork,
     Tick,
+    UpdateMasked,
     WorkDone,
     WorkFailed,
 )
 from edge_client.transfer import Receiving
 from schemas.blobs import BlobRef, Chunk
+from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
     AnyMessage,
     BlobRequest,
+    EntrustedShares,
     FederationEnd,
+    MaskCohort,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
+    UnmaskRequest,
     Update,
 )
 from schemas.values import Reason
@@ -74,6 +83,7 @@ class Session:
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
     them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
     overtaken by another task: whether it counted is still to be heard.
+    `masks` is its part in masked rounds.
     """
 
     federation: str
@@ -89,6 +99,7 @@ class Session:
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
+    masks: Partaking = field(default_factory=Partaking)
 
     def has_all_of(self, ref: BlobRef) -> bool:
         """Whether every chunk of a blob on its way has come and none of them was lost again."""
@@ -107,6 +118,7 @@ class Session:
             result=self.result if open_task else None,
             runs=tuple(runs),
             attempts={run: self.attempts[run] for run in runs if run in self.attempts},
+            masked=partaking.met(self.masks),
         )
 
 
@@ -135,6 +147,10 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _work_failed(session, event, now)
         case Distrusted():
             return session, _decline(session, event)
+        case EntropyDrawn(task, entropy):
+            return _entropy_drawn(session, task, entropy, now)
+        case UpdateMasked(update):
+            return _ended(session, update, now)
         case Tick():
             return _tick(session, now)
 
@@ -145,6 +161,8 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
             return session, [_answer_request(session, message)]
         case Acknowledgement() | Refusal():
             return _answered(session, message)
+        case MaskCohort() | EntrustedShares() | UnmaskRequest():
+            return _agreeing(session, message, now)
         case RoundAnnouncement():
             seen = replace(session, runs=session.runs | ({message.run} - session.ended))
             over = _is_current_run(seen, message.run) and seen.task and seen.task.round < message.oldest
@@ -173,6 +191,8 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
         return session, []
     if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
         return _repeat(session, now)
+    if (why := partaking.unwilling(session.masks, task)) is not None:
+        return session, [Send(_task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
     dropped, commands = _drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
         dropped = replace(dropped, unanswered=None)
@@ -185,14 +205,16 @@ def _remembered(session: Session, memory: Memory, present: Mapping[str, int], no
 
     A result is told again, and nothing is done twice for it. A task without one is taken up by itself, as
     after a cut: whether it is still wanted the retained announcement says, and the server offers it again.
+    Only a masked task is over with the process that knew its keys.
     """
     known = replace(
         session,
         runs=session.runs | set(memory.runs),
         attempts={**memory.attempts, **session.attempts},
+        masks=replace(session.masks, helped={**memory.masked, **session.masks.helped}),
     )
     task, result = memory.task, memory.result
-    if task is None or session.task is not None:
+    if task is None or session.task is not None or (task.masking is not None and result is None):
         return known, []
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
         return _begin(known, task, present, now)
@@ -217,14 +239,15 @@ def _begin(session: Session, task: Task, present: Mapping[str, int], now: float)
         attempts={**session.attempts, task.run: task.attempt},
     )
     fetching, more = _work_when_complete(begun)
-    return fetching, [*commands, *more]
+    draw: list[Command] = [DrawEntropy(task)] if task.masking is not None else []
+    return fetching, [*draw, *commands, *more]
 
 
 def _repeat(session: Session, now: float) -> Step:
     """The server asks again for work that is under way or done: say so again."""
     assert session.task is not None
     if session.result is None:
-        return session, [_reply(session, session.task)]
+        return session, [_reply(session, session.task), *partaking.unheard(session.masks)]
     return replace(session, resend_at=now + RESEND_S), _report(session.result)
 
 
@@ -248,7 +271,7 @@ def _drop_task(session: Session) -> Step:
     stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
     told = session.result if session.phase is Phase.REPORTING else session.unanswered
     idle = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None, unanswered=told)
-    return idle, stop
+    return replace(idle, masks=partaking.left(session.masks)), stop
 
 
 def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
@@ -305,6 +328,49 @@ def _work_when_complete(session: Session) -> Step:
 
 
 def _work_done(session: Session, result: Result, now: float) -> Step:
+    task = session.task
+    if task is None or task.masking is None or not isinstance(result, Update):
+        return _ended(session, result, now)
+    if session.phase is not Phase.WORKING or (task.run, task.attempt) != (result.run, result.attempt):
+        return session, []
+    return _with_masks(session, partaking.trained(session.masks, result), now)
+
+
+# --- masks ---
+def _entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> Step:
+    current = session.task
+    if current is None or (current.run, current.attempt) != (task.run, task.attempt):
+        return session, []
+    return _with_masks(session, partaking.join(session.masks, session.device, current, entropy), now)
+
+
+def _agreeing(session: Session, message: FromGathering, now: float) -> Step:
+    """The server goes on with the agreement; raises `PeerError` for what it has no business to say."""
+    try:
+        return _with_masks(session, partaking.hear(session.masks, message), now)
+    except PeerError as error:
+        if session.task is None or not partaking.needs(session.masks, message):
+            raise
+        return _leave_cohort(session, session.task, error, now)
+
+
+def _with_masks(session: Session, stepped: partaking.Step, now: float) -> Step:
+    """Put the next state of the agreement, and what it says, into the session's."""
+    masks, commands = stepped
+    said = any(isinstance(command, Send) for command in commands)
+    resend_at = now + RESEND_S if said else session.resend_at
+    return replace(session, masks=masks, resend_at=resend_at), commands
+
+
+def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) -> Step:
+    """The device cannot agree on masks, and nothing better will come: it declines the task."""
+    dropped, stop = _drop_task(session)
+    reply = _task_reply(session, task, accepted=False, reason=Reason(error.reason), detail=str(error)[:500])
+    declined = replace(dropped, task=task, phase=Phase.REPORTING, result=reply, resend_at=now + RESEND_S)
+    return declined, [*stop, *_report(reply)]
+
+
+def _ended(session: Session, result: Result, now: float) -> Step:
     held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
     task = session.task
     current = task is not None and (task.run, task.attempt) == (result.run, result.attempt)
@@ -355,6 +421,8 @@ def _answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
     late, result = session.unanswered, session.result
     if late is not None and _is_about(answer, late):
         return replace(session, unanswered=None), [Settled(late, refusal)]
+    if _out_of_the_cohort(session, answer):
+        return _drop_task(session)
     if result is None or not _is_about(answer, result):
         return session, []
     idle = replace(_drop_task(session)[0], unanswered=None)
@@ -371,6 +439,14 @@ def _is_about(answer: Acknowledgement | Refusal, result: Result) -> bool:
     return (answer.run, answer.attempt, answer.digest) == (result.run, result.attempt, digest)
 
 
+def _out_of_the_cohort(session: Session, answer: Acknowledgement | Refusal) -> bool:
+    """Whether the server goes on without this device's masks, before there is anything else to refuse."""
+    task, bare = session.task, isinstance(answer, Refusal) and answer.digest is None
+    if task is None or task.masking is None or not bare:
+        return False
+    return session.result is None and (answer.run, answer.attempt) == (task.run, task.attempt)
+
+
 def _tick(session: Session, now: float) -> Step:
     if not session.connected:
         return session, []
@@ -382,6 +458,8 @@ def _tick(session: Session, now: float) -> Step:
     ticked = replace(session, receiving=receiving)
     if session.phase is Phase.REPORTING and session.result is not None and now >= session.resend_at:
         return replace(ticked, resend_at=now + RESEND_S), [*commands, *_report(session.result)]
+    if session.result is None and now >= session.resend_at and (again := partaking.unheard(session.masks)):
+        return replace(ticked, resend_at=now + RESEND_S), [*commands, *again]
     return ticked, commands
 
 
@@ -394,4 +472,5 @@ def _resume(session: Session, now: float) -> Step:
         commands += _requests(session, asks)
     if session.phase is Phase.REPORTING and session.result is not None:
         commands += _report(session.result)
+    commands += partaking.unheard(session.masks)
     return replace(session, receiving=receiving, resend_at=now + RESEND_S), commands

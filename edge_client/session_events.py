@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_client.memory import Memory
+from edge_client.secure.membership import Membership
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.blobs import BlobRef, Chunk
 from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
@@ -97,6 +98,21 @@ class Tick:
     """Event: time has passed."""
 
 
+@dataclass(frozen=True)
+class EntropyDrawn:
+    """Event: fresh randomness for the masks of this task's attempt, and of no other."""
+
+    task: Task
+    entropy: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class UpdateMasked:
+    """Event: the trained update is masked; `update` names the masked blob, which lies in the store."""
+
+    update: Update
+
+
 Event = (
     Connected
     | Disconnected
@@ -108,6 +124,8 @@ Event = (
     | WorkDone
     | WorkFailed
     | Distrusted
+    | EntropyDrawn
+    | UpdateMasked
     | Tick
 )
 
@@ -155,4 +173,30 @@ class RunEnded:
     end: FederationEnd
 
 
-Command = Send | SendChunks | StartWork | StopWork | Settled | RunEnded | WriteChunk | VerifyBlob
+@dataclass(frozen=True)
+class DrawEntropy:
+    """Command: draw 32 bytes of randomness for this task, then say `EntropyDrawn`."""
+
+    task: Task
+
+
+@dataclass(frozen=True)
+class MaskUpdate:
+    """Command: the masks are agreed; mask the trained update and forget it bare, then say `UpdateMasked`."""
+
+    update: Update
+    membership: Membership
+
+
+Command = (
+    Send
+    | SendChunks
+    | StartWork
+    | StopWork
+    | Settled
+    | RunEnded
+    | WriteChunk
+    | VerifyBlob
+    | DrawEntropy
+    | MaskUpdate
+)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from edge_client.disk import DISK_FULL
 from edge_client.link import Inbox
-from edge_client.session_events import Result, WorkDone, WorkFailed
+from edge_client.secure.masking import mask_update
+from edge_client.secure.membership import Membership
+from edge_client.session_events import Result, UpdateMasked, WorkDone, WorkFailed
 from edge_client.workplace import Workplace
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import Task, encode_message
+from schemas.messages import Task, Update, encode_message
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
+
+Ended = WorkDone | UpdateMasked
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,17 @@ class Worker:
 
     def start(self, task: Task, place: Workplace) -> None:
         """Begin a task; its end comes as `WorkDone` or `WorkFailed`."""
+        self._begin(task, partial(self._do, task, place))
+
+    def mask(self, update: Update, membership: Membership, place: Workplace) -> None:
+        """Begin to mask an update; its end comes as `UpdateMasked` or `WorkFailed`."""
+        masking = partial(mask_update, update, membership, place.store, chunk_bytes=place.chunk_bytes)
+        self._begin(membership.task, lambda _: UpdateMasked(masking()))
+
+    def _begin(self, task: Task, job: Callable[[threading.Event], Ended]) -> None:
         self._cancelled = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(task, place, self._cancelled), name="worker", daemon=True
+            target=self._run, args=(task, job, self._cancelled), name="worker", daemon=True
         )
         self._thread.start()
 
@@ -56,18 +70,23 @@ class Worker:
         if self._thread is not None and wait_s:
             self._thread.join(wait_s)
 
-    def _run(self, task: Task, place: Workplace, cancelled: threading.Event) -> None:
+    def _run(self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event) -> None:
         with self._one_at_a_time:
-            event = self._outcome(task, place, cancelled)
+            event = self._outcome(task, job, cancelled)
         if not cancelled.is_set():
             self._inbox.put(event)
 
-    def _outcome(self, task: Task, place: Workplace, cancelled: threading.Event) -> WorkDone | WorkFailed:
+    def _do(self, task: Task, place: Workplace, cancelled: threading.Event) -> Ended:
+        result = self._work(task, place, cancelled)
+        # A result that is too large to be told is no result: say so rather than stay silent.
+        encode_message(result)
+        return WorkDone(result)
+
+    def _outcome(
+        self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event
+    ) -> Ended | WorkFailed:
         try:
-            result = self._work(task, place, cancelled)
-            # A result that is too large to be told is no result: say so rather than stay silent.
-            encode_message(result)
-            return WorkDone(result)
+            return job(cancelled)
         except PeerError as error:
             return WorkFailed(task, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:

@@ -13,6 +13,7 @@ from edge_server.config import Config
 from edge_server.feasibility import layer_problems
 from edge_server.group_compatibility import group_problems, objectives_of
 from edge_server.privacy_compatibility import privacy_problems
+from edge_server.secure.compatibility import masking_problems
 from edge_server.strategy.combiners import IGNORES_WEIGHTS
 from edge_server.strategy.pruners import RANKS_CHANNELS
 from edge_server.strategy.strategy import Strategy
@@ -41,6 +42,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _schedules,
         _buffers,
         privacy_problems,
+        masking_problems,
     )
     return [line for check in checks for line in check(config, strategy)] + layer_problems(config)
 

@@ -13,6 +13,7 @@ from edge_server.fleet import MAX_DEVICES
 from edge_server.participant import Participant, Status
 from edge_server.quarantine import quarantine_end, strike, told
 from edge_server.round_events import Command, Deliver, Note, Send, SendChunks, UpdateChecked
+from edge_server.secure import masked
 from schemas.blobs import Chunk
 from schemas.manifest import Manifest
 from schemas.messages import (
@@ -22,10 +23,13 @@ from schemas.messages import (
     Death,
     Delivery,
     FromDevice,
+    KeyAdvertisement,
+    KeyShares,
     Refusal,
     Task,
     TaskReply,
     Telemetry,
+    UnmaskAnswer,
     Update,
 )
 from schemas.values import Reason
@@ -50,6 +54,8 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
             return _upload_lost(federation, message, now)
         case Telemetry():
             return federation, []
+        case KeyAdvertisement() | KeyShares() | UnmaskAnswer():
+            return masked.take(federation, message)
 
 
 def _born(federation: Federation, birth: Birth, now: float) -> Step:

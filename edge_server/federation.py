@@ -12,6 +12,7 @@ from edge_server.fleet import Fleet
 from edge_server.participant import AT_WORK, Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Announce, Command, End
+from edge_server.secure.gathering import Gathering
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
 
@@ -44,7 +45,8 @@ class RoundRules:
     """What makes a round: times in seconds, `quorum` as a share of the updates that are needed.
 
     A run begins with `start_clients` devices, and any later round with `min_clients`. `over_select` times
-    as many devices are asked as are needed. Without `buffering` rounds are synchronous.
+    as many devices are asked as are needed. Without `buffering` rounds are synchronous. Where updates are
+    masked, each step of agreeing may take `masking_step_s`.
     """
 
     rounds: int
@@ -59,6 +61,7 @@ class RoundRules:
     deliver: bool = True
     buffering: Buffering | None = None
     conduct: ConductRules = field(default_factory=ConductRules)
+    masking_step_s: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class Federation:
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
     close a synchronous round (None: all). `counted` holds each device's last counted update. A server that
     was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
-    `ended` says why the run is done before its last round.
+    `ended` says why the run is done before its last round. `masking` is what the round's devices have agreed
+    on, where it is masked.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Federation:
     counted: Mapping[str, Update] = field(default_factory=dict)
     ended: str = ""
     conducts: Conducts = field(default_factory=dict)
+    masking: Gathering | None = None
 
     @property
     def at_work(self) -> tuple[Participant, ...]:

@@ -24,6 +24,7 @@ from edge_server.participants import Participants
 from edge_server.planning import ask, hand_out, ready, wait
 from edge_server.quarantine import too_few, trusted
 from edge_server.round_events import RoundPlanned
+from edge_server.secure import masked
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,13 @@ def missed(participant: Participant) -> Participant:
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if not event.assignments:
         return abandon(federation, "no device chosen", now)
-    fresh = replace(federation, phase=Phase.TRAINING, participants=Participants(), needed=event.needed)
+    fresh = replace(
+        federation,
+        phase=Phase.TRAINING,
+        participants=Participants(),
+        needed=event.needed,
+        masking=masked.gathering_of(federation, event, now),
+    )
     begun, offers = hand_out(fresh, event.assignments, now)
     return begun, [announce(begun, "training"), *offers]
 
@@ -65,6 +72,8 @@ def _settle(federation: Federation, now: float) -> Step:
         return ask(federation, trusted(federation))
     if federation.phase is not Phase.TRAINING:
         return federation, []
+    if federation.masking is not None:
+        return masked.settle(federation, federation.masking, now)
     asked = len(federation.participants)
     needed = min(asked, federation.needed or asked)
     if federation.working and federation.done < needed:

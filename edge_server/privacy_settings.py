@@ -9,16 +9,23 @@ from pydantic import Field, field_validator, model_validator
 
 from edge_server.strategy.privacy import Gaussian
 from schemas.frozen import Settings
+from schemas.secure import LEAST_HOLDERS
 
 
 class PrivacySettings(Settings):
-    """Client-level differential privacy (deploy/PRIVACY.md); off unless a mechanism is named.
+    """What the model may tell of single devices, and the server learn: both off unless they are named.
+
+    Client-level differential privacy (deploy/PRIVACY.md) has a `mechanism`.
 
     Each update is clipped to the L2 norm `clip`, and their sum gets noise of `noise_multiplier` times that.
     An "adaptive" clip begins at `initial_clip` and follows the norms' `target_quantile` by
     `clip_learning_rate`; `quantile_noise` is the deviation of the noise on the count of the unclipped. The
     run ends before it would spend more than `budget` epsilon at `delta`. `amplification` counts on nobody
     knowing who was chosen. What devices measure stays out of the history without `release_metrics`.
+
+    With `secure_aggregation` the server reads only sums over at least `min_holders` updates, which the share
+    `threshold` of a cohort must help to open; each step of agreeing may take `masking_step_s` seconds. Every
+    number of an update is clipped to +-`value_range` (deploy/SECURE_AGGREGATION.md).
     """
 
     mechanism: Literal["none", "gaussian"] = "none"
@@ -32,6 +39,11 @@ class PrivacySettings(Settings):
     budget: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     amplification: bool = False
     release_metrics: bool = False
+    secure_aggregation: bool = False
+    min_holders: int = Field(default=LEAST_HOLDERS, ge=LEAST_HOLDERS)
+    threshold: float = Field(default=2 / 3, gt=0.5, le=1)
+    value_range: float = Field(default=8.0, gt=0, le=1e6)
+    masking_step_s: float = Field(default=30.0, gt=0)
 
     @field_validator("clip")
     @classmethod

@@ -19,6 +19,7 @@ from edge_server.journal_reader import Examined, JournalReader, Planned
 from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Assignment
+from edge_server.secure.aggregating import COHORT
 from schemas.messages import Delivery, Task, Update
 from schemas.values import CapabilityProfile, DataCard, Reason
 
@@ -102,6 +103,8 @@ def _federation(
     now: float,
 ) -> Federation:
     phase, last = _phase(seen, rules), seen.last
+    if phase is Phase.TRAINING and not participants and rules.buffering is None:
+        phase = Phase.STARTING  # a masked round, or one for which nobody was found, is planned anew
     open_round = phase is Phase.TRAINING
     number = seen.closed + 1 if open_round or last is None else seen.closed
     return Federation(
@@ -151,7 +154,18 @@ def _participants(
         assignment = Assignment(Task.model_validate_json(task), max_bytes)
         participant = Participant(device, assignment, deadline=now + left)
         made.append(_as_it_stood(participant, seen, delivered))
-    return Participants.of(made)
+    return (
+        _unmasked(made, seen) if any(one.assignment.task.masking for one in made) else Participants.of(made)
+    )
+
+
+def _unmasked(made: list[Participant], seen: _Seen) -> Participants:
+    """Of a masked round its sum, if that was opened; else nobody: what devices agreed on is gone."""
+    for one in made:
+        update, _, _ = seen.verdicts.get((COHORT, one.assignment.task.attempt), (None, None, None))
+        if update is not None:
+            return Participants.of([replace(one, device=COHORT, status=Status.COUNTED, update=update)])
+    return Participants()
 
 
 def _as_it_stood(participant: Participant, seen: _Seen, delivered: set[tuple[str, int]]) -> Participant:

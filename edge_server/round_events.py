@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from edge_client.transfer import WriteChunk
 from edge_server.fleet import Device
+from edge_server.secure.unmasking import Opened
 from schemas.blobs import BlobRef, Chunk
 from schemas.manifest import Manifest
 from schemas.messages import Delivery, FromDevice, Message, Task, Update
@@ -159,10 +160,14 @@ class SpoolChunk:
 
 @dataclass(frozen=True)
 class CheckUpdate:
-    """Command: every chunk is there; verify, examine and sync the update, then say `UpdateChecked`."""
+    """Command: every chunk is there; verify, examine and sync the update, then say `UpdateChecked`.
+
+    `segments` are those that a masked update must have.
+    """
 
     device: str
     update: Update
+    segments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,7 +193,8 @@ class PlanRound:
 class CloseRound:
     """Command: aggregate these updates, then say `RoundClosed`; `dropped` did not finish in time.
 
-    `staleness` is, per update, how many rounds ago its task was begun (0 in synchronous rounds).
+    `staleness` is, per update, how many rounds ago its task was begun (0 in synchronous rounds). Of masked
+    updates only the sum counts, by what was `opened`.
     """
 
     round: int
@@ -197,6 +203,7 @@ class CloseRound:
     dropped: tuple[str, ...]
     rejected: Mapping[str, Reason]
     staleness: Mapping[str, int] = field(default_factory=dict)
+    opened: Opened | None = None
 
 
 @dataclass(frozen=True)

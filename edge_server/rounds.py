@@ -49,6 +49,7 @@ from edge_server.round_events import (
     Tick,
     UpdateChecked,
 )
+from edge_server.secure import masked
 
 __all__ = ["RETRY_S", "Buffering", "Federation", "Phase", "RoundRules", "Step", "step"]
 
@@ -59,7 +60,7 @@ def step(federation: Federation, event: Event, now: float) -> Step:
         return federation, []
     applied, commands = _apply(federation, event, now)
     settled, more = _settle(applied, now)
-    return settled, commands + more
+    return settled, masked.with_segments(settled, commands + more)
 
 
 def _apply(federation: Federation, event: Event, now: float) -> Step:

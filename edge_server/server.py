@@ -409,13 +409,13 @@ def _suspended(error: BaseException) -> Suspended:
 
 def make_rules(config: Config) -> RoundRules:
     """The rounds' rules as the federation file states them."""
-    clients = config.clients
+    clients, privacy = config.clients, config.privacy
     at_once = clients.concurrency or clients.num_clients
     buffering = Buffering(clients.buffer_size, clients.max_staleness, at_once)
     return RoundRules(
         rounds=config.federation.rounds,
         start_clients=clients.start_clients or clients.num_clients,
-        min_clients=clients.min_clients,
+        min_clients=max(clients.min_clients, privacy.min_holders if privacy.secure_aggregation else 1),
         quorum=clients.quorum,
         over_select=clients.over_select,
         deadline_s=clients.deadline_s,
@@ -428,6 +428,7 @@ def make_rules(config: Config) -> RoundRules:
             config.firewall.quarantine_window,
             config.firewall.quarantine_rounds,
         ),
+        masking_step_s=privacy.masking_step_s,
     )
 
 

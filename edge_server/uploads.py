@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edge_client.blobstore import BlobStore
 from edge_server.firewall import examine
+from edge_server.secure.examining import examine_masked
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.policies import Client
 from edge_server.strategy.strategy import State
@@ -25,17 +26,21 @@ def verdict(
     channel_map: ChannelMap,
     rules: Sequence[GroupRule] = (),
     *,
+    segments: Sequence[int] = (),
     further: Callable[[Groups], None] | None = None,
 ) -> tuple[Reason | None, str]:
     """Why the update in `store` must not count, as code and detail; no code where it may.
 
-    `rules` are those of the groups that devices may send beside the model; `further` is the check that comes
-    last.
+    `rules` are those of the groups that devices may send beside the model, `segments` those that a masked
+    update must have; `further` is the check that comes last, of updates that can be read.
     """
     if not store.verify(update.blob):
         return Reason.DIGEST_MISMATCH, "the bytes are not those of the digest"
     try:
         groups = read_groups(store.path(update.blob.digest))
+        if task.masking is not None:
+            examine_masked(update, groups, task, segments)
+            return None, ""
         examine(update, groups, task, channel_map, rules)
         if further is not None:
             further(groups)

@@ -41,18 +41,21 @@ from edge_server.round_events import (
 )
 from edge_server.round_record import round_record
 from edge_server.run_folder import RunFolder
+from edge_server.secure.aggregating import as_update, masking_terms, summed, with_examples
 from edge_server.spool import Spool
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Network, close, plan, sent_down, start, tier_spec
+from edge_server.strategy.updates import ClientUpdate
 from edge_server.tasks import Job, TaskTerms, make_task, state_blobs, training_jobs
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
 from edge_server.uploads import client_update, known_clients, verdict
 from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, encode_groups, encode_json
 from schemas.errors import ConfigError
-from schemas.messages import Delivery, Task
+from schemas.messages import Delivery, Task, Update
+from schemas.secure import MaskingTerms
 from schemas.submodel import SubModelSpec
 from schemas.values import Preprocessing
 
@@ -133,12 +136,16 @@ class Workshop:
             if self._privacy.on and self._resumable:
                 # Whom a round asks decides what its sums are divided by, also when it is computed again.
                 self._folder.save_checkpoint(self._state, durable=self._durable)
+            if self._config.privacy.secure_aggregation:
+                jobs = with_examples(jobs, command.devices)
         channel_map = self._put(encode_json(self._network.channel_map))
         states = state_blobs(jobs, self._put_state)
+        masking = self._masking(command, jobs)
         assignments = {}
         for name, job in jobs.items():
             blobs = {"state": states[name], "channel-map": channel_map}
             task = make_task(self._terms, command, name, job, blobs=blobs, participants=len(jobs))
+            task = task.model_copy(update={"masking": masking})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
             limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
             assignments[name] = Assignment(task, limit)
@@ -178,6 +185,18 @@ class Workshop:
         tiers = {client.name: client.tier for client in clients}
         return training_jobs(planned, tiers, self._config.training.local_epochs), planned.needed
 
+    def _masking(self, command: PlanRound, jobs: Mapping[str, Job]) -> MaskingTerms | None:
+        """What the round's devices mask by; none where their updates are read one by one."""
+        if not self._config.privacy.secure_aggregation or command.deliver or not jobs:
+            return None
+        examples = {device.name: device.data.examples for device in command.devices}
+        return masking_terms(
+            self._config,
+            [job.cut.spec for job in jobs.values()],
+            [examples[name] for name in jobs],
+            self._network.channel_map,
+        )
+
     def _delivery(self, device: Device) -> Job:
         tier = self.tier(device)
         ratio = self._config.tiers.ratios[tier - 1]
@@ -206,7 +225,9 @@ class Workshop:
             self._guard.check(update, groups, norms, params=state.params, round_number=state.round)
 
         channel_map, rules = self._network.channel_map, self._strategy.groups
-        reason, detail = verdict(update, task, self.store, channel_map, rules, further=further)
+        reason, detail = verdict(
+            update, task, self.store, channel_map, rules, segments=command.segments, further=further
+        )
         self._guard.judged(update, norms, reason)
         # A refused blob stays until the next planning: the same bytes may be what another device is given,
         # or has sent.
@@ -249,15 +270,8 @@ class Workshop:
 
         The round is closed once the journal says so; before, it can be aggregated again, to the same bytes.
         """
-        updates = [
-            client_update(
-                update,
-                self.store.path(update.blob.digest),
-                staleness=command.staleness.get(device, 0),
-                ratio=self._ratios.pop((update.device, update.attempt), None),
-            )
-            for device, update in command.updates.items()
-        ]
+        made_of = self._made_of(command)
+        updates = self._updates(made_of, command.staleness)
         before = self._folder.checkpoint(self._state.round)
         known = known_clients(self._state)
         self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
@@ -274,14 +288,15 @@ class Workshop:
         )
         record = self._privacy.released(record)
         if self._resumable:
-            self._spool.keep(command.round, before, self._paths(command))
+            paths = [self.store.path(update.blob.digest) for update in made_of.values()]
+            self._spool.keep(command.round, before, paths)
             self._folder.save_checkpoint(self._state, durable=self._durable)
         self._journal.closed(
             command.round,
             self._state_sha256,
             updates=[
                 Aggregated(name, update.attempt, update.blob.digest, command.staleness.get(name, 0))
-                for name, update in command.updates.items()
+                for name, update in made_of.items()
             ],
             over=command.selected,
             record=record.model_dump_json(),
@@ -290,8 +305,30 @@ class Workshop:
         self._folder.add_round(record)
         return record
 
-    def _paths(self, command: CloseRound) -> list[Path]:
-        return [self.store.path(update.blob.digest) for update in command.updates.values()]
+    def _updates(self, made_of: Mapping[str, Update], staleness: Mapping[str, int]) -> list[ClientUpdate]:
+        return [
+            client_update(
+                update,
+                self.store.path(update.blob.digest),
+                staleness=staleness.get(device, 0),
+                ratio=self._ratios.pop((update.device, update.attempt), None),
+            )
+            for device, update in made_of.items()
+        ]
+
+    def _made_of(self, command: CloseRound) -> Mapping[str, Update]:
+        """The updates that the round is made of: of masked ones their sum, which alone can be read.
+
+        Devices help to open one sum per round, so it is kept before anything is made of it.
+        """
+        if command.opened is None:
+            return command.updates
+        masked = self._updates(command.updates, {})
+        total = summed(masked, command.opened, self._network.channel_map)
+        blob = self._put(encode_groups(total.groups))
+        told = as_update(total, blob, next(iter(command.updates.values())))
+        self._journal.examined(told, reason=None)
+        return {told.device: told}
 
     def _test(self, number: int) -> dict[int, Evaluation]:
         """Test the full model (as tier 0) and every tier's; empty without data, or where it is not time."""

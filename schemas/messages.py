@@ -3,8 +3,10 @@
 Messages are JSON objects with a `kind`; tensors never travel in them, only blob references. A device
 speaks of itself (`Birth`, `Death`, `TaskReply`, `Update`, `Delivery`, `Telemetry`), the server speaks to
 one device (`Task`, `Acknowledgement`, `Refusal`) or to all (`RoundAnnouncement`, `FederationEnd`), and
-whoever wants a blob, on either side, sends a `BlobRequest`. A device asks the authority for a certificate
-with a `CertificateRequest`, and gets an `IssuedCertificate`.
+whoever wants a blob, on either side, sends a `BlobRequest`. Six more agree on the masks of a round and undo
+them, in this order: `KeyAdvertisement`, `MaskCohort`, `KeyShares`, `EntrustedShares`, `UnmaskRequest`,
+`UnmaskAnswer`.
+A device asks the authority for a certificate with a `CertificateRequest`, and gets an `IssuedCertificate`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from schemas.errors import PeerError
 from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest
 from schemas.names import Digest, Name
+from schemas.secure import MAX_COHORT, Key, MaskingTerms, Member, Sealed, Share
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import (
@@ -78,8 +81,9 @@ class Task(Message):
     """One device's work in one round. `blobs` names what it must hold: `state` and `channel-map`.
 
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
-    `returned` is there, the update holds the parameters of those layers only. `manifest` is the server's
-    signature over all of it and the device that it is for.
+    `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
+    masked, in the group `masked`. `manifest` is the server's signature over all of it and the device that it
+    is for.
     """
 
     kind: Literal["task"] = "task"
@@ -94,6 +98,7 @@ class Task(Message):
     spec: SubModelSpec = SubModelSpec()
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
+    masking: MaskingTerms | None = None
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
     deadline_s: Seconds | None = None
@@ -249,8 +254,106 @@ class IssuedCertificate(Message):
     max_bytes: ClassVar[int] = 10 * 1024
 
 
-FromDevice = Birth | Death | TaskReply | Update | Delivery | BlobRequest | Refusal | Telemetry
-FromServer = Task | BlobRequest | Acknowledgement | Refusal | RoundAnnouncement | FederationEnd
+class KeyAdvertisement(Message):
+    """A device would mask its update of this task: its public keys, made for this attempt alone."""
+
+    kind: Literal["key-advertisement"] = "key-advertisement"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    mask_key: Key
+    share_key: Key
+
+
+class MaskCohort(Message):
+    """To a device that has advertised: with whom it agrees on masks. Every member gets the same list."""
+
+    kind: Literal["mask-cohort"] = "mask-cohort"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    members: Annotated[tuple[Member, ...], Field(min_length=1, max_length=MAX_COHORT)]
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+class KeyShares(Message):
+    """A device's shares of its secrets, one sealed parcel per other member; the server cannot open any."""
+
+    kind: Literal["key-shares"] = "key-shares"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    shares: Annotated[Mapping[Name, Sealed], Field(max_length=MAX_COHORT)]
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+class EntrustedShares(Message):
+    """To a member: the parcels for it, by sender. Who sent none is out: nobody masks with it."""
+
+    kind: Literal["entrusted-shares"] = "entrusted-shares"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    shares: Annotated[Mapping[Name, Sealed], Field(max_length=MAX_COHORT)]
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+class UnmaskRequest(Message):
+    """To a member whose update counts: of whom the server has a masked update, that member included."""
+
+    kind: Literal["unmask-request"] = "unmask-request"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    survivors: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_COHORT)]
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+class UnmaskAnswer(Message):
+    """What lets the sum be unmasked: of each member either its seeds' shares or its key's, never both.
+
+    `seeds`: of each survivor, one share per segment that is to be revealed, in order; `keys`: of the others.
+    """
+
+    kind: Literal["unmask-answer"] = "unmask-answer"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    seeds: Annotated[Mapping[Name, tuple[Share, ...]], Field(max_length=MAX_COHORT)]
+    keys: Annotated[Mapping[Name, Share], Field(max_length=MAX_COHORT)] = {}
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+FromDevice = (
+    Birth
+    | Death
+    | TaskReply
+    | Update
+    | Delivery
+    | BlobRequest
+    | Refusal
+    | Telemetry
+    | KeyAdvertisement
+    | KeyShares
+    | UnmaskAnswer
+)
+FromServer = (
+    Task
+    | BlobRequest
+    | Acknowledgement
+    | Refusal
+    | RoundAnnouncement
+    | FederationEnd
+    | MaskCohort
+    | EntrustedShares
+    | UnmaskRequest
+)
 OfIdentity = CertificateRequest | IssuedCertificate
 """Between a device and the authority, on topics of their own."""
 AnyMessage = FromDevice | FromServer | OfIdentity
@@ -270,6 +373,12 @@ MESSAGES: dict[str, type[Message]] = {
     "federation-end": FederationEnd,
     "certificate-request": CertificateRequest,
     "issued-certificate": IssuedCertificate,
+    "key-advertisement": KeyAdvertisement,
+    "mask-cohort": MaskCohort,
+    "key-shares": KeyShares,
+    "entrusted-shares": EntrustedShares,
+    "unmask-request": UnmaskRequest,
+    "unmask-answer": UnmaskAnswer,
 }
 
 _ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])

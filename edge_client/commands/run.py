@@ -92,6 +92,9 @@ def register(subparsers: Subparsers) -> None:
         metavar="KEY.pub",
         help="take only tasks and serve only models that this key of the server has signed (its signing.pub)",
     )
+    parser.add_argument(
+        "--only-masked", action="store_true", help="decline to train where updates are not masked"
+    )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     parser.set_defaults(execute=execute)
@@ -127,6 +130,7 @@ def execute(args: argparse.Namespace) -> int:
         model_code=frozenset(args.model_code),
         trust=read_trust_option(args),
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
+        only_masked=args.only_masked,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable
@@ -11,19 +12,25 @@ from typing import Any, Protocol
 
 from edge_client import session as machine
 from edge_client.blobstore import BlobStore
+from edge_client.secure.masking import mask_update
+from edge_client.secure.membership import Membership
 from edge_client.session import Phase, Session
 from edge_client.session_events import (
     BlobChecked,
     Command,
     Connected,
     Disconnected,
+    DrawEntropy,
+    EntropyDrawn,
     Event,
+    MaskUpdate,
     Received,
     Result,
     Send,
     SendChunks,
     Settled,
     StartWork,
+    UpdateMasked,
     WorkDone,
     WorkFailed,
 )
@@ -36,6 +43,7 @@ from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.transit import Transits, later_request_bytes, transfer_bytes
 from edge_server.tally import Tally
 from schemas.blobs import BlobRef
+from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
     Birth,
@@ -49,7 +57,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.submodel import SubModelSpec
-from schemas.values import CapabilityProfile, DataCard
+from schemas.values import CapabilityProfile, DataCard, Reason
 
 
 @dataclass(frozen=True)
@@ -292,8 +300,25 @@ class DeviceEdge:
                 self._start(task)
             case Settled():
                 self._settled(command)
+            case DrawEntropy(task):
+                self.step(EntropyDrawn(task, self._entropy(task)))
+            case MaskUpdate(update, membership):
+                self._mask(update, membership)
             case _:
                 pass
+
+    def _entropy(self, task: Task) -> bytes:
+        """A real device's is random; here it is the same whenever the run is repeated."""
+        assert task.training is not None
+        named = f"{task.training.seed}/{task.run}/{task.attempt}/{self.device.name}"
+        return hashlib.sha256(named.encode()).digest()
+
+    def _mask(self, update: Update, membership: Membership) -> None:
+        """Masks take no time here; what training takes on such a board is far more."""
+        try:
+            self.step(UpdateMasked(mask_update(update, membership, self._around.store)))
+        except PeerError as error:
+            self.step(WorkFailed(membership.task, Reason(error.reason), str(error)))
 
     def _settled(self, settled: Settled) -> None:
         result = settled.result

@@ -199,6 +199,9 @@ class Simulation:
         if isinstance(event, RoundPlanned):
             self._tick_at(now + self._federation.rules.deadline_s)
         self._tick_at(self._federation.not_before)
+        masking = self._federation.masking
+        if masking is not None and math.isfinite(masking.until):
+            self._tick_at(masking.until)
 
     def _tick_at(self, at: float) -> None:
         """The machine hears of the time only when something may be due."""

@@ -13,16 +13,23 @@ from schemas.messages import (
     CertificateRequest,
     Death,
     Delivery,
+    EntrustedShares,
     FederationEnd,
     IssuedCertificate,
+    KeyAdvertisement,
+    KeyShares,
+    MaskCohort,
     Message,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
     Telemetry,
+    UnmaskAnswer,
+    UnmaskRequest,
     Update,
 )
+from schemas.secure import MaskedSegment, MaskingTerms, Member
 from schemas.strategy import Piece, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.values import (
@@ -89,6 +96,15 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         spec=SubModelSpec(kept={"conv2": 32, "linear1": (4, 0, 2)}),
         personal=PersonalPruning(ratios={"conv2": 0.5}),
         returned=("conv2", "linear2"),
+        masking=MaskingTerms(
+            specs=(SubModelSpec(kept={"conv2": 32}), SubModelSpec()),
+            segments=(MaskedSegment(holders=(1,), size=100), MaskedSegment(holders=(0, 1), size=300)),
+            value_range=8.0,
+            weighting="examples",
+            max_weight=120,
+            min_holders=3,
+            threshold=0.75,
+        ),
         training=TrainingPlan(
             optimizer="sgd",
             learning_rate=0.05,
@@ -190,6 +206,35 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         certificate=PEM.format("CERTIFICATE"),
         authority=PEM.format("CERTIFICATE"),
         proof=DIGEST,
+    ),
+    "key-advertisement": KeyAdvertisement(
+        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, mask_key=DIGEST, share_key=DIGEST
+    ),
+    "mask-cohort": MaskCohort(
+        federation=FEDERATION,
+        device=DEVICE,
+        run=RUN,
+        round=3,
+        attempt=4,
+        members=(Member(name=DEVICE, sub_model=1, mask_key=DIGEST, share_key=DIGEST),),
+    ),
+    "key-shares": KeyShares(
+        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, shares={"pi-4": "0f" * 115}
+    ),
+    "entrusted-shares": EntrustedShares(
+        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, shares={"pi-4": "f0" * 115}
+    ),
+    "unmask-request": UnmaskRequest(
+        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, survivors=(DEVICE, "pi-4")
+    ),
+    "unmask-answer": UnmaskAnswer(
+        federation=FEDERATION,
+        device=DEVICE,
+        run=RUN,
+        round=3,
+        attempt=4,
+        seeds={DEVICE: ("0a" * 33, "0b" * 33), "pi-4": ("0c" * 33,)},
+        keys={"pi-5": "0d" * 33},
     ),
 }
 

@@ -1,0 +1,59 @@
+"""The keys of one attempt, all made by `cryptography`: X25519, HKDF-SHA256, ChaCha20 and its AEAD.
+
+Everything comes from 32 bytes of entropy that the caller draws once per attempt and never uses again, so the
+machines above stay pure. ChaCha20 rather than AES: small boards have no instructions for AES.
+"""
+
+from __future__ import annotations
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from schemas.errors import PeerError
+
+ENTROPY_BYTES = 32
+_LABEL = b"edge-federation secure aggregation 1: "
+_ONE_MESSAGE = bytes(12)
+"""A key that seals one message only needs no nonce of its own."""
+
+
+def derive(secret: bytes, purpose: str, context: bytes = b"") -> bytes:
+    """A key of 32 bytes for one purpose in one context."""
+    return HKDF(SHA256(), length=32, salt=context, info=_LABEL + purpose.encode()).derive(secret)
+
+
+def keystream(key: bytes, size: int) -> bytes:
+    """The first `size` bytes of a key's ChaCha20 stream; a key is used for one stream only."""
+    return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
+
+
+def public_key(private: bytes) -> bytes:
+    """The X25519 public key of a private one, both of 32 bytes."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agree(private: bytes, public: bytes) -> bytes:
+    """The secret that two devices share; `PeerError` for a public key that would give it away."""
+    try:
+        return X25519PrivateKey.from_private_bytes(private).exchange(
+            X25519PublicKey.from_public_bytes(public)
+        )
+    except ValueError as error:
+        raise PeerError(f"not a sound public key: {error}") from error
+
+
+def seal(key: bytes, data: bytes) -> bytes:
+    """Encrypt and authenticate the one message that `key` is for."""
+    return ChaCha20Poly1305(key).encrypt(_ONE_MESSAGE, data, None)
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes:
+    """Read a sealed message; raises `PeerError` when it was not sealed with `key`."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_ONE_MESSAGE, sealed, None)
+    except InvalidTag as error:
+        raise PeerError("a sealed message cannot be read: another cohort, or damaged") from error

@@ -1,0 +1,43 @@
+"""Masking a trained update: the bare one is read from the store, and gone from there when this is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edge_client.blobstore import BlobStore
+from edge_client.secure import masks, member
+from edge_client.secure.membership import Membership
+from edge_client.secure.quantisation import quantise
+from edge_client.secure.segments import checked_labels, split
+from schemas.blobs import CHUNK_BYTES, Groups, encode_groups, read_groups
+from schemas.messages import Update
+from schemas.submodel import ChannelMap
+
+GROUP = "masked"
+"""The group of a masked update: one vector of whole numbers per segment, named by its index."""
+
+
+def mask_update(
+    update: Update, membership: Membership, store: BlobStore, *, chunk_bytes: int = CHUNK_BYTES
+) -> Update:
+    """The same update with a blob that nobody can read alone.
+
+    Raises `PeerError` for numbers that are not finite, and for segments that the server has made up.
+    """
+    bare = store.path(update.blob.digest)
+    described = store.path(membership.task.blobs["channel-map"].digest)
+    channel_map = ChannelMap.model_validate_json(described.read_bytes())
+    groups = masked_groups(read_groups(bare), update.metrics.examples, membership, channel_map)
+    blob = store.put(encode_groups(groups), chunk_bytes=chunk_bytes)
+    bare.unlink(missing_ok=True)
+    return update.model_copy(update={"blob": blob})
+
+
+def masked_groups(groups: Groups, examples: int, membership: Membership, channel_map: ChannelMap) -> Groups:
+    """The group `masked` of an update that was trained on `examples`; raises what `mask_update` does."""
+    labels = checked_labels(membership.terms, channel_map)
+    vectors = split(groups["model"], membership.task.spec, labels, channel_map)
+    chosen, scale = member.masks(membership)
+    whole = {index: quantise(vectors[index], examples, scale) for index in chosen.segments}
+    masked: dict[str, Any] = {str(index): one for index, one in masks.apply(whole, chosen).items()}
+    return {GROUP: masked}

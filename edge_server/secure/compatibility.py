@@ -1,0 +1,75 @@
+"""Which federation files cannot be masked: those that ask for more than a mean over holders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edge_server.config import Config
+from edge_server.strategy.strategy import Strategy
+from edge_server.strategy.weighting import PLAIN
+from schemas.secure import MAX_COHORT
+
+FROM_THE_MODEL = frozenset({"last-step"})
+"""Groups that the server makes of the global model before and after a round."""
+_KEY = "[privacy] secure-aggregation"
+
+
+def masking_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+    """One line per piece that needs single updates, with its remedy."""
+    if not config.privacy.secure_aggregation:
+        return
+    if config.privacy.mechanism != "none":
+        yield (
+            f"[privacy] mechanism: the server has to clip single updates, and {_KEY} shows their sum alone: "
+            'set mechanism = "none", or leave secure-aggregation out'
+        )
+    yield from _pieces(config)
+    yield from _groups(config, strategy)
+    yield from _rounds(config, strategy)
+
+
+def _pieces(config: Config) -> Iterator[str]:
+    """Pieces that look into single updates, or choose channels that do not nest."""
+    spec = config.strategy
+    for key, name, fitting, why in (
+        ("pruner", spec.pruner.name, {"index"}, "cuts channels that devices do not share as a prefix"),
+        ("combiner", spec.combiner.name, {"mean"}, "goes by single updates"),
+        ("weighting", spec.weighting.name, set(PLAIN), "goes by single updates"),
+        ("selection", spec.selection.name, {"uniform"}, "goes by single updates"),
+        ("ratio", spec.ratio.name, {"by-tier"}, "goes by single devices' results"),
+    ):
+        if name not in fitting:
+            remedy = " or ".join(f'{key} = "{one}"' for one in sorted(fitting))
+            yield f"[strategy] {key}: '{name}' {why}, and {_KEY} shows their sum alone: set {remedy}"
+    for piece in spec.transforms:
+        yield (
+            f"[strategy] transforms: '{piece.name}' changes single updates, and {_KEY} shows their sum "
+            "alone: leave it out"
+        )
+
+
+def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
+    """What devices send beside the model would have to be masked by rules of its own."""
+    for piece, rule in zip(config.strategy.groups, strategy.groups, strict=True):
+        if piece.name not in FROM_THE_MODEL:
+            how = "devices send it one by one" if rule.uplink else "it is made of single updates"
+            yield (
+                f"[strategy] groups: '{piece.name}': {how}, and {_KEY} shows the model's sum alone: leave it "
+                "and its objective out"
+            )
+
+
+def _rounds(config: Config, strategy: Strategy) -> Iterator[str]:
+    clients, wanted = config.clients, config.privacy.min_holders
+    if clients.mode == "buffered":
+        yield f'{_KEY}: devices agree on masks for one round: set [clients] mode = "rounds"'
+    if clients.over_select > 1:
+        yield f"{_KEY}: devices that are let go count as dropped: set [clients] over-select = 1"
+    asked = strategy.count(1, clients.num_clients)
+    if asked < wanted:
+        yield (
+            f"[privacy] min-holders: {wanted}, but a round asks {asked} of {clients.num_clients} devices: no "
+            "sum would ever be shown. Raise [clients] num-clients or fraction"
+        )
+    if asked > MAX_COHORT:
+        yield f"[clients] fraction: {asked} devices a round, at most {MAX_COHORT} agree on masks: lower it"

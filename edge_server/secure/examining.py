@@ -1,0 +1,34 @@
+"""What the update firewall can still check of a masked update: its form, and nothing of its content.
+
+Every masked number is as good as any other. That each is finite and within `value-range` once unmasked is
+the device's own doing: a hostile one may send what it likes (deploy/SECURE_AGGREGATION.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edge_client.secure.masking import GROUP
+from schemas.blobs import Groups
+from schemas.errors import PeerError
+from schemas.messages import Task, Update
+from schemas.values import Reason
+
+
+def examine_masked(update: Update, groups: Groups, task: Task, segments: Sequence[int]) -> None:
+    """Raise `PeerError` unless `groups` are whole numbers for just those of `segments` that it holds."""
+    assert task.masking is not None
+    if update.spec != task.spec:
+        raise PeerError("the update is of another sub-model than the task's", reason=Reason.WRONG_SHAPE)
+    held = task.masking.held(task.masking.specs.index(task.spec))
+    wanted = {str(index): (task.masking.segments[index].size + 1,) for index in segments if index in held}
+    if not wanted:
+        raise PeerError("an update before the masks are agreed", reason=Reason.STALE_ROUND)
+    sent = {name: array.shape for name, array in groups.get(GROUP, {}).items()}
+    if groups.keys() != {GROUP} or sent != wanted:
+        raise PeerError(f"expected the segments {sorted(wanted)}, masked", reason=Reason.WRONG_SHAPE)
+    for name, array in groups[GROUP].items():
+        if array.dtype != np.uint32:
+            raise PeerError(f"segment {name}: expected uint32, got {array.dtype}", reason=Reason.WRONG_SHAPE)

@@ -1,0 +1,193 @@
+"""A masked round among the other machines: what the participants' states mean for the agreement on masks.
+
+Who has no keys or no shares in time has missed its part; a cohort that is too small, or an answer that does
+not fit, abandons the round, and the next attempt begins with fresh keys. Only a sum that is opened closes it.
+For that the server waits as long as for updates: who has helped once does not help again in this round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+
+from edge_server.closing import abandon, close
+from edge_server.federation import Federation, Step, announce
+from edge_server.participant import AT_WORK, Status
+from edge_server.participants import Participants
+from edge_server.round_events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send
+from edge_server.secure import gathering as machine
+from edge_server.secure.gathering import Gathering, Stage
+from edge_server.secure.unmasking import Opened
+from schemas.errors import PeerError
+from schemas.messages import (
+    EntrustedShares,
+    KeyAdvertisement,
+    KeyShares,
+    MaskCohort,
+    Message,
+    Refusal,
+    UnmaskAnswer,
+    UnmaskRequest,
+)
+from schemas.values import Reason
+
+ASK_AGAIN_S = 5.0
+"""How long a request for help may stay unanswered before it is repeated."""
+
+
+def gathering_of(federation: Federation, event: RoundPlanned, now: float) -> Gathering | None:
+    """The agreement that a plan with masked tasks begins; None where nothing is masked."""
+    tasks = {name: one.task for name, one in event.assignments.items() if one.task.masking is not None}
+    return Gathering(tasks, until=now + federation.rules.masking_step_s) if tasks else None
+
+
+def take(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
+    """Take a device's part in the agreement; what cannot be taken is refused, with the attempt it was for."""
+    if federation.masking is None and isinstance(message, UnmaskAnswer):
+        return federation, []  # others were quicker
+    if federation.masking is None:
+        return federation, [_refusal(message, Reason.STALE_ROUND, "no masks are being agreed")]
+    try:
+        taken, replies = machine.take(federation.masking, message)
+    except PeerError as error:
+        refusal = _refusal(message, Reason(error.reason), str(error))
+        left = _without(federation, message) if isinstance(message, KeyAdvertisement) else federation
+        return left, [refusal]
+    return replace(federation, masking=taken), _sends(replies)
+
+
+def _without(federation: Federation, message: KeyAdvertisement) -> Federation:
+    """A device that comes too late, or again with other keys (it was restarted), has missed its part."""
+    participant = federation.participants.get(message.device)
+    if participant is None or participant.final or participant.assignment.task.attempt != message.attempt:
+        return federation
+    gone = replace(participant, status=Status.MISSED, receiving=None)
+    return replace(federation, participants=federation.participants.put(gone))
+
+
+def with_segments(federation: Federation, commands: Sequence[Command]) -> list[Command]:
+    """Say in each check which segments a masked update must have; none may come before masks are agreed."""
+    masking = federation.masking
+    if masking is None or not any(isinstance(one, CheckUpdate) for one in commands):
+        return list(commands)
+    wanted = masking.sent_segments if masking.stage is Stage.MASKING else ()
+    return [replace(one, segments=wanted) if isinstance(one, CheckUpdate) else one for one in commands]
+
+
+def settle(federation: Federation, masking: Gathering, now: float) -> Step:
+    """Go on to the next step once the one at hand is over."""
+    match masking.stage:
+        case Stage.KEYING:
+            return _keying(federation, masking, now)
+        case Stage.SHARING:
+            return _sharing(federation, masking, now)
+        case Stage.MASKING:
+            return _masking(federation, masking, now)
+        case Stage.UNMASKING:
+            return _unmasking(federation, masking, now)
+
+
+def _keying(federation: Federation, masking: Gathering, now: float) -> Step:
+    there = {one.device for one in federation.at_work}
+    if there - masking.keys.keys() and now < masking.until:
+        return federation, []
+    keyed = there & masking.keys.keys()
+    if len(keyed) < masking.terms.min_holders:
+        why = f"{len(keyed)} devices for a masked sum over at least {masking.terms.min_holders}"
+        return _abandon(federation, why, now)
+    formed, introductions = machine.form(masking, keyed)
+    return _go_on(federation, formed, keyed, introductions, now)
+
+
+def _sharing(federation: Federation, masking: Gathering, now: float) -> Step:
+    there = {one.device for one in federation.at_work}
+    if there - masking.shares.keys() and now < masking.until:
+        return federation, []
+    if len(masking.partners) < masking.needed:
+        return _abandon(federation, f"{len(masking.partners)} of {masking.needed} devices share keys", now)
+    agreed, parcels = machine.agree(masking)
+    return _go_on(federation, agreed, masking.partners.keys(), parcels, now)
+
+
+def _masking(federation: Federation, masking: Gathering, now: float) -> Step:
+    if federation.done + federation.working < masking.needed:
+        why = f"{federation.done} of {masking.needed} masked updates that a sum needs to be read"
+        return _abandon(federation, why, now)
+    if federation.working:
+        return federation, []
+    asked, requests = machine.ask(masking, federation.updates.keys())
+    return _go_on(federation, asked, federation.updates.keys(), requests, now)
+
+
+def _unmasking(federation: Federation, masking: Gathering, now: float) -> Step:
+    try:
+        opened = machine.opened(masking)
+    except PeerError as error:
+        return _abandon(federation, f"the sum cannot be read: {error}", now)
+    if opened is not None:
+        closing, commands = close(replace(federation, masking=None), federation.participants)
+        read = [replace(one, opened=opened) if isinstance(one, CloseRound) else one for one in commands]
+        return closing, [announce(closing, "aggregating"), *_hidden(opened), *read]
+    if now >= masking.until:
+        helped = f"{len(masking.answers)} of {masking.needed} devices helped to read the sum"
+        return _abandon(federation, helped, now)
+    if now < masking.ask_at:
+        return federation, []
+    again = replace(masking, ask_at=now + ASK_AGAIN_S)
+    alive = {device.name for device in federation.fleet.alive()}
+    requests = [one for one in machine.requests(masking) if _addressee(one) in alive]
+    return replace(federation, masking=again), _sends(requests)
+
+
+def _hidden(opened: Opened) -> list[Command]:
+    """Say how much of the model this round leaves as it is, lest a whole tier learns nothing unnoticed."""
+    sizes = [segment.size for segment in opened.terms.segments]
+    hidden = sum(sizes) - sum(sizes[index] for index in opened.segments)
+    if not hidden:
+        return []
+    few = f"have fewer than {opened.terms.min_holders} holders and stay as they are"
+    return [Note("sum partly hidden", detail=f"{hidden} of {sum(sizes)} parameters {few}")]
+
+
+def _go_on(
+    federation: Federation, masking: Gathering, members: Set[str], messages: Iterable[Message], now: float
+) -> Step:
+    """The next step, with these members; whoever is at work and not among them has missed its part."""
+    parts = [
+        replace(one, status=Status.MISSED, receiving=None)
+        if one.status in AT_WORK and one.device not in members
+        else one
+        for one in federation.participants.values()
+    ]
+    rules = federation.rules
+    patience = {Stage.MASKING: math.inf, Stage.UNMASKING: rules.deadline_s}.get(
+        masking.stage, rules.masking_step_s
+    )
+    timed = replace(masking, until=now + patience, ask_at=now + ASK_AGAIN_S)
+    return replace(federation, participants=Participants.of(parts), masking=timed), _sends(messages)
+
+
+def _abandon(federation: Federation, why: str, now: float) -> Step:
+    return abandon(replace(federation, participants=Participants(), masking=None), why, now)
+
+
+def _sends(messages: Iterable[Message]) -> list[Command]:
+    return [Send(_addressee(message), message) for message in messages]
+
+
+def _addressee(message: Message) -> str:
+    assert isinstance(message, MaskCohort | EntrustedShares | UnmaskRequest)
+    return message.device
+
+
+def _refusal(message: KeyAdvertisement | KeyShares | UnmaskAnswer, reason: Reason, detail: str) -> Command:
+    refusal = Refusal(
+        federation=message.federation,
+        device=message.device,
+        run=message.run,
+        attempt=message.attempt,
+        reason=reason,
+        detail=detail[:500],
+    )
+    return Send(message.device, refusal)

@@ -1,0 +1,137 @@
+"""From masked updates and the survivors' help to the sums over them, and to the mean per coordinate.
+
+Bonawitz et al. 2017, figure 4, round 4: off come the survivors' own streams, by seeds that are put together
+from shares, and what survivors masked with those who dropped, by the mask keys of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edge_client.secure import keys, shamir
+from edge_client.secure.masks import pair_key, shifted
+from edge_client.secure.member import revealed
+from edge_client.secure.membership import cohort_context, points_of
+from edge_client.secure.quantisation import Ring, Scale, weighted_mean
+from edge_client.secure.segments import Labels, join
+from schemas.blobs import Array
+from schemas.errors import PeerError
+from schemas.messages import MaskCohort, UnmaskAnswer
+from schemas.secure import MaskingTerms, Member
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the survivors have opened, and nothing more.
+
+    `seeds` are theirs, by segment that is revealed; `lost` are the private mask keys of those who dropped.
+    """
+
+    terms: MaskingTerms
+    cohort: MaskCohort
+    survivors: Mapping[str, Member]
+    seeds: Mapping[str, Mapping[int, bytes]] = field(repr=False)
+    lost: Mapping[str, bytes] = field(repr=False)
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """Those with survivors enough."""
+        return revealed(self.terms, self.survivors)
+
+    @property
+    def scale(self) -> Scale:
+        """How the devices wrote their numbers."""
+        return Scale(self.terms.value_range, self.terms.max_weight, len(self.cohort.members))
+
+
+def open_secrets(
+    terms: MaskingTerms,
+    cohort: MaskCohort,
+    partners: Mapping[str, Member],
+    survivors: Iterable[str],
+    answers: Mapping[str, UnmaskAnswer],
+) -> Opened:
+    """Put secrets together from the answers of members; raises `PeerError` for shares that do not fit."""
+    points = points_of([one.name for one in cohort.members])
+    helpers = sorted(answers)[: terms.needed(len(cohort.members))]
+    weights = shamir.weights_at_zero([points[name] for name in helpers])
+    alive = {name: partners[name] for name in sorted(survivors)}
+    shown = revealed(terms, alive)
+    seeds: dict[str, dict[int, bytes]] = {}
+    for name, member in alive.items():
+        held = [index for index in shown if index in terms.held(member.sub_model)]
+        parts = {points[helper]: _shares(answers[helper], name, len(held)) for helper in helpers}
+        seeds[name] = {
+            index: _combined(name, {point: shares[place] for point, shares in parts.items()}, weights)
+            for place, index in enumerate(held)
+        }
+    lost = {}
+    for name in partners.keys() - alive.keys():
+        shares = {points[helper]: _key_share(answers[helper], name) for helper in helpers}
+        lost[name] = _combined(name, shares, weights)
+        if keys.public_key(lost[name]).hex() != partners[name].mask_key:
+            raise PeerError(f"the shares of the key of {name} do not fit")
+    return Opened(terms, cohort, alive, seeds, lost)
+
+
+def _shares(answer: UnmaskAnswer, name: str, count: int) -> tuple[int, ...]:
+    shares = answer.seeds.get(name, ())
+    if len(shares) != count:
+        raise PeerError(f"{answer.device} gives {len(shares)} shares of {name}, expected {count}")
+    return tuple(int(share, 16) for share in shares)
+
+
+def _key_share(answer: UnmaskAnswer, name: str) -> int:
+    if name not in answer.keys:
+        raise PeerError(f"{answer.device} gives no share of the key of {name}")
+    return int(answer.keys[name], 16)
+
+
+def _combined(name: str, shares: Mapping[int, int], weights: Mapping[int, int]) -> bytes:
+    try:
+        return shamir.combine(shares, weights)
+    except ValueError as error:
+        raise PeerError(f"the shares of {name}: {error}") from error
+
+
+def unmasked_sum(opened: Opened, segment: int, vectors: Iterable[Ring]) -> Ring:
+    """The sum of the survivors' numbers for one segment; `vectors` are what its surviving holders sent."""
+    total = np.zeros(opened.terms.segments[segment].size + 1, np.uint32)
+    for vector in vectors:
+        total += vector
+    holders = opened.terms.segments[segment].holders
+    alive = [name for name, one in opened.survivors.items() if one.sub_model in holders]
+    added, taken = _shared_with_lost(opened, segment, alive)
+    own = tuple(opened.seeds[name][segment] for name in alive)
+    return shifted(total, added=taken, taken=(*own, *added))
+
+
+def _shared_with_lost(
+    opened: Opened, segment: int, alive: list[str]
+) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """The streams that survivors have added, and those they have taken away, for devices that dropped."""
+    members = {one.name: one for one in opened.cohort.members}
+    context, holders = cohort_context(opened.cohort, opened.terms), opened.terms.segments[segment].holders
+    added: list[bytes] = []
+    taken: list[bytes] = []
+    for name, private in opened.lost.items():
+        if members[name].sub_model not in holders:
+            continue
+        for survivor in alive:
+            secret = keys.agree(private, bytes.fromhex(members[survivor].mask_key))
+            (added if name > survivor else taken).append(pair_key(secret, segment, context))
+    return tuple(added), tuple(taken)
+
+
+def mean_over_survivors(
+    opened: Opened, totals: Mapping[int, Ring], labels: Labels
+) -> tuple[dict[str, Array], int]:
+    """The weighted mean per coordinate [P], 0 where nothing is revealed, and the largest sum of weights."""
+    means, most = {}, 0
+    for index, total in totals.items():
+        means[index], weight = weighted_mean(total, opened.scale)
+        most = max(most, weight)
+    return {name: array.astype(np.float32) for name, array in join(means, labels).items()}, most

@@ -1,0 +1,55 @@
+"""A masked federation over real sockets: real devices, one of which dies once the masks are agreed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_server.broker.launch import running_broker
+from edge_server.demo import device_name, devices
+from edge_server.secure.gathering import Stage
+from tests.integration.conftest import Run, demo_config
+
+WORDS = {
+    "clients.num-clients": 4,
+    "deliver": "false",
+    "rounds": 1,
+    "local-epochs": 10,
+    "model.name": "mlp",
+    "secure-aggregation": "true",
+    "strategy.pruner": '"index"',
+    "strategy.transforms": "[]",
+    "tiers.ratios": "[0.5, 0.0]",
+    "min-holders": 3,
+}
+
+
+def test_a_device_that_dies_after_the_masks_are_agreed_is_made_up_for(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Of four devices three must help, so one may die: while it has torch to import, before it is done."""
+    config = demo_config(**WORDS)
+    lost = device_name(0)
+    with running_broker("embedded", tmp_path / "broker") as broker:
+        address = parse_address(broker.url)
+        scope = devices(config, address, tmp_path / "devices")
+        processes = scope.__enter__()
+        request.addfinalizer(lambda: scope.__exit__(None, None, None))
+        run = Run(config, address, tmp_path / "run")
+        request.addfinalizer(run.stop)
+        run.watched.until(lambda _: _stage(run) is Stage.MASKING)
+        os.kill(processes[0].pid, signal.SIGKILL)
+        summary = run.finished()
+    (record,) = run.server._tally.history
+    assert summary.outcome == "finished"
+    assert record.dropped == (lost,)
+    assert set(record.completed) == set(record.selected) - {lost}
+
+
+def _stage(run: Run) -> Stage | None:
+    masking = run.server._federation.masking
+    return None if masking is None else masking.stage

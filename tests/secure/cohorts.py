@@ -1,0 +1,180 @@
+"""A cohort of devices and their server in memory: the real machines of both sides, message by message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edge_client.secure import masks, member, quantisation, segments
+from edge_client.secure.membership import Membership
+from edge_client.slicing import expand, expected_shapes
+from edge_server.secure import gathering as machine
+from edge_server.secure.gathering import Gathering
+from edge_server.secure.unmasking import Opened, mean_over_survivors, unmasked_sum
+from schemas.blobs import BlobRef, digest_of
+from schemas.messages import Task, decode_message, encode_message
+from schemas.secure import MaskingTerms
+from schemas.strategy import TrainingPlan
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.values import ModelSpec
+
+A, B = Segment(channels=6, group="a"), Segment(channels=4, group="b")
+CHANNELS = ChannelMap(
+    groups={
+        "a": ChannelGroup(channels=6, layers=("one",)),
+        "b": ChannelGroup(channels=4, layers=("two",)),
+    },
+    parameters={
+        "one.weight": ParameterLayout(shape=(6, 3), axes={0: (A,)}),
+        "two.weight": ParameterLayout(shape=(4, 6), axes={0: (B,), 1: (A,)}),
+        "two.bias": ParameterLayout(shape=(4,), axes={0: (B,)}),
+        "out.bias": ParameterLayout(shape=(2,)),
+    },
+)
+SMALL = SubModelSpec(kept={"a": 2, "b": 1})
+MIDDLE = SubModelSpec(kept={"a": 4, "b": 3})
+FULL = SubModelSpec()
+TIERS = (SMALL, MIDDLE, FULL)
+RANGE = 4.0
+
+
+def terms_of(specs: tuple[SubModelSpec, ...], *, max_weight: int = 100, **changes: object) -> MaskingTerms:
+    parts, _ = segments.partition(segments.distinct(specs), CHANNELS)
+    return MaskingTerms(
+        specs=segments.distinct(specs),
+        segments=parts,
+        value_range=RANGE,
+        max_weight=max_weight,
+        **{"min_holders": 3, "threshold": 2 / 3, **changes},
+    )
+
+
+def task_of(terms: MaskingTerms, spec: SubModelSpec, *, attempt: int = 1) -> Task:
+    return Task(
+        federation="home",
+        run="run-1",
+        round=1,
+        attempt=attempt,
+        tier=1,
+        ratio=0.0,
+        model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
+        spec=spec,
+        masking=terms,
+        training=TrainingPlan(),
+        blobs={"state": BlobRef(digest=digest_of(b"state"), size=10)},
+    )
+
+
+def carried(message):
+    """What arrives of a message that is sent: exactly what fits its bounds."""
+    return decode_message(encode_message(message))
+
+
+@dataclass
+class Cohort:
+    """Devices named d00, d01, ... with these sub-models; whoever is `gone` says and hears nothing more."""
+
+    specs: tuple[SubModelSpec, ...]
+    terms: MaskingTerms
+    weights: tuple[int, ...]
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
+
+    def __post_init__(self):
+        self.names = [f"d{index:02}" for index in range(len(self.specs))]
+        tasks = {n: task_of(self.terms, spec) for n, spec in zip(self.names, self.specs, strict=True)}
+        self.server = Gathering(tasks)
+        self.devices: dict[str, Membership] = {
+            name: member.begin(name, task, self.rng.bytes(32)) for name, task in tasks.items()
+        }
+        self.updates = {
+            name: {
+                parameter: self.rng.uniform(-1, 1, shape).astype(np.float32)
+                for parameter, shape in expected_shapes(task.spec, CHANNELS).items()
+            }
+            for name, task in tasks.items()
+        }
+        self.sent: dict[str, dict[int, quantisation.Ring]] = {}
+        self.gone: set[str] = set()
+
+    def _there(self):
+        return [name for name in self.names if name not in self.gone]
+
+    def key(self):
+        for name in self._there():
+            self.server, _ = machine.take(self.server, carried(member.advertisement(self.devices[name])))
+
+    def share(self):
+        self.server, introductions = machine.form(self.server)
+        for message in introductions:
+            if message.device not in self.gone:
+                device = member.meet(self.devices[message.device], carried(message))
+                self.devices[message.device] = device
+                self.server, _ = machine.take(self.server, carried(device.shares))
+
+    def mask(self):
+        self.server, parcels = machine.agree(self.server)
+        for message in parcels:
+            if message.device not in self.gone:
+                self.devices[message.device] = member.entrust(self.devices[message.device], carried(message))
+        for message in parcels:
+            if message.device not in self.gone:
+                self.sent[message.device] = self.masked(message.device)
+
+    def masked(self, name):
+        device = self.devices[name]
+        labels = segments.checked_labels(self.terms, CHANNELS)
+        vectors = segments.split(self.updates[name], device.task.spec, labels, CHANNELS)
+        chosen, scale = member.masks(device)
+        weight = self.weights[self.names.index(name)]
+        ring = {index: quantisation.quantise(vectors[index], weight, scale) for index in chosen.segments}
+        return masks.apply(ring, chosen)
+
+    def unmask(self, *, silent=()):
+        """All who have sent help, but for those who are `silent`; returns what that opens."""
+        self.server, asked = machine.ask(self.server, self.sent.keys())
+        for message in asked:
+            if message.device not in silent:
+                device = member.unmask(self.devices[message.device], carried(message))
+                self.devices[message.device] = device
+                self.server, _ = machine.take(self.server, carried(device.answer[1]))
+        return machine.opened(self.server)
+
+    def run(self, *, lost_before_shares=(), lost_before_masked=(), lost_before_help=()):
+        self.key()
+        self.gone |= set(lost_before_shares)
+        self.share()
+        self.gone |= set(lost_before_masked)
+        self.mask()
+        return self.unmask(silent=lost_before_help)
+
+    def mean(self, opened: Opened):
+        _, labels = segments.partition(self.terms.specs, CHANNELS)
+        return mean_over_survivors(opened, self.totals(opened), labels)
+
+    def totals(self, opened: Opened):
+        return {
+            index: unmasked_sum(opened, index, [one[index] for one in self.sent.values() if index in one])
+            for index in opened.segments
+        }
+
+    def plain_mean(self, names, segments_shown):
+        """The weighted mean over holders in doubles, 0 where nothing is shown; and its largest error."""
+        _, labels = segments.partition(self.terms.specs, CHANNELS)
+        scale = quantisation.Scale(RANGE, self.terms.max_weight, len(self.server.cohort.members))
+        mean, bound = {}, {}
+        for parameter, label in labels.items():
+            total, mass, holders = (np.zeros(label.shape) for _ in range(3))
+            for name in names:
+                cut = {parameter: self.updates[name][parameter].astype(np.float64)}
+                full, held = expand(cut, self.devices[name].task.spec, CHANNELS)
+                weight = self.weights[self.names.index(name)]
+                total += weight * full[parameter]
+                mass += weight * held[parameter]
+                holders += held[parameter]
+            shown = np.isin(label, segments_shown) & (mass > 0)
+            mean[parameter] = np.divide(total, mass, out=np.zeros_like(total), where=shown)
+            # h / 2 steps by quantisation, and one part in 2^23 of the mean by writing it as float32
+            error = np.divide(holders / 2 * scale.step, mass, out=np.zeros_like(total), where=shown)
+            bound[parameter] = error + np.abs(mean[parameter]) * 2.0**-23
+        return mean, bound

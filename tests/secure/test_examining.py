@@ -1,0 +1,59 @@
+"""What can still be checked of an update that nobody can read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.secure.examining import examine_masked
+from schemas.blobs import BlobRef, digest_of
+from schemas.errors import PeerError
+from schemas.messages import Update
+from schemas.values import Reason, TrainingMetrics
+from tests.secure.cohorts import FULL, MIDDLE, TIERS, task_of, terms_of
+
+TERMS = terms_of(TIERS)
+TASK = task_of(TERMS, MIDDLE)
+HELD = TERMS.held(TERMS.specs.index(MIDDLE))
+EVERY = tuple(range(len(TERMS.segments)))
+
+
+def update(**changes) -> Update:
+    known = {
+        "federation": "home",
+        "device": "d0",
+        "run": "run-1",
+        "round": 1,
+        "attempt": 1,
+        "blob": BlobRef(digest=digest_of(b"masked"), size=10),
+        "spec": MIDDLE,
+        "metrics": TrainingMetrics(examples=10, epochs=1, steps=1),
+    }
+    return Update(**{**known, **changes})
+
+
+def groups(segments=HELD, dtype=np.uint32):
+    return {"masked": {str(one): np.zeros(TERMS.segments[one].size + 1, dtype) for one in segments}}
+
+
+def test_whole_numbers_for_the_segments_of_its_sub_model_pass():
+    examine_masked(update(), groups(), TASK, EVERY)
+
+
+BAD = {
+    "another sub-model": (update(spec=FULL), groups(), EVERY, Reason.WRONG_SHAPE),
+    "a segment short": (update(), groups(HELD[:1]), EVERY, Reason.WRONG_SHAPE),
+    "a segment that stays hidden": (update(), groups(), HELD[:1], Reason.WRONG_SHAPE),
+    "a bare update": (update(), {"model": groups()["masked"]}, EVERY, Reason.WRONG_SHAPE),
+    "a bare update beside": (update(), {**groups(), "model": {}}, EVERY, Reason.WRONG_SHAPE),
+    "numbers of another kind": (update(), groups(dtype=np.float32), EVERY, Reason.WRONG_SHAPE),
+    "before masks are agreed": (update(), groups(), (), Reason.STALE_ROUND),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_anything_else_is_refused_with_its_reason(case):
+    sent, held, segments, reason = BAD[case]
+    with pytest.raises(PeerError) as refused:
+        examine_masked(sent, held, TASK, segments)
+    assert refused.value.reason == reason

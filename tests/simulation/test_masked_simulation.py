@@ -1,0 +1,66 @@
+"""A simulation whose updates are masked learns what the same one without masks learns."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_server.simulation import simulator
+from schemas.blobs import read_groups
+from tests.simulation.small import history, run
+
+TIERS = ("num-clients=9", "tiers.ratios=[0.5, 0.3, 0.0]", "rounds=2", "learning-rate=0.1")
+MASKED = "secure-aggregation=true"
+
+
+def final_model(out: Path) -> dict[str, np.ndarray]:
+    return read_groups(out / "models" / "round-0002" / "state.safetensors")["model"]
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("masked") / "run"
+    assert run(out, "heterofl", *TIERS, MASKED).outcome == "finished"
+    return out
+
+
+def test_masks_change_the_model_by_no_more_than_whole_numbers_do(masked: Path, tmp_path: Path) -> None:
+    assert run(tmp_path / "plain", "heterofl", *TIERS).outcome == "finished"
+    ours, plain = final_model(masked), final_model(tmp_path / "plain")
+    # By round two both have trained from models that differ by 1e-7: no test of one rounding any more.
+    assert max(float(np.abs(ours[name] - plain[name]).max()) for name in plain) < 1e-6
+    assert any((ours[name] != plain[name]).any() for name in plain)
+
+
+def test_the_same_seed_gives_the_same_run_masks_included(masked: Path, tmp_path: Path) -> None:
+    run(tmp_path / "again", "heterofl", *TIERS, MASKED, "workers=2")
+    assert (tmp_path / "again" / "history.jsonl").read_bytes() == (masked / "history.jsonl").read_bytes()
+
+
+class Leaves:
+    """A presence that ends at `at_s` seconds, for good."""
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+
+    def online(self, t: float) -> bool:
+        return t < self._at_s
+
+    def next_change(self, t: float) -> float:
+        return self._at_s if t < self._at_s else math.inf
+
+
+def test_a_third_that_leaves_while_it_trains_is_made_up_for(
+    masked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = history(masked)[0]["duration_s"]
+    gone = [Leaves(trained / 2), None, None] * 3
+    monkeypatch.setattr(simulator, "_presence", lambda config, device, index: gone[index])
+    assert run(tmp_path / "run", "heterofl", *TIERS, MASKED, "tiers.ratios=[0.0]").outcome == "finished"
+    first, second = history(tmp_path / "run")
+    assert first["dropped"] == ["device-0001", "device-0004", "device-0007"]
+    assert [len(one["completed"]) for one in (first, second)] == [6, 6]
+    assert second["dropped"] == []
