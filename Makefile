@@ -12,11 +12,15 @@ INSTALLED := $(VENV)/.installed
 # How long `make fuzz` stays with each decoder.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test bench fuzz lint format clean
+# How often `make chaos` kills something.
+BLOWS ?= 500
+
+.PHONY: help demo test bench chaos fuzz lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
 	@echo "make bench    measure a simulation's time and memory (MNIST in DATA_ROOT, 7 GB free in TMPDIR)"
+	@echo "make chaos    kill server, devices and broker and cut links, BLOWS ($(BLOWS)) times: half an hour"
 	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make lint     formatting, lint, types, import contracts"
 	@echo "make format   format the code"
@@ -35,13 +39,19 @@ demo: $(INSTALLED)
 	$(BIN)/edge-server demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+
+chaos: $(INSTALLED)
+	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py
+	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.simulation --data-root $(DATA_ROOT)
 	$(BIN)/python -m tests.benchmarks.memory --data-root $(DATA_ROOT)
 
 fuzz: $(INSTALLED)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		--constraint deploy/constraints.txt atheris
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 lint: $(INSTALLED)

@@ -210,6 +210,19 @@ class Agent:
             log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
             self._step(Disconnected())
 
+    def _wake(self) -> Memory:
+        """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
+        memory = self._memory.load(self._settings.federation, self._settings.device)
+        self._store.drop_parts(memory.blobs())
+        self._checkpoints.keep_only(memory.task)
+        return memory
+
+    def _recall(self) -> None:
+        """Go on where an earlier process was: now that the server can be heard, and only once."""
+        earlier, self._earlier = self._earlier, None
+        if earlier is not None:
+            self._step(Remembered(earlier, self._present(earlier.task)))
+
     def _keep_certificate(self) -> None:
         """Ask for the next certificate in time; begin to use it when nothing is under way."""
         if self._keeper is None:
@@ -227,19 +240,6 @@ class Agent:
                     pass
         except OSError as error:
             log.warning("the next certificate's key cannot be kept: %s", error)
-
-    def _wake(self) -> Memory:
-        """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
-        memory = self._memory.load(self._settings.federation, self._settings.device)
-        self._store.drop_parts(memory.blobs())
-        self._checkpoints.keep_only(memory.task)
-        return memory
-
-    def _recall(self) -> None:
-        """Go on where an earlier process was: now that the server can be heard, and only once."""
-        earlier, self._earlier = self._earlier, None
-        if earlier is not None:
-            self._step(Remembered(earlier, self._present(earlier.task)))
 
     def _next_session(self) -> int:
         """Higher than any session of this device before, also where the clock was set back."""
@@ -403,7 +403,9 @@ class Agent:
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
         settle(self._private, settled)
-        self._make_room()
+        # An answer may come late, and a worker's own files must not be taken from under it.
+        if self._session.phase is not Phase.WORKING:
+            self._make_room()
 
     def _keep_chunk(self, command: WriteChunk) -> None:
         lost = keep_chunk(self._store, command)

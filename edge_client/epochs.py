@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
 """Shortest time between two checkpoints: a kill costs so much work at most, and the epoch under way."""
+QUICK_S = 0.25
+"""A checkpoint that takes longer, as on a slow card, stretches the time to the next one in proportion."""
 
 Values = Mapping[str, Any]
 
@@ -33,7 +35,8 @@ class UnfitCheckpoint(EdgeError):
 class EpochCheckpoint:
     """The one checkpoint of one task, written at most every `interval_s` seconds of `clock`.
 
-    `key` is what it must be of: a checkpoint of anything else is none.
+    With the usual interval it takes a twentieth of the time at most, however slow the disk. `key` is what it
+    must be of: a checkpoint of anything else is none.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class EpochCheckpoint:
     ) -> None:
         self._path, self._key = path, key
         self._interval_s, self._clock = interval_s, clock
-        self._last = clock()
+        self._last, self._pause_s = clock(), interval_s
 
     def load(self) -> Values | None:
         """What was saved last; none where nothing was, or nothing that can be read."""
@@ -55,7 +58,8 @@ class EpochCheckpoint:
 
     def save(self, values: Callable[[], Values]) -> None:
         """Keep `values()` if the last one is old enough; what cannot be kept costs a warning, no more."""
-        if self._clock() - self._last < self._interval_s:
+        begun = self._clock()
+        if begun - self._last < self._pause_s:
             return
         try:
             write_plain(self._path, {"key": self._key, "training": values()})
@@ -63,6 +67,7 @@ class EpochCheckpoint:
             # The disk may be full, and a user's own network may hold what no plain file can.
             log.warning("no checkpoint could be written, training goes on: %s", error)
         self._last = self._clock()
+        self._pause_s = self._interval_s * max(1.0, (self._last - begun) / QUICK_S)
 
     def drop(self) -> None:
         """Forget it."""

@@ -37,7 +37,12 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what writes that were killed have left, here and in all folders below."""
-    for path in folder.rglob(".*.part"):
-        path.unlink(missing_ok=True)
+def sweep(state: Path) -> None:
+    """Remove what writes that were killed have left in a device's state folder.
+
+    Only where this program writes: the folder may be one that holds other things.
+    """
+    folders = (state, *(state / name for name in ("blobs", "models", "epochs")), *state.glob("private/*"))
+    for folder in folders:
+        for path in folder.glob(".*.*[0-9].part"):
+            path.unlink(missing_ok=True)

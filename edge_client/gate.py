@@ -78,7 +78,8 @@ def check_order(now: Newest, before: Newest | None) -> None:
     elif now.issued_at < before.issued_at:
         detail = (
             f"run {now.run} signed at {now.issued_at}, this device has done a task of {before.run} signed at"
-            f" {before.issued_at}: an old task sent again, or the server's clock was set back"
+            f" {before.issued_at}: an old task sent again, or the server's clock was set back (then remove"
+            " newest-task.json from the device's state folder)"
         )
         raise PeerError(detail, reason=Reason.STALE_ROUND)
 

@@ -174,6 +174,8 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
         return _repeat(session, now)
     dropped, commands = _drop_task(session)
+    if dropped.unanswered is not None and dropped.unanswered.run != task.run:
+        dropped = replace(dropped, unanswered=None)
     begun, more = _begin(dropped, task, present, now)
     return begun, [_reply(begun, task), *commands, *more]
 

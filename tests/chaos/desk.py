@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
@@ -103,7 +105,7 @@ class Desk:
             recovered.federation if recovered else Federation(FEDERATION, RUN, make_rules(config))
         )
         self.found = self.workshop.store.parts()
-        self.todo: deque[Command] = deque()
+        self.todo: deque[Callable[[], None]] = deque()
         self.outcome: str | None = None
 
     def live(self) -> str:
@@ -120,7 +122,7 @@ class Desk:
             self._step(FromFleet(birth))
         while self.outcome is None:
             if self.todo:
-                self._do(self.todo.popleft())
+                self.todo.popleft()()
             else:
                 self._wait()
         self.workshop.finish(_summary(self.outcome))
@@ -133,7 +135,16 @@ class Desk:
 
     def _step(self, event: Event) -> None:
         self.federation, commands = rounds.step(self.federation, event, self.now)
-        self.todo.extend(commands)
+        for command in commands:
+            # Jobs of the workshop know their task from the moment that they are asked for.
+            if isinstance(command, CheckUpdate):
+                task = self.federation.participants[command.device].assignment.task
+                self.todo.append(partial(self._check, command, task))
+            else:
+                self.todo.append(partial(self._do, command))
+
+    def _check(self, command: CheckUpdate, task: Task) -> None:
+        self._step(self.workshop.check(command, task))
 
     def _do(self, command: Command) -> None:
         match command:
@@ -141,9 +152,6 @@ class Desk:
                 self._reach(self.devices[device], message)
             case PlanRound():
                 self._step(self.workshop.plan(command))
-            case CheckUpdate(device, _):
-                task = self.federation.participants[device].assignment.task
-                self._step(self.workshop.check(command, task))
             case CloseRound():
                 self.workshop.close(command, uplink=0, downlink=0, duration_s=0.0)
                 self._step(RoundClosed(command.round))

@@ -133,10 +133,7 @@ class Episode:
     def _outcome(self) -> Outcome:
         with closing(JournalReader(self._stage.run / "journal.sqlite")) as reader:
             rounds = reader.rounds()
-        made_of = [
-            tuple(sorted((one.device, one.digest) for one in made))
-            for made in (one.updates for one in rounds)
-        ]
+        made_of = [tuple(sorted((one.device, one.digest) for one in closed.updates)) for closed in rounds]
         counted = Counter(pair for made in made_of for pair in made)
         twice = sum(len(made) - len({device for device, _ in made}) for made in made_of)
         version = self._stage.run / "models" / f"round-{self._rounds:04d}" / "state.safetensors"

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import edge_server.journal
-from edge_server.config import load_config
-from edge_server.journal_reader import JournalReader
-from tests.chaos.desk import TIERS, Desk, final_model, make_devices
+from edge_server.config import Config, load_config
+from edge_server.journal_reader import Closed, JournalReader
+from edge_server.replay import Verdict, replay
+from tests.chaos.desk import Desk, final_model, make_devices
 
-ROUNDS = 2
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "6"))
 """Every n-th write is died at; 1 is for `make chaos`."""
 
@@ -81,12 +81,12 @@ class Commits(sqlite3.Connection):
         return super().__exit__(kind, error, trace)
 
 
-def config() -> Any:
-    words = [
-        *("federation.name=desk", "data.source=digits", "test-samples=20", f"rounds={ROUNDS}"),
-        *("num-clients=2", "min-clients=2", "quorum=1", "batch-size=8", "local-epochs=1"),
-    ]
-    return load_config("attending", words)
+WORDS = [
+    *("federation.name=desk", "data.source=digits", "test-samples=20", "num-clients=2", "min-clients=2"),
+    *("quorum=1", "batch-size=8", "local-epochs=1"),
+]
+IN_ROUNDS = load_config("attending", [*WORDS, "rounds=2"])
+BUFFERED = load_config("fedbuff", [*WORDS, "rounds=3", "buffer-size=1", "deliver=false"])
 
 
 @pytest.fixture(scope="module")
@@ -94,40 +94,56 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make_devices(tmp_path_factory.mktemp("devices"))
 
 
-def live_through(folder: Path, devices: Any, monkeypatch: pytest.MonkeyPatch, at: int | None) -> int:
+def live_through(
+    folder: Path, config: Config, devices: Any, monkeypatch: pytest.MonkeyPatch, at: int | None
+) -> int:
     """A whole run that dies at one write; returns how many writes an undisturbed one has."""
     for device in devices.values():
         device.acknowledged.clear()
     with deadly(monkeypatch, at) as writes, suppress(Killed):
-        Desk(folder, config(), devices).live()
+        Desk(folder, config, devices).live()
     if not (folder / "summary.json").exists():
-        Desk(folder, config(), devices).live()
+        Desk(folder, config, devices).live()
     return len(writes)
 
 
-def check(folder: Path, devices: Any) -> tuple[str, ...]:
-    """What must hold of any finished run; returns the digests of its models."""
+def check(folder: Path, config: Config) -> list[Closed]:
+    """What must hold of any finished run; returns its rounds."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         rounds = reader.rounds()
-    assert [one.round for one in rounds] == list(range(1, ROUNDS + 1))
-    made_of = [{one.device: one.digest for one in closed.updates} for closed in rounds]
-    assert all(made.keys() == TIERS.keys() for made in made_of)
-    for name, device in devices.items():
-        assert device.acknowledged <= {made[name] for made in made_of}
+    numbers = list(range(1, config.federation.rounds + 1))
+    assert [one.round for one in rounds] == numbers
+    counted = [(one.device, one.attempt) for closed in rounds for one in closed.updates]
+    assert len(counted) == len(set(counted))
     history = (folder / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line)["round"] for line in history] == list(range(1, ROUNDS + 1))
+    assert [json.loads(line)["round"] for line in history] == numbers
     assert (folder / "summary.json").exists()
-    assert final_model(folder, ROUNDS) == rounds[-1].state_sha256
-    return tuple(one.state_sha256 for one in rounds)
+    assert final_model(folder, numbers[-1]) == rounds[-1].state_sha256
+    assert {one.verdict for one in replay(folder)} == {Verdict.AGREES}
+    return rounds
 
 
 def test_a_death_at_any_write_changes_nothing(
     tmp_path: Path, devices: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes = live_through(tmp_path / "undisturbed", devices, monkeypatch, None)
-    undisturbed = check(tmp_path / "undisturbed", devices)
+    writes = live_through(tmp_path / "undisturbed", IN_ROUNDS, devices, monkeypatch, None)
+    undisturbed = [one.state_sha256 for one in check(tmp_path / "undisturbed", IN_ROUNDS)]
     assert writes > 40
     for at in range(0, writes, EVERY):
         folder = tmp_path / f"died-at-{at}"
-        live_through(folder, devices, monkeypatch, at)
-        assert check(folder, devices) == undisturbed, f"died at write {at}"
+        live_through(folder, IN_ROUNDS, devices, monkeypatch, at)
+        rounds = check(folder, IN_ROUNDS)
+        assert [one.state_sha256 for one in rounds] == undisturbed, f"died at write {at}"
+        made_of = {one.digest for closed in rounds for one in closed.updates}
+        assert all(device.acknowledged <= made_of for device in devices.values()), f"died at write {at}"
+
+
+def test_a_death_in_buffered_rounds_counts_nothing_twice(
+    tmp_path: Path, devices: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which updates meet in a round may then be others; each update counts once at most."""
+    writes = live_through(tmp_path / "undisturbed", BUFFERED, devices, monkeypatch, None)
+    for at in range(2, writes, 2 * EVERY):
+        folder = tmp_path / f"died-at-{at}"
+        live_through(folder, BUFFERED, devices, monkeypatch, at)
+        check(folder, BUFFERED)

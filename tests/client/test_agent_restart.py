@@ -230,6 +230,19 @@ def test_the_checkpoint_goes_with_its_task(tmp_path):
     assert list((tmp_path / "epochs").iterdir()) == []
 
 
+def test_an_answer_that_comes_late_takes_nothing_from_the_work_under_way(tmp_path):
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(0, 1, 2)
+    finish(life, tmp_path)
+    life.hear(task(2))
+    assert life.phase is Phase.WORKING
+    made = BlobStore(tmp_path / "blobs").put(b"what the worker has just made")
+    life.hear(acknowledgement())
+    assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
+    assert made.digest in life.agent._store
+
+
 # --- a disk that takes no more ---
 class FullDisk:
     """Every write fails until there is room."""
@@ -336,7 +349,7 @@ def play(state: Path, instants: list[int]) -> Life:
 
 
 def serve(life: Life, state: Path, counted: list[Update]) -> None:
-    """The server offers its task until an update of it is `counted`, and confirms whatever it is told."""
+    """The server offers its task until an update is `counted`, which it confirms whenever it is told."""
     life.hand(LinkUp(life.link.first_session, None))
     if not counted:
         life.hear(task())

@@ -186,6 +186,23 @@ def test_short_epochs_are_not_all_kept(tmp_path):
     assert saved == [5, 10]
 
 
+def test_a_slow_disk_is_written_to_more_seldom(tmp_path):
+    now = [100.0]
+    one = checkpoint(tmp_path, interval_s=5.0, clock=lambda: now[0])
+    saved = []
+
+    def slow():
+        saved.append(now[0])
+        now[0] += 1.0
+        return {}
+
+    for _ in range(50):
+        now[0] += 1.0
+        one.save(slow)
+    # At 105 for one second: four times 0.25 s, so the next comes four times 5 s after its end, at 126.
+    assert saved == [105.0, 126.0, 147.0]
+
+
 def test_a_full_disk_leaves_the_last_checkpoint_and_the_training_alone(tmp_path, monkeypatch, caplog):
     one = checkpoint(tmp_path)
     one.save(lambda: {"epoch": 1})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_client import files
-from edge_client.files import write_synced
+from edge_client.files import sweep, write_synced
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
@@ -19,3 +19,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     with pytest.raises(OSError, match="No space left"):
         write_synced(tmp_path / "model.onnx", b"new")
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("model.onnx", b"old")]
+
+
+def test_what_a_killed_write_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    left = ["", "blobs", "models", "epochs", "private/run-1"]
+    mine = ["notes.part", ".hidden.part", "blobs/0123.part", "elsewhere/.model.onnx.12.part"]
+    for name in mine + [f"{folder}/.model.onnx.{4711}.part".lstrip("/") for folder in left]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    sweep(tmp_path)
+    there = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert there == sorted(mine)

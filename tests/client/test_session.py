@@ -517,6 +517,11 @@ def test_an_update_that_was_overtaken_and_refused_does_not_count():
     assert settled.refusal is not None
 
 
+def test_a_task_of_another_run_ends_the_wait_for_an_answer():
+    session = after(REPORTING, Received(task(run="run-2", state=NEXT)))
+    assert step(session, ack(), 0.0) == (session, [])
+
+
 # --- a disk that takes no more ---
 def test_a_chunk_that_could_not_be_kept_is_asked_for_again_and_not_taken_for_there():
     session = after(FETCHING, *chunks(STATE_DATA))

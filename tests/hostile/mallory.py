@@ -162,8 +162,12 @@ def impostor(mallory: Mallory, update: Update) -> Any:
     return mallory.declined()
 
 
+def honest(mallory: Mallory, update: Update) -> Any:
+    return WorkDone(update)
+
+
 def kept(mallory: Mallory, update: Update) -> Any:
-    """Honest this time."""
+    """Honest, but remembered for later."""
     mallory.first = update, mallory.bytes_of(update)
     return WorkDone(update)
 

@@ -44,7 +44,7 @@ def test_what_devices_measured_stays_out_of_the_history_unless_it_may_be_told(
     ended: Path, tmp_path: Path
 ) -> None:
     assert {line["train_loss"] for line in history(ended)} == {None}
-    assert {line["clip"] for line in history(ended)} == {0.1}
+    assert {line["clip"] for line in history(ended)} == {0.2}
     run(tmp_path / "told", "dp-heterofl", *FEW, "rounds=1", "release-metrics=true")
     assert history(tmp_path / "told")[0]["train_loss"] > 0
 

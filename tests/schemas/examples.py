@@ -38,7 +38,6 @@ from schemas.values import (
 
 FEDERATION, DEVICE, RUN = "home", "pi-3", "run-1"
 DIGEST = digest_of(b"a blob")
-PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 SIGNED = SignedManifest(
     manifest=Manifest(
         what="task",
@@ -57,6 +56,7 @@ SIGNED = SignedManifest(
     key=digest_of(b"a key"),
     signature="0123456789abcdef" * 8,
 )
+PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 
 MESSAGES_BY_KIND: dict[str, Message] = {
     "birth": Birth(

@@ -19,6 +19,8 @@ HONEST = (
     Reason.UNKNOWN_KIND,
     Reason.UNSUPPORTED_PROTOCOL,
     Reason.WRONG_FEDERATION,
+    Reason.UNTRUSTED,
+    Reason.NO_SPACE,
 )
 NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 

@@ -14,7 +14,10 @@ from edge_server.journal import Journal
 from edge_server.journal_reader import Examined, Strike, read_examined, read_strikes
 from edge_server.run_folder import RunFolder
 from schemas.errors import ConfigError
+from schemas.messages import Update
+from tests.schemas.examples import MESSAGES_BY_KIND
 
+EXAMPLE = MESSAGES_BY_KIND["update"]
 DIGESTS = [str(number) * 64 for number in range(10)]
 
 
@@ -25,9 +28,8 @@ def folder(tmp_path: Path) -> RunFolder:
     folder = RunFolder.create(tmp_path / "run", load_config("fedavg", words))
     journal = Journal(folder.journal)
     for number in (1, 2):
-        more = {"size": 7, "examples": 3}
-        journal.examined(number, "good", DIGESTS[number], reason=None, norms={"model": 0.5}, **more)
-        journal.examined(number, "bad", DIGESTS[number + 2], reason="not-finite", **more)
+        journal.examined(update("good", number, DIGESTS[number]), reason=None, norms={"model": 0.5})
+        journal.examined(update("bad", number, DIGESTS[number + 2]), reason="not-finite")
         journal.struck("bad", number, "not-finite")
         asked = ("bad", "good")
         record = RoundRecord(
@@ -43,6 +45,11 @@ def folder(tmp_path: Path) -> RunFolder:
         folder.add_round(record)
     journal.close()
     return folder
+
+
+def update(device: str, number: int, digest: str) -> Update:
+    blob = EXAMPLE.blob.model_copy(update={"digest": digest})
+    return EXAMPLE.model_copy(update={"device": device, "round": number, "attempt": number, "blob": blob})
 
 
 def told(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> list[dict]:
@@ -95,16 +102,7 @@ def test_the_journal_is_read_back_as_it_was_written(folder):
     ]
 
 
-def test_a_journal_of_an_earlier_version_is_read_as_far_as_it_goes(tmp_path):
-    import sqlite3
-
-    connection = sqlite3.connect(tmp_path / "old.sqlite")
-    connection.execute("CREATE TABLE updates (round, device, digest, bytes, examples, reason, at)")
-    connection.execute("INSERT INTO updates VALUES (1, 'a', 'd', 1, 1, NULL, 0)")
-    connection.commit()
-    connection.close()
-    assert read_examined(tmp_path / "old.sqlite") == [Examined(1, "a", "d")]
-    assert read_strikes(tmp_path / "old.sqlite") == []
+def test_what_is_no_journal_of_this_version_is_bad_usage(tmp_path):
     (tmp_path / "no.sqlite").write_bytes(b"not a database at all, and long enough to be told from one")
-    with pytest.raises(ConfigError, match="not a journal"):
+    with pytest.raises(ConfigError, match="no journal that can be read"):
         read_strikes(tmp_path / "no.sqlite")

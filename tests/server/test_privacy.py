@@ -38,7 +38,7 @@ def test_every_sub_model_of_fixed_ratios_can_be_accounted(pruner):
     config = load_config("dp-heterofl", [f"strategy.pruner={pruner}"])
     mechanism = config.make_strategy().privacy
     assert mechanism is not None
-    assert (mechanism.noise_multiplier, mechanism.clip, mechanism.budget) == (2.0, 0.1, 8.0)
+    assert (mechanism.noise_multiplier, mechanism.clip, mechanism.budget) == (2.0, 0.2, 8.0)
 
 
 def test_local_objectives_that_send_nothing_are_accounted():

@@ -16,22 +16,21 @@ from cryptography.hazmat.primitives.serialization import (
 
 from edge_client.gate import check_task
 from edge_client.trust import check_model, read_trusted_key
-from edge_client.work import do_delivery
 from edge_server.dealings import receive
 from edge_server.federation import Federation, Phase, RoundRules
 from edge_server.notary import Notary, run_notary
 from edge_server.participant import Participant
 from edge_server.participants import Participants
-from edge_server.round_events import Assignment, Send
+from edge_server.round_events import Assignment, Command, Send
 from edge_server.signing import load_or_make_signing_key, public_key_text
 from schemas.blobs import digest_of
 from schemas.errors import ConfigError
 from schemas.manifest import decode_manifest, spec_digest
-from schemas.messages import Delivery, encode_message
+from schemas.messages import Acknowledgement, Delivery, Task, encode_message
+from schemas.submodel import SubModelSpec
+from schemas.values import DeliveryMetrics
 from tests.client.signed import SERVER, TRUSTED
 from tests.integration.bench import Bench
-
-RATIOS = (0.5, 0.0)
 
 
 def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path):
@@ -94,9 +93,8 @@ def test_a_run_signs_with_the_files_key_or_one_of_its_own(tmp_path: Path):
 # --- a run ---
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    words = ("model.name=two-nn", "ratios=[0.5, 0.0]")
     notary = Notary("federation", "run-1", SERVER)
-    return Bench(tmp_path_factory.mktemp("bench"), "attending", *words, notary=notary)
+    return Bench(tmp_path_factory.mktemp("bench"), "attending", "model.name=two-nn", notary=notary)
 
 
 def test_every_task_is_signed_for_its_device(bench: Bench):
@@ -124,44 +122,60 @@ def version(bench: Bench, number: int, name: str) -> bytes:
     return path.read_bytes()
 
 
-def test_every_tiers_onnx_file_is_signed(bench: Bench):
-    paths = bench.workshop.export_tiers()
-    assert paths.keys() == {1, 2}
-    for tier, path in paths.items():
-        manifest = check_model(path, path.read_bytes(), TRUSTED, exported_by="server")
-        ratio = RATIOS[tier - 1]
-        assert (manifest.what, manifest.tier, manifest.ratio) == ("tier-export", tier, str(ratio))
-        assert manifest.spec_sha256 == spec_digest(bench.workshop.tier_spec(ratio))
+def test_a_tiers_onnx_file_is_signed_as_what_it_says_that_it_is(tmp_path: Path):
+    (tmp_path / "tier-2.onnx").write_bytes(b"the model of tier 2")
+    provenance = {"round": "7", "tier": "2", "prune_ratio": "0.5", "parent_sha256": "0" * 64}
+    spec = SubModelSpec(kept={"conv2": 3})
+    Notary("home", "run-1", SERVER).export(tmp_path / "tier-2.onnx", provenance, spec)
+    manifest = check_model(tmp_path / "tier-2.onnx", b"the model of tier 2", TRUSTED, exported_by="server")
+    assert (manifest.what, manifest.federation, manifest.run) == ("tier-export", "home", "run-1")
+    assert (manifest.round, manifest.tier, manifest.ratio) == (7, 2, "0.5")
+    assert (manifest.spec_sha256, manifest.parent_sha256) == (spec_digest(spec), "0" * 64)
+
+
+def delivered(task: Task, device: str) -> Delivery:
+    """What a device says when it has exported its model."""
+    metrics = DeliveryMetrics(
+        parameters=1, macs=1, onnx_bytes=1, onnx_sha256="f" * 64, examples=0, max_difference=0, latency_ms=1
+    )
+    named = {"run": task.run, "round": task.round, "attempt": task.attempt}
+    return Delivery(federation=task.federation, device=device, **named, metrics=metrics)
 
 
 def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(bench: Bench):
     task = bench.tasks(2, 9, deliver=True)["weak"]
-    delivery = do_delivery(task, bench.places["weak"])
+    delivery = delivered(task, "weak")
     participant = Participant("weak", Assignment(task, 1000), 60.0)
     federation = Federation(
         "federation", "run-1", RoundRules(2), Phase.DELIVERING, participants=Participants.of([participant])
     )
     after, commands = receive(federation, delivery, 0.0)
-    assert isinstance(commands[-1], Send)
-    sent = bench.workshop.notary.countersigned(commands[-1].message, commands[-1].vouched)
-    signed = sent.manifest
-    manifest = TRUSTED.check(signed)
+    answer = answer_in(commands)
+    sent = bench.workshop.notary.countersigned(answer.message, answer.vouched)
+    assert isinstance(sent, Acknowledgement)
+    assert sent.manifest is not None
+    manifest = TRUSTED.check(sent.manifest)
     assert task.manifest is not None
     assert manifest == task.manifest.manifest.model_copy(
         update={"what": "device-export", "sha256": delivery.metrics.onnx_sha256}
     )
     assert len(encode_message(sent)) < 2048
     # Said again it is signed again; another device's delivery, or one that nobody asked for, never is.
-    assert receive(after, delivery, 1.0)[1][0] == commands[-1]
+    assert answer_in(receive(after, delivery, 1.0)[1]) == answer
     for odd in ({"device": "strong"}, {"attempt": 8}, {"run": "run-2"}):
-        (answer,) = receive(federation, Delivery.model_validate({**delivery.model_dump(), **odd}), 0.0)[1]
-        assert isinstance(answer, Send)
-        assert answer.vouched is None
+        other = Delivery.model_validate({**delivery.model_dump(), **odd})
+        assert answer_in(receive(federation, other, 0.0)[1]).vouched is None
+
+
+def answer_in(commands: list[Command]) -> Send:
+    """The one message among the commands."""
+    (answer,) = [command for command in commands if isinstance(command, Send)]
+    return answer
 
 
 def test_a_training_task_earns_no_signature_for_a_model(bench: Bench):
     task = bench.tasks(2, 8)["weak"]
-    delivery = do_delivery(task, bench.places["weak"])
+    delivery = delivered(task, "weak")
     federation = Federation(
         "federation",
         "run-1",
@@ -169,9 +183,7 @@ def test_a_training_task_earns_no_signature_for_a_model(bench: Bench):
         Phase.TRAINING,
         participants=Participants.of([Participant("weak", Assignment(task, 1000), 60.0)]),
     )
-    (answer,) = receive(federation, delivery, 0.0)[1]
-    assert isinstance(answer, Send)
-    assert answer.vouched is None
+    assert answer_in(receive(federation, delivery, 0.0)[1]).vouched is None
 
 
 def test_without_a_key_nothing_is_signed_and_all_goes_on(tmp_path: Path):
