@@ -35,6 +35,7 @@ class ClientFile(Settings):
     state_dir: Path | None = None
     checkpoint_s: float | None = Field(default=None, gt=0)
     model_code: tuple[str, ...] | None = None
+    only_masked: bool | None = None
     once: bool | None = None
     quiet: bool | None = None
 

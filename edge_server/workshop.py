@@ -109,7 +109,11 @@ class Workshop:
         resume = resume or Resumption(0)
         self._knows(resume.clients)
         self._ratios = dict(resume.ratios)
-        self._guard = Guard(config.firewall, channel_map, self._canary())
+        firewall = config.firewall
+        if self._privacy.on:
+            # Every update is clipped, and noise makes their usual size another one in every round.
+            firewall = firewall.model_copy(update={"norm_bound": False})
+        self._guard = Guard(firewall, channel_map, self._canary())
         self._guard.restore(resume.examined)
         self._spool = Spool(folder.spool, config.federation.replay_mb * 10**6 if durable else 0)
         self._state_sha256 = self._save(self._state.round)

@@ -84,10 +84,13 @@ class Stage:
 
     @property
     def over(self) -> bool:
-        """Whether the server has ended; raises where it failed."""
-        code = self.server.poll()
-        assert code in (None, 0), f"the server ended with {code}: {self._last_words('server.log')}"
-        return code == 0
+        """Whether the run has ended; raises where the server failed.
+
+        A server that was killed right after its last word finds, started again, that there is nothing to do.
+        """
+        code, ended = self.server.poll(), (self.run / "summary.json").exists()
+        assert code in (None, 0) or ended, f"the server ended with {code}: {self._last_words('server.log')}"
+        return code is not None
 
     def close(self) -> None:
         """End every process that is left."""

@@ -6,7 +6,6 @@ import errno
 import queue
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from edge_client.models.build import build_model
 from edge_client.private import PrivateState
 from edge_client.session_events import WorkFailed
 from edge_client.surgery import arrays_of
-from edge_client.worker import Worker
+from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
 from schemas.blobs import encode_groups, encode_json
 from schemas.messages import Task
@@ -64,7 +63,11 @@ def task(place: Workplace, action: str = "train") -> Task:
 
 
 def outcome(asked: Task, place: Workplace) -> WorkFailed:
-    event = Worker(queue.SimpleQueue())._outcome(asked, place, threading.Event())
+    inbox: queue.SimpleQueue = queue.SimpleQueue()
+    Worker(inbox).start(asked, place)
+    event = inbox.get(timeout=60)
+    while isinstance(event, Progress):
+        event = inbox.get(timeout=60)
     assert isinstance(event, WorkFailed)
     return event
 

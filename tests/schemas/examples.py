@@ -64,7 +64,6 @@ SIGNED = SignedManifest(
     key=digest_of(b"a key"),
     signature="0123456789abcdef" * 8,
 )
-PEM = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 
 MESSAGES_BY_KIND: dict[str, Message] = {
     "birth": Birth(
