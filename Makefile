@@ -39,7 +39,7 @@ demo: $(INSTALLED)
 	$(BIN)/edge-server demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py

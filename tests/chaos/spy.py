@@ -19,13 +19,17 @@ class Spy:
     """Notes the last live sign of the server and of every device, and every acknowledged update."""
 
     def __init__(self, port: int, federation: str) -> None:
-        self._filter = f"fed/v1/{federation}/#"
+        root = f"fed/v1/{federation}"
+        # Not the models: a listener to all of them would be the broker's heaviest client.
+        self._filters = [
+            (f"{root}/{topic}", 1) for topic in ("all/#", "devices/+/up/birth", "devices/+/down/control")
+        ]
         self._changed = threading.Condition()
         self._signs: dict[str, list[float]] = defaultdict(list)
         self.acknowledged: set[tuple[str, str]] = set()
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         self._client.reconnect_delay_set(0.1, 0.2)  # type: ignore[arg-type]
-        self._client.on_connect = lambda client, *_: client.subscribe(self._filter, qos=1)
+        self._client.on_connect = lambda client, *_: client.subscribe(self._filters)
         self._client.on_message = self._heard
         self._client.connect("127.0.0.1", port)
         self._client.loop_start()

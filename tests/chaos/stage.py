@@ -29,7 +29,6 @@ set_tcp_nodelay true
 max_packet_size 1048576
 persistence {persistence}
 persistence_location {directory}/
-autosave_on_changes true
 autosave_interval 1
 log_dest file {directory}/broker.log
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ from edge_server.workshop import Workshop
 
 DEADLINE_S = 90
 BROKERS = ["embedded", "mosquitto"]
+ONE_BROKER = pytest.mark.parametrize("broker", [BROKERS[find_mosquitto() is not None]], indirect=True)
+"""For long tests of what no broker has a part in: on Mosquitto, where there is one."""
 
 
 @pytest.fixture(params=BROKERS)
@@ -118,3 +122,39 @@ def serve(address: BrokerAddress, tmp_path: Path) -> Iterator[Callable[[Config],
     yield start
     for run in runs:
         run.stop()
+
+
+Command = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def command() -> Iterator[Command]:
+    """Start `edge-server` or `edge-client` with the words given; whatever still runs is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(program: str, *words: str) -> subprocess.Popen[str]:
+        module = {"edge-server": "edge_server.cli", "edge-client": "edge_client.cli"}[program]
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", module, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """Output up to the line that holds `text`."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"ended without {text!r}: {''.join(lines)}")

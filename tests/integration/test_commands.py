@@ -5,49 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from edge_client.cli import EDGE_CLIENT
 from edge_server.broker.launch import running_broker
-
-DEADLINE_S = 60
-
-
-@pytest.fixture
-def command() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start `edge-server` or `edge-client` with the words given; whatever still runs is ended."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(program: str, *words: str) -> subprocess.Popen[str]:
-        module = {"edge-server": "edge_server.cli", "edge-client": "edge_client.cli"}[program]
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", module, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """Output up to the line that holds `text`."""
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if text in line:
-            return "".join(lines)
-    raise AssertionError(f"ended without {text!r}: {''.join(lines)}")
+from edge_server.cli import EDGE_SERVER
+from tests.integration.conftest import DEADLINE_S, Command, read_until
 
 
 def unused_port() -> int:
@@ -56,9 +21,7 @@ def unused_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_device_without_a_broker_says_so_and_ends_at_ctrl_c(
-    command: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
+def test_a_device_without_a_broker_says_so_and_ends_at_ctrl_c(command: Command, tmp_path: Path) -> None:
     broker = f"mqtt://127.0.0.1:{unused_port()}"
     process = command("edge-client", "run", "--broker", broker, "--state-dir", str(tmp_path))
     said = read_until(process, "trying again")
@@ -69,7 +32,7 @@ def test_a_device_without_a_broker_says_so_and_ends_at_ctrl_c(
 
 
 def test_a_server_without_a_broker_says_so_and_ctrl_c_leaves_a_whole_run_folder(
-    command: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    command: Command, tmp_path: Path
 ) -> None:
     broker = f"mqtt://127.0.0.1:{unused_port()}"
     out = tmp_path / "run"
@@ -86,7 +49,7 @@ def test_a_server_without_a_broker_says_so_and_ctrl_c_leaves_a_whole_run_folder(
 
 
 def test_ctrl_c_in_mid_run_ends_server_and_devices_and_keeps_the_last_model(
-    command: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    command: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     with running_broker("embedded", tmp_path / "broker") as broker:
@@ -128,11 +91,23 @@ def test_ctrl_c_in_mid_run_ends_server_and_devices_and_keeps_the_last_model(
     ],
 )
 def test_wrong_words_are_named_with_a_remedy(
-    command: Callable[..., subprocess.Popen[str]], tmp_path: Path, words: tuple[str, ...], said: str
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
+    """In this process: starting another one for each would take longer than all else here."""
     out = ["--out", str(tmp_path / "run")] if words[:2] == ("edge-server", "run") else []
-    process = command(*words, *out)
-    output, _ = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 2, output
+    program = {"edge-server": EDGE_SERVER, "edge-client": EDGE_CLIENT}[words[0]]
+    code = program.run([*words[1:], *out])
+    output = "".join(capfd.readouterr())
+    assert code == 2, output
     assert said in output
     assert "Traceback" not in output
+
+
+def test_a_process_that_is_given_wrong_words_ends_with_code_2(
+    command: Command,
+) -> None:
+    for program in ("edge-server", "edge-client"):
+        output, _ = (process := command(program, "rnu")).communicate(timeout=DEADLINE_S)
+        assert process.returncode == 2
+        assert "rnu" in output
+        assert "Traceback" not in output

@@ -20,7 +20,7 @@ from edge_server.broker.launch import running_broker
 from edge_server.config import Config
 from edge_server.demo import device_name, devices, start_device
 from edge_server.report.report import write_report
-from tests.integration.conftest import Run, demo_config
+from tests.integration.conftest import ONE_BROKER, Run, demo_config
 
 Serve = Callable[[Config], Run]
 
@@ -30,6 +30,7 @@ def small_config(**overrides: Any) -> Config:
     return demo_config(**{"clients.num-clients": 3, "deliver": "false", **overrides})
 
 
+@ONE_BROKER
 def test_unlike_devices_train_together_and_end_with_their_own_models(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def check_onnx(folder: Path, state: Path, run: str) -> None:
         onnx.checker.check_model(onnx.load(folder / "onnx" / f"tier-{tier}.onnx"))
 
 
+@ONE_BROKER
 def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
     assert lost not in history[1].selected
 
 
+@ONE_BROKER
 def test_a_device_that_comes_back_takes_part_again(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:

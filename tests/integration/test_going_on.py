@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,53 +22,22 @@ from edge_server.replay import Verdict, replay
 from edge_server.server import Server, Suspended, make_rules
 from edge_server.workshop import Workshop
 from schemas.errors import ConfigError
-from tests.integration.conftest import DEADLINE_S, Watched, demo_config
+from tests.integration.conftest import DEADLINE_S, Command, Watched, demo_config, read_until
 
-Command = Callable[..., subprocess.Popen[str]]
 WORDS = ("data.source=digits", "federation.name=going-on", "test-samples=50", "local-epochs=1")
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """Start `edge-server` with the words given, in an empty folder; whatever still runs is ended."""
-    started: list[subprocess.Popen[str]] = []
-    root = Path(__file__).parents[2]
-
-    def start(*words: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "edge_server.cli", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(root)},
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if text in line:
-            return "".join(lines)
-    raise AssertionError(f"ended without {text!r}: {''.join(lines)}")
-
-
-def test_the_same_command_goes_on_with_a_run_that_was_put_down(command: Command, tmp_path: Path) -> None:
+def test_the_same_command_goes_on_with_a_run_that_was_put_down(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = demo_config(**{"federation.name": "going-on", "clients.num-clients": 2})
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
     with running_broker("embedded", tmp_path / "broker") as broker:
         words = ["run", "attending", *WORDS, "num-clients=2", "rejoin-s=60", "--broker", broker.url]
         address = parse_address(broker.url)
         with devices(config, address, tmp_path / "devices"):
-            first = command(*words, "rounds=60", "deliver=false")
+            first = command("edge-server", *words, "rounds=60", "deliver=false")
             read_until(first, "round 2 of 60 closed")
             first.send_signal(signal.SIGTERM)
             rest, _ = first.communicate(timeout=DEADLINE_S)
@@ -80,7 +45,7 @@ def test_the_same_command_goes_on_with_a_run_that_was_put_down(command: Command,
             assert "goes on" in rest
             (out,) = (tmp_path / "runs").iterdir()
             assert not (out / "summary.json").exists()
-            second = command(*words, "rounds=4", "deliver=false")
+            second = command("edge-server", *words, "rounds=4", "deliver=false")
             rest, _ = second.communicate(timeout=DEADLINE_S)
             assert second.returncode == 0, rest
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [out.name]

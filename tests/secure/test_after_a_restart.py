@@ -1,0 +1,102 @@
+"""What a masked round is to a process that was killed in the middle of it, on either side."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from edge_client.session import Phase, Session, step
+from edge_client.session_events import (
+    Connected,
+    DrawEntropy,
+    EntropyDrawn,
+    Received,
+    Remembered,
+    Send,
+)
+from edge_server import rounds
+from edge_server.federation import Phase as ServerPhase
+from edge_server.federation import RoundRules
+from edge_server.journal import Journal
+from edge_server.journal_reader import JournalReader
+from edge_server.recovery import Recovered, recover
+from edge_server.round_events import Assignment, CloseRound, PlanRound, Tick
+from edge_server.secure.aggregating import COHORT, as_update
+from edge_server.strategy.updates import ClientUpdate
+from schemas.messages import TaskReply, Update
+from schemas.submodel import SubModelSpec
+from schemas.values import Reason
+from tests.schemas.examples import MESSAGES_BY_KIND
+from tests.secure.cohorts import task_of, terms_of
+
+WHOLE = SubModelSpec()
+TASK = task_of(terms_of((WHOLE,)), WHOLE)
+HELD = frozenset(ref.digest for ref in TASK.blobs.values())
+RULES = RoundRules(rounds=3, rejoin_s=15.0)
+
+
+def device() -> Session:
+    session, _ = step(Session(TASK.federation, "a", held=HELD), Connected(), 0.0)
+    return session
+
+
+def with_keys() -> Session:
+    """A device that has drawn its keys for the task."""
+    session, commands = step(device(), Received(TASK), 0.0)
+    assert DrawEntropy(TASK) in commands
+    session, _ = step(session, EntropyDrawn(TASK, bytes(32)), 0.0)
+    return session
+
+
+def test_a_device_without_its_keys_has_had_its_part_in_the_round():
+    memory = with_keys().memory
+    woken, commands = step(device(), Remembered(memory, {}), 1.0)
+    assert woken.phase is Phase.IDLE
+    assert commands == []
+    again = TASK.model_copy(update={"attempt": TASK.attempt + 1})
+    for offered in (TASK, again):
+        _, (answer,) = step(woken, Received(offered), 2.0)
+        assert isinstance(answer, Send)
+        assert isinstance(answer.message, TaskReply)
+        assert (answer.message.accepted, answer.message.reason) == (False, Reason.ALREADY_COUNTED)
+    following = again.model_copy(update={"round": TASK.round + 1})
+    assert DrawEntropy(following) in step(woken, Received(following), 3.0)[1]
+
+
+def test_a_device_that_never_had_keys_may_begin():
+    memory = step(device(), Received(TASK), 0.0)[0].memory
+    woken, _ = step(device(), Remembered(memory, {}), 1.0)
+    assert DrawEntropy(TASK) in step(woken, Received(TASK), 2.0)[1]
+
+
+def cut_off(folder: Path, *, opened: bool) -> Recovered:
+    """A server that dies in a masked round, before its sum was opened or right after."""
+    with closing(Journal(folder / "journal.sqlite")) as journal:
+        journal.begun(TASK.run, TASK.federation)
+        journal.planned(TASK.attempt, 1, {name: Assignment(TASK, 900) for name in "abc"}, needed=3)
+        if opened:
+            example = MESSAGES_BY_KIND["update"]
+            assert isinstance(example, Update)
+            own = example.model_copy(update={"run": TASK.run, "round": 1, "attempt": TASK.attempt})
+            total = ClientUpdate(COHORT, WHOLE, {}, 30)
+            journal.examined(as_update(total, example.blob, own), reason=None)
+    with closing(JournalReader(folder / "journal.sqlite")) as reader:
+        recovered = recover(reader, RULES, TASK.federation, now=100.0)
+    assert recovered is not None
+    return recovered
+
+
+def test_a_masked_round_is_planned_anew_by_a_server_that_has_lost_what_was_agreed(tmp_path):
+    federation = cut_off(tmp_path, opened=False).federation
+    assert (federation.phase, len(federation.participants)) == (ServerPhase.STARTING, 0)
+    waiting, _ = rounds.step(federation, Tick(), 116.0)
+    assert (waiting.phase, waiting.round) == (ServerPhase.WAITING, 1)
+
+
+def test_a_sum_that_was_opened_is_not_asked_for_again(tmp_path):
+    federation = cut_off(tmp_path, opened=True).federation
+    closing_, commands = rounds.step(federation, Tick(), 101.0)
+    (close,) = [command for command in commands if isinstance(command, CloseRound)]
+    assert not any(isinstance(command, PlanRound) for command in commands)
+    assert closing_.phase is ServerPhase.CLOSING
+    assert {name: update.metrics.examples for name, update in close.updates.items()} == {COHORT: 30}
