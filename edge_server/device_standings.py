@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -11,7 +12,7 @@ from pydantic import Field, ValidationError
 from edge_server.conduct import ConductRules, folded, quarantined
 from edge_server.config import load_config
 from edge_server.history import RoundRecord, Summary
-from edge_server.journal_reader import read_examined, read_strikes
+from edge_server.journal_reader import JournalReader, read_examined, read_strikes
 from edge_server.report.run_files import read_history
 from edge_server.run_folder import RunFolder
 from schemas.errors import ConfigError
@@ -38,7 +39,7 @@ def read_standings(path: Path) -> list[Standing]:
     counted = Counter(device for record in history for device in record.completed)
     refused = _told(path / "summary.json") or _journalled(folder)
     out = _quarantined(folder, history)
-    names = {*counted, *refused, *out, *(device for record in history for device in record.selected)}
+    names = {*counted, *refused, *out, *_met(folder)}
     return [
         Standing(
             device=name,
@@ -48,6 +49,12 @@ def read_standings(path: Path) -> list[Standing]:
         )
         for name in sorted(names)
     ]
+
+
+def _met(folder: RunFolder) -> list[str]:
+    """Everyone who was there when a round was planned."""
+    with closing(JournalReader(folder.journal)) as reader:
+        return [name for name, *_ in reader.devices()]
 
 
 def _told(path: Path) -> dict[str, Mapping[str, int]]:

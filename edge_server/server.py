@@ -179,6 +179,7 @@ class Server:
         for delivery in recovered.deliveries:
             self._tally.delivered(delivery)
         self._partial = self._workshop.store.parts()
+        self._tally.notes.append(f"going on with round {self._federation.round}, which was cut off")
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -295,8 +296,8 @@ class Server:
                 self._workshop.store.write_chunk(ref, index, data)
             case PlanRound() | CheckUpdate() | CloseRound():
                 self._begin_job(command)
-            case Note(what, device, reason, detail):
-                self._note(what, device, reason, detail)
+            case Note():
+                log.warning("%s", self._tally.noted(command))
             case Strike(device, number, why):
                 self._jobs.submit(self._workshop.struck, device, number, why)
             case Deliver(delivery):
@@ -325,14 +326,6 @@ class Server:
 
     def _topic(self, device: str, channel: Channel) -> str:
         return str(DeviceTopic(self._config.federation.name, device, channel))
-
-    def _note(self, what: str, device: str | None, reason: Reason | None, detail: str) -> None:
-        if reason is not None:
-            self._tally.refused(device, reason)
-        words = [device, what, f"({reason})" if reason else None, detail]
-        text = " ".join(word for word in words if word)
-        self._tally.note(text)
-        log.warning("%s", text)
 
     # --- the workshop ---
     def _begin_job(self, command: PlanRound | CheckUpdate | CloseRound) -> None:

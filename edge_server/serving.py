@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edge_client.address import BrokerAddress, TlsFiles, parse_address
-from edge_client.command_line import DONE, FAILED, INTERRUPTED
+from edge_client.command_line import DONE, FAILED, INTERRUPTED, SUSPENDED
 from edge_server.broker.launch import running_broker
 from edge_server.commands.options import run_name
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.reopening import locked, open_run
 from edge_server.report.report import write_report
-from edge_server.server import Server, Watcher, make_rules
+from edge_server.server import Server, Suspended, Watcher, make_rules
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
@@ -62,6 +63,12 @@ def tell_where(out: Path, output_format: str) -> None:
         print(f"\nrun folder {out}, report {out / 'report.html'}")
         if (out / "signing.pub").exists():
             print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
+
+
+def tell_how_to_go_on(pause: Suspended, out: Path) -> int:
+    """Say that the run is not over; the exit code is 143 for a server that was told to go down, else 1."""
+    print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
+    return FAILED if pause.failed else SUSPENDED
 
 
 def exit_code(summary: Summary) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_server.fleet import MAX_DEVICES
 from edge_server.history import RoundRecord
+from edge_server.round_events import Note
 from schemas.messages import Delivery, Telemetry
 
 LAST_NOTES = 5
@@ -66,9 +67,13 @@ class Tally:
         if self._name(telemetry.device) is not OTHERS:
             self.telemetry[telemetry.device] = telemetry
 
-    def note(self, text: str) -> None:
-        """Something happened that people should see."""
-        self.notes.append(text)
+    def noted(self, note: Note) -> str:
+        """Something happened that people should see: keep and return its words, and count a refusal."""
+        if note.reason is not None:
+            self.refused(note.device, note.reason)
+        words = [note.device, note.what, f"({note.reason})" if note.reason else None, note.detail]
+        self.notes.append(" ".join(word for word in words if word))
+        return self.notes[-1]
 
     def begin_round(self) -> None:
         """From now on bytes and seconds belong to the next round."""

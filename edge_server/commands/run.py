@@ -6,7 +6,6 @@ import argparse
 import logging
 import sys
 
-from edge_client.command_line import FAILED, SUSPENDED
 from edge_client.command_output import Subparsers, add_verb
 from edge_server.commands.options import RUNS, add_broker_options, add_run_options, run_folder
 
@@ -41,7 +40,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.display.display import make_display
     from edge_server.reopening import unfinished_run
     from edge_server.server import Suspended
-    from edge_server.serving import broker_address, exit_code, serve, tell_where
+    from edge_server.serving import broker_address, exit_code, serve, tell_how_to_go_on, tell_where
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
@@ -57,7 +56,6 @@ def execute(args: argparse.Namespace) -> int:
         ):
             summary = serve(config, address, display, out=out)
     except Suspended as pause:
-        print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
-        return FAILED if pause.failed else SUSPENDED
+        return tell_how_to_go_on(pause, out)
     tell_where(out, args.format)
     return exit_code(summary)

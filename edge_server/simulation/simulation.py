@@ -61,7 +61,6 @@ from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
 from schemas.errors import EdgeError
 from schemas.messages import BlobRequest, Death, FromServer, Message, Task, encode_message
-from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -238,8 +237,8 @@ class Simulation:
                 self._timeline.post(now, ServerHears(self._workshop.check(command, task)))
             case CloseRound():
                 self._close(command)
-            case Note(what, device, reason, detail):
-                self._note(what, device, reason, detail)
+            case Note():
+                log.warning("%s", self._tally.noted(command))
             case Deliver(delivery):
                 self._tally.delivered(delivery)
             case End():
@@ -254,14 +253,6 @@ class Simulation:
             lay_out(message, self._workshop.store, self._around.store)
         arrives = self._timeline.now + device.latency_s
         self._timeline.post(arrives, ReachesDevice(device.device.name, message))
-
-    def _note(self, what: str, device: str | None, reason: Reason | None, detail: str) -> None:
-        if reason is not None:
-            self._tally.refused(device, reason)
-        words = [device, what, f"({reason})" if reason else None, detail]
-        text = " ".join(word for word in words if word)
-        self._tally.note(text)
-        log.warning("%s", text)
 
     # --- the workshop ---
     def _plan(self, command: PlanRound) -> RoundPlanned:

@@ -7,6 +7,7 @@ own; its processes are looked at from outside. A page that several processes sha
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
                 now = sample(process.pid)
                 peak = max(peak, sum(now.values()))
                 peaks = peaks | Counter(now)
-                time.sleep(SAMPLE_S)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(SAMPLE_S)
         finally:
             process.terminate()
             process.wait()

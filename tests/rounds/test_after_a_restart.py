@@ -1,0 +1,104 @@
+"""What the round machine does with the state that a restarted server reads from its journal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_client.transfer import Receiving
+from edge_server.federation import Federation, RoundRules
+from edge_server.fleet import Fleet
+from edge_server.participant import Participant, Status
+from edge_server.participants import Participants
+from edge_server.round_events import (
+    Announce,
+    CheckUpdate,
+    CloseRound,
+    FromFleet,
+    PlanRound,
+    Send,
+    Started,
+)
+from edge_server.rounds import Phase
+from schemas.messages import BlobRequest
+from tests.rounds.test_fleet import birth, death
+from tests.rounds.test_rounds import NAME, RUN, assignment, of, offers, update
+from tests.rounds.test_rounds import Run as Told
+
+REJOIN_S = 15.0
+
+
+def restarted(*devices: str, phase: Phase = Phase.STARTING, **fields) -> Told:
+    """A run with these devices, all of them taken for lost, as the journal leaves it."""
+    fleet = Fleet()
+    for name in devices:
+        fleet = fleet.born(birth(name)).died(death(name), 0.0)
+    rules = RoundRules(rounds=3, min_clients=1, quorum=1.0, rejoin_s=REJOIN_S)
+    run = Told(
+        Federation(NAME, RUN, rules, phase=phase, attempt=1, fleet=fleet, gather_until=REJOIN_S, **fields)
+    )
+    run.tell(Started())
+    return run
+
+
+def training(*devices: str, counted: tuple[str, ...] = ()) -> Told:
+    """Round one is under way; the updates of some are in."""
+    parts = [Participant(name, assignment(), deadline=600.0) for name in devices]
+    done = [
+        replace(one, status=Status.COUNTED, update=update(one.device)) if one.device in counted else one
+        for one in parts
+    ]
+    return restarted(*devices, phase=Phase.TRAINING, participants=Participants.of(done))
+
+
+def test_it_says_again_where_the_run_is():
+    assert [command.message.phase for command in of(Announce, training("a").log)] == ["training"]
+    assert [command.message.phase for command in of(Announce, restarted("a").log)] == ["waiting"]
+
+
+def test_after_a_closed_round_it_waits_for_the_devices_that_were_there():
+    run = restarted("a", "b")
+    assert of(PlanRound, run.hear(birth("a")) + run.wait(1)) == []
+    (plan,) = of(PlanRound, run.hear(birth("b")) + run.wait(1))
+    assert (plan.round, plan.attempt) == (2, 2)
+    assert [device.name for device in plan.devices] == ["a", "b"]
+
+
+def test_it_does_not_wait_longer_than_a_lost_device_may_take():
+    run = restarted("a", "b")
+    run.hear(birth("a"))
+    assert of(PlanRound, run.wait(REJOIN_S - 1)) == []
+    (plan,) = of(PlanRound, run.wait(1) + run.wait(1))
+    assert [device.name for device in plan.devices] == ["a"]
+
+
+def test_who_has_not_answered_is_offered_its_task_again_once_it_is_there():
+    run = training("a", "b", counted=("a",))
+    assert offers(run.log) == []
+    assert offers(run.hear(birth("b"))) == ["b"]
+    assert offers(run.hear(birth("a"))) == []
+
+
+def test_updates_that_were_accepted_close_the_round_without_being_sent_again():
+    run = training("a", "b", counted=("a",))
+    run.hear(birth("b"))
+    (close,) = of(CloseRound, run.upload("b"))
+    assert sorted(close.updates) == ["a", "b"]
+    assert not any(isinstance(one.message, BlobRequest) and one.device == "a" for one in of(Send, run.log))
+
+
+def test_the_chunks_that_are_here_are_not_asked_for_again():
+    run = training("a")
+    run.hear(birth("a"))
+    claim = update("a")
+    commands = run.tell(FromFleet(claim, have=0b001))
+    asked = [command.message for command in of(Send, commands) if isinstance(command.message, BlobRequest)]
+    assert [(one.first, one.count) for one in asked] == [(1, claim.blob.chunks - 1)]
+
+
+def test_an_update_that_is_wholly_here_is_checked_at_once():
+    run = training("a")
+    run.hear(birth("a"))
+    claim = update("a")
+    whole = (1 << claim.blob.chunks) - 1
+    assert Receiving(claim.blob, have=whole).complete
+    assert CheckUpdate("a", claim) in run.tell(FromFleet(claim, have=whole))
