@@ -10,7 +10,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +73,7 @@ class Journal:
         self._connection.execute(f"PRAGMA user_version={FORMAT}")
 
     @contextmanager
-    def _written(self) -> Any:
+    def _written(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._connection:
             yield self._connection
 

@@ -121,10 +121,22 @@ class JournalReader:
             "SELECT device, session, profile, data FROM devices ORDER BY device"
         ).fetchall()
 
-    def updates(self) -> list[tuple[Update, str | None, float | None]]:
-        """Every examined update with the reason of its refusal and its task's ratio, in order."""
-        rows = self._connection.execute("SELECT message, reason, ratio FROM updates ORDER BY rowid")
+    def updates(self, *, since: int = 0) -> list[tuple[Update, str | None, float | None]]:
+        """Every examined update with the reason of its refusal and its task's ratio, in order.
+
+        `since` leaves out those of earlier attempts.
+        """
+        rows = self._connection.execute(
+            "SELECT message, reason, ratio FROM updates WHERE attempt >= ? ORDER BY rowid", (since,)
+        )
         return [(Update.model_validate_json(message), reason, ratio) for message, reason, ratio in rows]
+
+    def last_accepted(self) -> dict[str, Update]:
+        """Each device's newest accepted update."""
+        rows = self._connection.execute(
+            "SELECT device, message, max(attempt) FROM updates WHERE reason IS NULL GROUP BY device"
+        )
+        return {device: Update.model_validate_json(message) for device, message, _ in rows}
 
     def examined(self) -> list[Examined]:
         """Every examined update as the firewall remembers it, in order."""

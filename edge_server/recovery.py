@@ -51,11 +51,12 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The journal's rows that say where the run stands; `verdicts` are the last per device and attempt."""
+    """The journal's rows that say where the run stands; `verdicts` are those on answers to open tasks."""
 
     plannings: list[Planned]
     closed: int
     verdicts: Mapping[tuple[str, int], tuple[Update, str | None, float | None]]
+    counted: Mapping[str, Update]
 
     @property
     def last(self) -> Planned | None:
@@ -67,11 +68,15 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
     run = reader.run()
     if run is None:
         return None
-    rounds = reader.rounds()
+    rounds, plannings = reader.rounds(), reader.plannings()
+    wanted = [attempt for _, attempt, _, _ in reader.tasks()]
+    since = (max if rules.buffering is None else min)(wanted, default=0)
+    examined = reader.updates(since=since)
     seen = _Seen(
-        reader.plannings(),
+        plannings,
         closed=rounds[-1].round if rounds else 0,
-        verdicts={(u.device, u.attempt): (u, reason, ratio) for u, reason, ratio in reader.updates()},
+        verdicts={(u.device, u.attempt): (u, reason, ratio) for u, reason, ratio in examined},
+        counted=reader.last_accepted(),
     )
     deliveries = reader.deliveries()
     participants = _participants(reader, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
@@ -119,7 +124,7 @@ def _federation(
         participants=participants,
         needed=last.needed if last and open_round else None,
         gather_until=now + rules.rejoin_s,
-        counted=_counted(seen),
+        counted=seen.counted,
     )
 
 
@@ -154,9 +159,8 @@ def _participants(
         assignment = Assignment(Task.model_validate_json(task), max_bytes)
         participant = Participant(device, assignment, deadline=now + left)
         made.append(_as_it_stood(participant, seen, delivered))
-    return (
-        _unmasked(made, seen) if any(one.assignment.task.masking for one in made) else Participants.of(made)
-    )
+    masked = any(one.assignment.task.masking is not None for one in made)
+    return _unmasked(made, seen) if masked else Participants.of(made)
 
 
 def _unmasked(made: list[Participant], seen: _Seen) -> Participants:
@@ -189,12 +193,6 @@ def _since(seen: _Seen) -> dict[str, tuple[int, int]]:
     """The clients of plannings that no closed round has made part of the checkpoint."""
     later = [planned.clients for planned in seen.plannings if planned.round > seen.closed]
     return {name: about for clients in later for name, about in clients.items()}
-
-
-def _counted(seen: _Seen) -> dict[str, Update]:
-    """Each device's last accepted update: it may ask again whether it was."""
-    accepted = [update for update, reason, _ in seen.verdicts.values() if not reason]
-    return {update.device: update for update in sorted(accepted, key=lambda update: update.attempt)}
 
 
 def _fleet(reader: JournalReader, now: float) -> Fleet:
