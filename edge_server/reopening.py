@@ -70,8 +70,13 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
 
 def _begun(out: Path) -> bool:
     """Whether anything was planned in it; one that was cut off before has nothing to go on from."""
-    with contextlib.closing(JournalReader(out / "journal.sqlite")) as reader:
-        return bool(reader.plannings())
+    if (out / "history.jsonl").stat().st_size:
+        return True
+    try:
+        with contextlib.closing(JournalReader(out / "journal.sqlite")) as reader:
+            return bool(reader.plannings())
+    except ConfigError:
+        return False  # cut off while the journal was made
 
 
 def _is_of(folder: Path, config: Config) -> bool:

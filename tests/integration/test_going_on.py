@@ -69,8 +69,23 @@ def test_one_that_died_before_it_planned_anything_begins_afresh(tmp_path: Path) 
     config = demo_config()
     folder, _ = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
     Workshop(config, "cut-off", folder).put_down()
-    _, recovered = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
-    assert recovered is None
+    for journal in (b"", None):
+        _, recovered = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
+        assert recovered is None
+        path = tmp_path / "run" / "journal.sqlite"
+        path.unlink()
+        if journal is not None:
+            path.write_bytes(journal)
+
+
+def test_what_an_earlier_version_has_left_is_not_touched(tmp_path: Path) -> None:
+    config = demo_config()
+    begun(tmp_path / "run", config)
+    (tmp_path / "run" / "history.jsonl").write_text("{}\n")
+    (tmp_path / "run" / "journal.sqlite").write_bytes(b"")
+    with pytest.raises(ConfigError, match="format 0"):
+        open_run(tmp_path / "run", config, make_rules(config), now=0.0)
+    assert (tmp_path / "run" / "history.jsonl").read_text() == "{}\n"
 
 
 def test_only_an_unfinished_run_of_the_same_configuration_is_found_again(tmp_path: Path) -> None:
