@@ -52,11 +52,11 @@ from edge_server.tasks import Job, TaskTerms, make_task, state_blobs, training_j
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
 from edge_server.uploads import client_update, known_clients, verdict
-from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, encode_groups, encode_json
+from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_groups, encode_json
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.secure import MaskingTerms
-from schemas.submodel import SubModelSpec
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import Preprocessing
 
 
@@ -94,7 +94,9 @@ class Workshop:
         self._spec = model_spec(config, self._test_data)
         self._terms = TaskTerms(config, run, self._spec, self._preprocessing)
         module = build_model(self._spec, seed=config.federation.seed)
-        channel_map = trace_channels(module, self._spec.input_shape)
+        # In the order in which it is written: sums over parameters are then the same for whoever reads it.
+        traced = trace_channels(module, self._spec.input_shape)
+        channel_map = decode_json(ChannelMap, encode_json(traced))
         self._network = Network(entry(config.model.name), channel_map)
         for ratio in config.tiers.ratios:
             group_ratios(self._network.entry, ratio, channel_map)

@@ -43,8 +43,7 @@ def modes(folder: Path) -> set[tuple[bool, int]]:
 
 
 def unpacked(tmp_path: Path, device: str) -> Path:
-    with tarfile.open(tmp_path / "out" / f"{device}.tar") as archive:
-        archive.extractall(tmp_path, filter="tar")
+    shutil.unpack_archive(tmp_path / "out" / f"{device}.tar", tmp_path)
     return tmp_path / device
 
 

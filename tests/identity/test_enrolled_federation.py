@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import tarfile
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -58,8 +58,7 @@ def device(folder: Path) -> Iterator[Agent]:
 
 
 def unpack(archive: Path, into: Path) -> Path:
-    with tarfile.open(archive) as packed:
-        packed.extractall(into, filter="tar")
+    shutil.unpack_archive(archive, into)
     return into / archive.stem
 
 

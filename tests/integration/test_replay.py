@@ -1,0 +1,61 @@
+"""Every aggregate of a run computed again, to the bit, whatever it is that the recipe sums up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.replay import Verdict, replay
+from tests.integration.bench import Bench
+
+SUMS_OVER_PARAMETERS = [
+    "adafl",
+    "attending",
+    "fedmp",
+    "fedrad-aggregation",
+    "igfl-s-global",
+    "krum",
+    "scaffold",
+]
+
+
+@pytest.mark.parametrize("recipe", SUM_OVER_PARAMETERS)
+def test_a_run_is_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> None:
+    bench = Bench(tmp_path, recipe)
+    for number in (1, 2):
+        bench.round(number)
+    assert [(one.round, one.verdict) for one in replay(tmp_path / "run")] == [
+        (1, Verdict.AGREES),
+        (2, Verdict.AGREES),
+    ]
+
+
+def test_an_update_that_was_changed_afterwards_is_damaged(tmp_path: Path) -> None:
+    Bench(tmp_path, "fedavg").round(1)
+    folder = tmp_path / "run" / "spool" / "round-0000001"
+    update = next(path for path in sorted(folder.iterdir()) if path.suffix == "")
+    data = bytearray(update.read_bytes())
+    data[-1] ^= 1
+    update.unlink()
+    update.write_bytes(data)
+    (one,) = replay(tmp_path / "run")
+    assert one.verdict is Verdict.DAMAGED
+    assert "is not the one that was accepted" in one.detail
+
+
+def test_another_state_before_the_round_leads_to_another_model(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg")
+    for number in (1, 2):
+        bench.round(number)
+    spool = tmp_path / "run" / "spool"
+    before = spool / "round-0000002" / "before.safetensors"
+    other = (spool / "round-0000001" / "before.safetensors").read_bytes()
+    before.unlink()
+    before.write_bytes(other)
+    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.DIFFERS]
+
+
+def test_rounds_that_are_not_kept_are_said_to_be_so(tmp_path: Path) -> None:
+    Bench(tmp_path, "fedavg", "replay-mb=0").round(1)
+    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.NOT_KEPT]
