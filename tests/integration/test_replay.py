@@ -9,7 +9,7 @@ import pytest
 from edge_server.replay import Verdict, replay
 from tests.integration.bench import Bench
 
-SUMS_OVER_PARAMETERS = [
+SUM_OVER_PARAMETERS = [
     "adafl",
     "attending",
     "fedmp",
