@@ -9,6 +9,9 @@ PIP_ARGS ?=
 DATA_ROOT ?= ../shared/data
 INSTALLED := $(VENV)/.installed
 
+# Many tests wait more than they compute: one worker more than this machine has cores, four at most.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+
 # How long `make fuzz` stays with each decoder.
 FUZZ_SECONDS ?= 60
 
@@ -39,7 +42,7 @@ demo: $(INSTALLED)
 	$(BIN)/edge-server demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py
