@@ -4,6 +4,26 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 # Before torch is imported. The networks here are so small that a second thread costs more than it brings,
 # and on a busy machine ten times as much.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+LONG = (
+    "tests/chaos/test_chaos",
+    "tests/hostile/",
+    "tests/test_packaging",
+    "tests/simulation/test_ray",
+    "tests/integration/",
+    "tests/identity/test_enrolled",
+)
+"""They begin first, lest all wait for one of them in the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long tests in front; the order is otherwise as it was."""
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(
+        key=lambda item: next((at for name, at in places.items() if item.nodeid.startswith(name)), len(LONG))
+    )
