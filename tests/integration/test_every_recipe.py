@@ -17,8 +17,18 @@ REPEATED = ("attending-adafl", "attending-fedbuff", "fedmp", "fedp3", "fedrad", 
 """One of each kind that keeps something from round to round or draws at random."""
 
 
+LITTLE_NOISE = {
+    "dp-fedavg": "privacy.clip=0.01",
+    "dp-fedavg-adaptive": "privacy.initial-clip=0.01",
+    "dp-heterofl": "privacy.clip=0.01",
+}
+"""Noise is in proportion to the clip: with what hundreds of devices bear, two would train on noise alone."""
+
+
 def bench(folder: Path, recipe: str) -> Bench:
-    return Bench(folder, recipe, "rounds=3", "clients.fraction=1.0", "data.test-samples=40")
+    words = ["rounds=3", "clients.fraction=1.0", "data.test-samples=40"]
+    words += [LITTLE_NOISE[recipe]] if recipe in LITTLE_NOISE else []
+    return Bench(folder, recipe, *words)
 
 
 def rounds(bench: Bench) -> list[RoundRecord]:

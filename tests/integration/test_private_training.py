@@ -101,7 +101,7 @@ def test_a_run_without_privacy_keeps_and_tells_nothing_of_it(tmp_path: Path) -> 
 def test_a_private_round_is_computed_again_to_the_bit_also_without_those_who_dropped_out(
     tmp_path: Path,
 ) -> None:
-    bench = Bench(tmp_path, "dp-heterofl")
+    bench = Bench(tmp_path, "dp-heterofl", "privacy.clip=0.01")
     bench.round(1)
     bench.close(2, {"strong": bench.answers(2)["strong"]})
     found = [(one.round, one.verdict, one.updates) for one in replay(tmp_path / "run")]
