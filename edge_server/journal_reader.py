@@ -66,6 +66,10 @@ class Strike:
     reason: str
 
 
+OpenTask = tuple[str, int, str, int]
+"""A device, the attempt, the task as JSON, the most bytes of its answer."""
+
+
 class JournalReader:
     """What a journal says; raises `ConfigError` where there is none, or one of another format."""
 
@@ -109,8 +113,8 @@ class JournalReader:
             for attempt, number, deliver, needed, selected, clients, rng, at in rows
         ]
 
-    def tasks(self) -> list[tuple[str, int, str, int]]:
-        """Each device's open task as (device, attempt, task, most bytes of its answer), by attempt."""
+    def tasks(self) -> list[OpenTask]:
+        """Each device's open task, by attempt."""
         return self._connection.execute(
             "SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device"
         ).fetchall()

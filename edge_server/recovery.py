@@ -15,7 +15,7 @@ from edge_server.conduct import folded
 from edge_server.federation import Federation, Phase, RoundRules
 from edge_server.fleet import Device, Fleet
 from edge_server.history import RoundRecord
-from edge_server.journal_reader import Examined, JournalReader, Planned
+from edge_server.journal_reader import Examined, JournalReader, OpenTask, Planned
 from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Assignment
@@ -69,8 +69,9 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
     if run is None:
         return None
     rounds, plannings = reader.rounds(), reader.plannings()
-    wanted = [attempt for _, attempt, _, _ in reader.tasks()]
-    since = (max if rules.buffering is None else min)(wanted, default=0)
+    tasks = reader.tasks()
+    attempts = [attempt for _, attempt, _, _ in tasks]
+    since = (max if rules.buffering is None else min)(attempts, default=0)
     examined = reader.updates(since=since)
     seen = _Seen(
         plannings,
@@ -79,7 +80,7 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
         counted=reader.last_accepted(),
     )
     deliveries = reader.deliveries()
-    participants = _participants(reader, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
+    participants = _participants(tasks, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
     strikes = [(one.device, one.round, one.reason) for one in reader.strikes()]
     return Recovered(
         replace(
@@ -139,7 +140,7 @@ def _phase(seen: _Seen, rules: RoundRules) -> Phase:
 
 
 def _participants(
-    reader: JournalReader, seen: _Seen, rules: RoundRules, delivered: set[tuple[str, int]], now: float
+    tasks: list[OpenTask], seen: _Seen, rules: RoundRules, delivered: set[tuple[str, int]], now: float
 ) -> Participants:
     """Those whose part was open, and those whose update waits to be aggregated.
 
@@ -151,7 +152,7 @@ def _participants(
     buffered = rules.buffering is not None and not last.deliver
     planned_at = {one.attempt: one.planned_at for one in seen.plannings}
     made = []
-    for device, attempt, task, max_bytes in reader.tasks():
+    for device, attempt, task, max_bytes in tasks:
         if attempt != last.attempt and not buffered:
             continue
         gone = time.time() - planned_at[attempt]

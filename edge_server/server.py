@@ -222,7 +222,7 @@ class Server:
                 self._step(done)
             case JobFailed(error):
                 if disk_has_failed(error):
-                    raise _suspended(error) from error
+                    raise error
                 log.error("the run cannot go on", exc_info=error)
                 self._step(Broke(f"{type(error).__name__}: {error}"))
             case Stopped():
@@ -299,7 +299,7 @@ class Server:
             case Note():
                 log.warning("%s", self._tally.noted(command))
             case Strike(device, number, why):
-                self._jobs.submit(self._workshop.struck, device, number, why)
+                self._workshop.struck(device, number, why)
             case Deliver(delivery):
                 self._workshop.delivered(delivery)
                 self._tally.delivered(delivery)

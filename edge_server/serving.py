@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import signal
 import sys
@@ -57,18 +58,31 @@ def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path
     return summary
 
 
+def run_and_tell(
+    args: argparse.Namespace, out: Path, run: Callable[[BrokerAddress, Watcher], Summary]
+) -> int:
+    """Run with the broker and the display that were asked for; say where the run is, or how it goes on."""
+    from edge_server.display.display import make_display
+
+    try:
+        with (
+            broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
+            make_display(format=args.format) as display,
+        ):
+            summary = run(address, display)
+    except Suspended as pause:
+        print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
+        return FAILED if pause.failed else SUSPENDED
+    tell_where(out, args.format)
+    return exit_code(summary)
+
+
 def tell_where(out: Path, output_format: str) -> None:
     """Say where the run is, to people; programs have asked for JSON alone."""
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
         if (out / "signing.pub").exists():
             print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
-
-
-def tell_how_to_go_on(pause: Suspended, out: Path) -> int:
-    """Say that the run is not over; the exit code is 143 for a server that was told to go down, else 1."""
-    print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
-    return FAILED if pause.failed else SUSPENDED
 
 
 def exit_code(summary: Summary) -> int:

@@ -29,25 +29,13 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run it; the run folder is `runs/demo-TIME` unless named."""
-    from edge_client.address import TlsFiles
     from edge_server.config import load_config
     from edge_server.demo import DEMO, run_demo
-    from edge_server.display.display import make_display
-    from edge_server.server import Suspended
-    from edge_server.serving import broker_address, exit_code, tell_how_to_go_on, tell_where
+    from edge_server.serving import run_and_tell
 
     overrides = list(args.overrides)
     overrides += [f"rounds={args.rounds}"] if args.rounds else []
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     config = load_config(str(DEMO), overrides)
     out = run_folder(args.out, config.federation.name)
-    try:
-        with (
-            broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
-            make_display(format=args.format) as display,
-        ):
-            summary = run_demo(config, address, display, out=out)
-    except Suspended as pause:
-        return tell_how_to_go_on(pause, out)
-    tell_where(out, args.format)
-    return exit_code(summary)
+    return run_and_tell(args, out, lambda address, display: run_demo(config, address, display, out=out))

@@ -35,12 +35,9 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serve until the run is over."""
-    from edge_client.address import TlsFiles
     from edge_server.config import load_config
-    from edge_server.display.display import make_display
     from edge_server.reopening import unfinished_run
-    from edge_server.server import Suspended
-    from edge_server.serving import broker_address, exit_code, serve, tell_how_to_go_on, tell_where
+    from edge_server.serving import run_and_tell, serve
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
@@ -49,13 +46,4 @@ def execute(args: argparse.Namespace) -> int:
     logging.basicConfig(
         level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
     )
-    try:
-        with (
-            broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
-            make_display(format=args.format) as display,
-        ):
-            summary = serve(config, address, display, out=out)
-    except Suspended as pause:
-        return tell_how_to_go_on(pause, out)
-    tell_where(out, args.format)
-    return exit_code(summary)
+    return run_and_tell(args, out, lambda address, display: serve(config, address, display, out=out))
