@@ -6,11 +6,13 @@ import contextlib
 import hashlib
 import os
 import struct
+import threading
 import zlib
 from pathlib import Path
 
 from edge_client.files import put_in_place, write_synced
-from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
+from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
+from schemas.tensors import write_tensors
 
 _RECORD = struct.Struct("!II")
 """A chunk's crc32 and its complement, at the chunk's place in the list: what was never written is none."""
@@ -43,6 +45,19 @@ class BlobStore:
         ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=chunk_bytes)
         if ref.digest not in self:
             write_synced(self.path(ref.digest), data, durable=self._durable)
+        return ref
+
+    def put_groups(self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES) -> BlobRef:
+        """Keep parameter groups as a blob, written a piece at a time; the bytes are `encode_groups`'s."""
+        temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
+        try:
+            with temporary.open("wb") as file:
+                digest = write_tensors(file, FlatGroups(groups))
+            ref = BlobRef(digest=digest, size=temporary.stat().st_size, chunk_bytes=chunk_bytes)
+            if digest not in self:
+                put_in_place(temporary, self.path(digest), durable=self._durable)
+        finally:
+            temporary.unlink(missing_ok=True)
         return ref
 
     def write_chunk(self, ref: BlobRef, index: int, data: bytes) -> None:

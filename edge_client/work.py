@@ -16,7 +16,7 @@ from edge_client.submodels import SubModels
 from edge_client.surgery import arrays_of, count_macs, parameter_count
 from edge_client.training import EpochReport, bounded, train
 from edge_client.workplace import Workplace
-from schemas.blobs import Groups, decode_json, encode_groups, read_groups
+from schemas.blobs import Groups, decode_json, read_groups
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
@@ -55,7 +55,7 @@ def do_training(
     trained = arrays_of(module)
     delta = {name: trained[name] - received["model"][name] for name in trained}
     answer = Answer(task, channel_map, result.groups)
-    blob = place.store.put(encode_groups(answer.groups(delta)), chunk_bytes=place.chunk_bytes)
+    blob = place.store.put_groups(answer.groups(delta), chunk_bytes=place.chunk_bytes)
     if place.private is not None:
         keeping = in_global(result.kept, _previous(task, place), task.spec, channel_map, answer.order)
         place.private.propose(task.run, task.round, task.attempt, keeping)

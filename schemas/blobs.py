@@ -6,25 +6,34 @@ Nothing here is ever unpickled, and every way in which bytes can be wrong is a `
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from schemas.errors import PeerError
 from schemas.frozen import Frozen
 from schemas.names import Digest
+from schemas.tensors import (
+    AnyArray,
+    Kind,
+    LazyArrays,
+    Prefixed,
+    TensorFile,
+    as_peer_errors,
+    kind_of,
+    rows_of,
+)
 
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]
@@ -110,22 +119,13 @@ def encode_groups(groups: Groups) -> bytes:
 
 def decode_groups(data: bytes, *, source: str = "blob") -> dict[str, dict[str, Array]]:
     """Decode parameter groups; raises `PeerError` for anything that is not such a blob."""
-    with _as_peer_errors(source):
+    with as_peer_errors(source):
         tensors = load(data)
     groups: dict[str, dict[str, Array]] = {}
     for key, array in tensors.items():
         group, name = _group_and_name(key, source)
         groups.setdefault(group, {})[name] = array
     return groups
-
-
-@contextlib.contextmanager
-def _as_peer_errors(source: str) -> Iterator[None]:
-    """All that safetensors and numpy raise for a header that lies: types and shapes that nobody has too."""
-    try:
-        yield
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
-        raise PeerError(f"{source} is not a safetensors blob: {str(error)[:200]}") from error
 
 
 def _group_and_name(key: str, source: str) -> tuple[str, str]:
@@ -140,8 +140,8 @@ def read_groups(path: Path) -> dict[str, dict[str, Array]]:
     return decode_groups(path.read_bytes(), source=path.name)
 
 
-class SpooledGroups(Mapping[str, Arrays]):
-    """The parameter groups of a file that has been checked, each read only when it is asked for.
+class SpooledGroups(Mapping[str, LazyArrays]):
+    """The parameter groups of a file, read a piece at a time and only when they are asked for.
 
     One that has not been checked may raise `PeerError` at any time.
     """
@@ -149,31 +149,43 @@ class SpooledGroups(Mapping[str, Arrays]):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def __getitem__(self, group: str) -> Arrays:
-        names = self._groups().get(group)
-        if names is None:
-            raise KeyError(group)
-        with _as_peer_errors(self._path.name), safe_open(self._path, framework="numpy") as file:
-            return {name: file.get_tensor(f"{group}/{name}") for name in names}
+    @cached_property
+    def _groups(self) -> dict[str, LazyArrays]:
+        file = TensorFile(self._path)
+        groups = sorted({_group_and_name(key, self._path.name)[0] for key in file})
+        return {group: Prefixed(file, f"{group}/") for group in groups}
 
-    def _groups(self) -> dict[str, list[str]]:
-        with _as_peer_errors(self._path.name), safe_open(self._path, framework="numpy") as file:
-            keys = list(file.keys())
-        return _names(keys, self._path.name)
+    def __getitem__(self, group: str) -> LazyArrays:
+        return self._groups[group]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._groups())
+        return iter(self._groups)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._groups)
 
 
-def _names(keys: Iterable[str], source: str) -> dict[str, list[str]]:
-    names: dict[str, list[str]] = {}
-    for key in sorted(keys):
-        group, name = _group_and_name(key, source)
-        names.setdefault(group, []).append(name)
-    return names
+class FlatGroups(LazyArrays):
+    """Parameter groups as the tensors of one file, `group/parameter`; lazy where they are."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._places = {
+            f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays
+        }
+
+    def kind(self, name: str) -> Kind:
+        """As the groups say."""
+        return kind_of(*self._places[name])
+
+    def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        """As the groups give them."""
+        return rows_of(*self._places[name], start, stop)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Value:

@@ -1,0 +1,90 @@
+"""What a benchmark finds: a figure beside its target, with how often it was taken and how far that spread."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Bound = Literal["at most", "at least"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table.
+
+    `values` are the repetitions, of which the median counts; without a `target` the figure is only told.
+    `detail` says what was measured against what, `reason` why a target was missed, or why nothing was
+    measured (`values` is then empty).
+    """
+
+    area: str
+    name: str
+    unit: str
+    values: tuple[float, ...]
+    target: float | None = None
+    bound: Bound = "at most"
+    detail: str = ""
+    reason: str = ""
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        """The figure itself."""
+        return statistics.median(self.values)
+
+    @property
+    def verdict(self) -> str:
+        """Reached or missed; nothing where there is no target, or nothing was measured."""
+        if not self.values:
+            return "not measured"
+        if self.target is None:
+            return ""
+        reached = self.median <= self.target if self.bound == "at most" else self.median >= self.target
+        return "reached" if reached else "MISSED"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, and what follows from it."""
+        told = asdict(self)
+        if self.values:
+            told |= {"median": self.median, "lowest": min(self.values), "highest": max(self.values)}
+        return told | {"verdict": self.verdict}
+
+
+def paired(
+    pairs: int, floor: Callable[[], float], ours: Callable[[], float]
+) -> tuple[tuple[float, ...], list[tuple[float, float]]]:
+    """Take turns, so that a machine that is slower for a while favours nobody: ours over floor, per pair."""
+    taken = [(floor(), ours()) for _ in range(pairs)]
+    return tuple(mine / its for its, mine in taken), taken
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures as a Markdown table."""
+    lines = [
+        "| area | figure | median | lowest to highest | n | target | |",
+        "| --- | --- | ---: | --- | ---: | --- | --- |",
+    ]
+    for one in figures:
+        wanted = f"{one.bound} {_number(one.target)}" if one.target is not None else ""
+        taken = (
+            [_number(v) for v in (one.median, min(one.values), max(one.values))] if one.values else [""] * 3
+        )
+        unit = f" {one.unit}" if one.unit and one.values else ""
+        spread = f"{taken[1]} to {taken[2]}" if len(one.values) > 1 else ""
+        lines.append(
+            f"| {one.area} | {one.name} | {taken[0]}{unit} | {spread} | {len(one.values)} | {wanted} "
+            f"| {one.verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def remarks(figures: Sequence[Figure]) -> str:
+    """What was measured, and why targets were missed or nothing was measured, a line per figure."""
+    told = [(one, "; ".join(part for part in (one.detail, one.reason) if part)) for one in figures]
+    return "\n".join(f"- **{one.area}, {one.name}**: {text}" for one, text in told if text)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,97 @@
+"""Arrays a piece at a time: the files are the library's to the byte, and rows are the rows of the whole."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from safetensors.numpy import save
+
+from schemas.errors import InvariantError, PeerError
+from schemas.tensors import (
+    DTYPES,
+    MadeArrays,
+    Prefixed,
+    TensorFile,
+    digest_of_tensors,
+    kind_of,
+    pieces,
+    rows_of,
+    write_tensors,
+)
+
+ARRAYS = st.dictionaries(
+    st.text('ab/é"\\ ', min_size=1, max_size=6),
+    st.sampled_from(list(DTYPES.values())).flatmap(
+        lambda dtype: npst.arrays(dtype, npst.array_shapes(min_dims=0, min_side=0, max_side=4))
+    ),
+    max_size=5,
+)
+
+
+@given(ARRAYS)
+def test_a_file_is_the_one_that_the_library_writes(arrays: dict[str, np.ndarray]) -> None:
+    file = io.BytesIO()
+    digest = write_tensors(file, arrays)
+    assert file.getvalue() == save(arrays)
+    assert digest == hashlib.sha256(save(arrays)).hexdigest() == digest_of_tensors(arrays)
+
+
+def test_lazy_arrays_are_written_like_real_ones_and_made_a_piece_at_a_time() -> None:
+    whole = np.arange(3_000_000, dtype=np.float32).reshape(3000, 1000)  # 12 MB: three pieces of 4 MB
+    asked = []
+
+    def make(name: str, start: int, stop: int) -> np.ndarray:
+        asked.append((start, stop))
+        return whole[start:stop]
+
+    lazy = MadeArrays({"w": (whole.dtype, whole.shape)}, make)
+    assert digest_of_tensors(lazy) == digest_of_tensors({"w": whole})
+    assert asked == [(0, 1048), (1048, 2096), (2096, 3000)]  # 4 MiB are 1,048 rows of 4,000 bytes
+    assert np.array_equal(lazy["w"], whole)
+
+
+def test_rows_of_a_file_are_the_rows_of_the_array(tmp_path: Path) -> None:
+    arrays = {"g/w": np.arange(24, dtype=np.float32).reshape(4, 3, 2), "g/s": np.array(7, np.int64)}
+    (tmp_path / "a").write_bytes(save(arrays))
+    file = TensorFile(tmp_path / "a")
+    assert sorted(file) == ["g/s", "g/w"]
+    assert np.array_equal(file.rows("g/w", 1, 3), arrays["g/w"][1:3])
+    assert kind_of(file, "g/w") == (np.float32, (4, 3, 2)) == kind_of(arrays, "g/w")
+    assert np.array_equal(rows_of(arrays, "g/w", 1, 3), file.rows("g/w", 1, 3))
+    inner = Prefixed(file, "g/")
+    assert sorted(inner) == ["s", "w"]
+    assert inner["s"] == rows_of(inner, "s", 0, 1) == 7
+
+
+def test_pieces_cover_an_array_once() -> None:
+    assert list(pieces((np.dtype("f4"), (5, 2)), 16)) == [(0, 2), (2, 4), (4, 5)]
+    assert list(pieces((np.dtype("f4"), (2, 100)), 16)) == [(0, 1), (1, 2)]
+    assert list(pieces((np.dtype("f4"), ()), 16)) == [(0, 1)]
+    assert list(pieces((np.dtype("f4"), (0, 3)), 16)) == []
+
+
+@pytest.mark.parametrize("cut", [0, 7, 20, -1])
+def test_a_file_that_is_cut_off_is_the_senders_fault(tmp_path: Path, cut: int) -> None:
+    (tmp_path / "a").write_bytes(save({"w": np.ones(9, np.float32)})[:cut])
+    with pytest.raises(PeerError, match="not a safetensors blob"):
+        TensorFile(tmp_path / "a")
+
+
+def test_a_file_that_shrinks_later_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(data := save({"w": np.ones(9, np.float32)}))
+    file = TensorFile(tmp_path / "a")
+    (tmp_path / "a").write_bytes(data[:-4])
+    with pytest.raises(PeerError, match="cut off"):
+        _ = file["w"]
+
+
+def test_a_type_that_files_do_not_know_is_refused() -> None:
+    with pytest.raises(InvariantError, match="complex64"):
+        digest_of_tensors({"w": np.ones(2, np.complex64)})
