@@ -1,7 +1,7 @@
 """All benchmarks in one run, one table: `python -m tests.benchmarks`.
 
-Each benchmark is a module with `figures(options) -> list[Figure]`, listed here. One that fails is told and the
-others go on.
+Each benchmark is a module with `figures(options) -> list[Figure]`, listed here. One that fails is told and
+the others go on.
 """
 
 from __future__ import annotations
@@ -12,24 +12,15 @@ import json
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.benchmarks.figure import Figure, remarks, table
 from tests.benchmarks.machine import describe
+from tests.benchmarks.options import Options
 
 BENCHMARKS: dict[str, str] = {}
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What all benchmarks are told; `quick` asks for one repetition at a size that proves it runs."""
-
-    data_root: Path
-    folder: Path | None = None
-    quick: bool = False
 
 
 def main() -> None:
