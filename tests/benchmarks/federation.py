@@ -95,12 +95,17 @@ def launch(
     work: Work, data: Path, folder: Path, broker: RunningBroker, started: Started, wire: Relay
 ) -> None:
     """Start the server, whose way to the broker is `wire`, and the devices."""
-    server = [sys.executable, "-m", "edge_server.cli", "run", "fedavg", *work.words]
-    options = ["--broker", f"mqtt://127.0.0.1:{wire.port}", "--out", str(folder / "run"), "--format", "json"]
-    started.start("server", [*server, *options], log=folder / "server.log", env=ONE_THREAD)
+    command = server(work, folder, f"mqtt://127.0.0.1:{wire.port}")
+    started.start("server", command, log=folder / "server.log", env=ONE_THREAD)
     for index in range(DEVICES):
         command = device(work, data, folder, broker.url, index)
         started.start(f"device {index}", command, log=folder / f"device-{index}.log", env=ONE_THREAD)
+
+
+def server(work: Work, folder: Path, broker: str) -> list[str]:
+    """The command of the server."""
+    program = [sys.executable, "-m", "edge_server.cli", "run", "fedavg", *work.words]
+    return [*program, "--broker", broker, "--out", str(folder / "run"), "--format", "json"]
 
 
 def device(work: Work, data: Path, folder: Path, broker: str, index: int) -> list[str]:
