@@ -1,4 +1,4 @@
-"""States in layers: what nested sub-models share is there once, and what comes together is the state itself."""
+"""States in layers: what nested sub-models share is there once, and together they are the state itself."""
 
 from __future__ import annotations
 
