@@ -1,4 +1,4 @@
-"""Arrays cut down to a sub-model a piece at a time: what `slicing.extract` gives, without a copy of it all."""
+"""Arrays cut down to a sub-model a piece at a time, as `slicing.extract` does without a copy of it all."""
 
 from __future__ import annotations
 
