@@ -70,6 +70,12 @@ class RunFolder:
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             old.unlink()
 
+    def written(self, round_number: int) -> list[Path]:
+        """The files of a round that is being closed: its model and, where there is one, the checkpoint."""
+        files = [path for path in self.version(round_number).iterdir() if path.is_file()]
+        checkpoint = self.checkpoint(round_number)
+        return [*files, checkpoint] if checkpoint.exists() else files
+
     def version(self, round_number: int) -> Path:
         """The global model after a round."""
         return self.path / "models" / f"round-{round_number:04d}"
