@@ -146,27 +146,29 @@ def _conclude(federation: Federation) -> Step:
 
 def _tick(federation: Federation, now: float) -> Step:
     commands: list[Command] = []
-    participants: list[Participant] = []
-    for participant in federation.participants.values():
+    changed: list[Participant] = []
+    for participant in federation.at_work:
         known = federation.fleet.devices.get(participant.device)
         alive = known is not None and known.alive
         ticked, more = part.tick(participant, now, alive=alive)
-        participants.append(ticked)
+        if ticked is not participant:
+            changed.append(ticked)
         commands += more
-    return _give_up(replace(federation, participants=Participants.of(participants)), now), commands
+    after = replace(federation, participants=federation.participants.with_all(changed))
+    return _give_up(after, now), commands
 
 
 def _give_up(federation: Federation, now: float) -> Federation:
     """Mark who has missed its part: at its deadline, or a lost device after `rejoin_s`."""
-    participants = federation.participants
+    out = []
     for participant in federation.at_work:
         known = federation.fleet.devices.get(participant.device)
         lost_at = known.lost_at if known is not None else None
         gone = lost_at is not None and now >= lost_at + federation.rules.rejoin_s
         late = now >= participant.deadline
         if (late or gone) and participant.status is not Status.CHECKING:
-            participants = participants.put(missed(participant))
-    return replace(federation, participants=participants)
+            out.append(missed(participant))
+    return replace(federation, participants=federation.participants.with_all(out))
 
 
 def _settle(federation: Federation, now: float) -> Step:

@@ -5,6 +5,7 @@ One thread owns everything here; paho and the workshop's thread only put events 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import time
@@ -60,6 +61,7 @@ from schemas.messages import (
     FromDevice,
     Message,
     Refusal,
+    Task,
     Telemetry,
     Update,
     decode_message,
@@ -74,6 +76,10 @@ TICK_S = 0.25
 LONGEST_DELAY_S = 2.0
 """There is one server: it may ask for the broker often."""
 PACKET_SLACK = 1024
+CHECKS_AT_ONCE = 64
+"""Updates that are checked together: their devices wait for one another, but for the disk only once."""
+SHOWN_SHARE = 50
+"""A look at the run, of which there are four a second, may take a fiftieth of the server's time."""
 
 
 class Suspended(EdgeError):
@@ -98,6 +104,13 @@ class JobDone:
 
     event: Event
     record: RoundRecord | None = None
+
+
+@dataclass(frozen=True)
+class ChecksDone:
+    """Event: some updates were checked."""
+
+    events: tuple[UpdateChecked, ...]
 
 
 @dataclass(frozen=True)
@@ -131,6 +144,7 @@ class Server:
             longest_delay_s=LONGEST_DELAY_S,
         )
         self._jobs = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
+        self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
         self._federation = Federation(name, run, make_rules(config))
         self._tally = Tally()
         self._partial: set[str] = set()
@@ -138,7 +152,7 @@ class Server:
         if recovered is not None:
             self._take_over(recovered)
         self._began = time.monotonic()
-        self._next_tick = 0.0
+        self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
         self._end: End | None = None
         self._exported: Future[dict[int, Path]] | None = None
@@ -186,7 +200,7 @@ class Server:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
-            self._watcher.show(self._snapshot())
+            self._show(now)
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
         except queue.Empty:
@@ -196,6 +210,11 @@ class Server:
         except PeerError as error:
             self._tally.refused(None, error.reason)
             log.warning("ignored (%s): %s", error.reason, error)
+
+    def _show(self, now: float) -> None:
+        if now >= self._next_look:
+            self._watcher.show(self._snapshot())
+            self._next_look = now + SHOWN_SHARE * (time.monotonic() - now)
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -220,6 +239,9 @@ class Server:
                 if record is not None:
                     self._tally.closed(record)
                 self._step(done)
+            case ChecksDone(events):
+                for checked in events:
+                    self._step(checked)
             case JobFailed(error):
                 if disk_has_failed(error):
                     raise error
@@ -329,7 +351,7 @@ class Server:
 
     # --- the workshop ---
     def _begin_job(self, command: PlanRound | CheckUpdate | CloseRound) -> None:
-        job: Callable[[], JobDone]
+        job: Callable[[], JobDone | ChecksDone]
         match command:
             case PlanRound():
                 # In buffered mode work goes on: there a round's figures run from closing to closing.
@@ -338,7 +360,8 @@ class Server:
                 job = partial(_plan, self._workshop, command)
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
-                job = partial(_check, self._workshop, command, task)
+                self._unchecked.put((command, task))
+                job = partial(_check, self._workshop, self._unchecked)
             case CloseRound():
                 uplink, downlink, seconds = self._tally.round_figures()
                 self._tally.begin_round()
@@ -351,11 +374,12 @@ class Server:
                     duration_s=seconds,
                     traffic=self._tally.traffic(),
                 )
-        self._jobs.submit(job).add_done_callback(self._job_ended)
+        future: Future[JobDone | ChecksDone] = self._jobs.submit(job)
+        future.add_done_callback(self._job_ended)
         if isinstance(command, PlanRound) and command.deliver:
             self._exported = self._jobs.submit(self._workshop.export_tiers)
 
-    def _job_ended(self, future: Future[JobDone]) -> None:
+    def _job_ended(self, future: Future[JobDone | ChecksDone]) -> None:
         if future.cancelled():
             return
         error = future.exception()
@@ -430,9 +454,13 @@ def _plan(workshop: Workshop, command: PlanRound) -> JobDone:
     return JobDone(planned)
 
 
-def _check(workshop: Workshop, command: CheckUpdate, task: Any) -> JobDone:
-    checked: UpdateChecked = workshop.check(command, task)
-    return JobDone(checked)
+def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
+    """Check all that wait, of which each has brought one such job: some find nothing left to do."""
+    checks: list[tuple[CheckUpdate, Task]] = []
+    with contextlib.suppress(queue.Empty):
+        while len(checks) < CHECKS_AT_ONCE:
+            checks.append(waiting.get_nowait())
+    return ChecksDone(tuple(workshop.check_all(checks)) if checks else ())
 
 
 def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:

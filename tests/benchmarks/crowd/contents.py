@@ -81,7 +81,9 @@ class Contents:
     def answer(self, state: BlobRef, number: int) -> Upload:
         """What device `number` has made of a state: a small step, its last number like no other's."""
         if state.digest not in self._answers:
-            _put(self._answers, state.digest, _trained(self._blobs[state.digest], state.chunk_bytes), MAX_BLOBS)
+            _put(
+                self._answers, state.digest, _trained(self._blobs[state.digest], state.chunk_bytes), MAX_BLOBS
+            )
         common, hashed, crcs = self._answers[state.digest]
         tail = np.float32(1e-6 * (1 + number)).tobytes()
         own = hashed.copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -28,7 +29,7 @@ from edge_server.broker.packets import Will
 from schemas.blobs import SMALL_CHUNK_BYTES
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Birth, Death, Task, Update, decode_message, encode_message
-from schemas.topics import Channel, DeviceTopic, StateTopic, device_filters
+from schemas.topics import ROOT, Channel, DeviceTopic, StateTopic, device_filters
 from schemas.values import CapabilityProfile, DataCard, TrainingMetrics
 from tests.benchmarks.crowd.contents import Contents, Upload
 from tests.benchmarks.crowd.wire import Arrived, Client
@@ -51,21 +52,32 @@ def tier_of(number: int) -> int:
     return 1 + number % TIERS
 
 
+def device_name(number: int) -> str:
+    """What device `number` is called."""
+    return f"board-{number:05d}"
+
+
+def layer_topic(federation: str, layer: int) -> str:
+    """Where a layer of the model is published to all who hold it."""
+    return f"{ROOT}/{federation}/layers/{layer}"
+
+
 class Device:
     """Device `number` of a federation."""
 
     def __init__(self, place: Place, number: int) -> None:
         self._place, self.number = place, number
-        self.name, self.tier = f"board-{number:05d}", tier_of(number)
+        self.name, self.tier = device_name(number), tier_of(number)
         topics = {channel: str(DeviceTopic(place.federation, self.name, channel)) for channel in Channel}
-        self._topics, self._state_topic = topics, str(StateTopic(place.federation))
+        self.topics, self._state_topic = topics, str(StateTopic(place.federation))
         self._born = time.time_ns() // 1_000_000
         self._session = Session(place.federation, self.name)
         self._upload: Upload | None = None
         self.plain: PlainPart | None = None
+        layers = [layer_topic(place.federation, layer) for layer in range(1, self.tier + 1)]
         self.client = Client(
             f"{place.federation}-{self.name}",
-            device_filters(place.federation, self.name),
+            (*device_filters(place.federation, self.name), *layers),
             on_message=self._arrived,
             on_ready=self._ready,
             will=Will(topics[Channel.BIRTH], encode_message(self._death()), qos=1, retain=True),
@@ -79,14 +91,14 @@ class Device:
     # --- what comes in ---
     def _ready(self) -> None:
         self._place.counts["ready"] += 1
-        self.client.publish(self._topics[Channel.BIRTH], encode_message(self._birth()), retain=True)
+        self.client.publish(self.topics[Channel.BIRTH], encode_message(self._birth()), retain=True)
         self._step(Connected())
 
     def _arrived(self, arrived: Arrived) -> None:
         counts = self._place.counts
         if self.plain is not None:
             self.plain.arrived(arrived)
-        elif arrived.topic == self._topics[Channel.DOWN_BLOB]:
+        elif arrived.topic == self.topics[Channel.DOWN_BLOB]:
             counts["chunks"] += 1
             counts["chunk bytes"] += arrived.stop - arrived.start
             self._step(ChunkArrived(self._place.contents.chunk(arrived)))
@@ -95,7 +107,9 @@ class Device:
             if own:
                 counts["control"] += 1
                 counts["control bytes"] += 5 + len(arrived.topic) + arrived.stop - arrived.start
-            message = (decode_message if own else _announced)(arrived.payload, federation=self._place.federation)
+            message = (decode_message if own else _announced)(
+                arrived.payload, federation=self._place.federation
+            )
             self._step(Received(message))
 
     def _step(self, event: Event, now: float | None = None) -> None:
@@ -113,7 +127,7 @@ class Device:
         match command:
             case Send(message):
                 self._place.counts[f"sent {message.kind}"] += 1
-                self.client.publish(self._topics[Channel.UP], encode_message(message))
+                self.client.publish(self.topics[Channel.UP], encode_message(message))
             case SendChunks(ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
                     self._send_chunk(index)
@@ -125,7 +139,9 @@ class Device:
                 self._place.counts["refused" if refusal else "accepted"] += 1
                 if refusal:
                     self._place.counts[f"refused: {refusal.reason} {refusal.detail}"] += 1
-                kept = {ref.digest for ref in self._session.task.blobs.values()} if self._session.task else set()
+                kept = (
+                    {ref.digest for ref in self._session.task.blobs.values()} if self._session.task else set()
+                )
                 self._session = replace(self._session, held=frozenset(kept))
             case _:
                 pass
@@ -133,7 +149,7 @@ class Device:
     def _send_chunk(self, index: int) -> None:
         upload = self._upload
         if upload is not None:
-            topic = self._topics[Channel.UP_BLOB]
+            topic = self.topics[Channel.UP_BLOB]
             self.client.publish_later(lambda: (topic, *upload.frame(index)))
 
     def _update(self, task: Task) -> Update:
@@ -153,7 +169,11 @@ class Device:
         profile = CapabilityProfile(machine="board", cores=4, memory_bytes=10**9, tier=self.tier)
         card = DataCard(source="MNIST", examples=EXAMPLES, input_shape=(1, 28, 28), num_classes=10)
         return Birth(
-            federation=self._place.federation, device=self.name, session=self._born, profile=profile, data=card
+            federation=self._place.federation,
+            device=self.name,
+            session=self._born,
+            profile=profile,
+            data=card,
         )
 
     def _death(self) -> Death:
@@ -167,25 +187,32 @@ def _announced(payload: bytes, *, federation: str) -> AnyMessage:
 
 
 class PlainPart:
-    """A device's part in the floor: it takes `down` bytes, waits for its turn, sends `up` bytes.
+    """A device's part in the floor: it takes `down` bytes, and sends `up` bytes when it is its turn.
 
-    What comes is looked at no further than its length.
+    What comes is looked at no further than its length. `came` hears of every chunk by topic.
     """
 
-    def __init__(self, device: Device, place: Place, *, down: int, up: int, chunk: int) -> None:
-        self._client, self._counts = device.client, place.counts
-        self._topic = device._topics[Channel.UP_BLOB]
-        self._turn = device._topics[Channel.DOWN]
-        self._down, self._up, self._chunk = down, up, memoryview(bytes(chunk))
+    def __init__(
+        self, device: Device, *, down: int, up: int, chunk: bytes, came: Callable[[str], None]
+    ) -> None:
+        self._client, self._came = device.client, came
+        self._topic, self._turn_topic = device.topics[Channel.UP_BLOB], device.topics[Channel.DOWN]
+        self._down, self._up, self._chunk = down, up, chunk
+        self._turn = False
 
     def arrived(self, arrived: Arrived) -> None:
         """Bytes of the model, or the word that it is this device's turn."""
-        if arrived.topic == self._turn:
-            for at in range(0, self._up, len(self._chunk)):
-                size = min(len(self._chunk), self._up - at)
-                self._client.publish_later(lambda size=size: (self._topic, b"", self._chunk[:size]))
-            return
-        self._counts[f"came {arrived.topic}"] += 1
-        self._down -= arrived.stop - arrived.start
-        if self._down == 0:
-            self._counts["fetched"] += 1
+        if arrived.topic == self._turn_topic:
+            self._turn = True
+        else:
+            self._down -= arrived.stop - arrived.start
+            self._came(arrived.topic)
+        if self._turn and self._down == 0:
+            self._turn = False
+            self._send()
+
+    def _send(self) -> None:
+        whole = memoryview(self._chunk)
+        for at in range(0, self._up, len(whole)):
+            part = whole[: min(len(whole), self._up - at)]
+            self._client.publish_later(lambda part=part: (self._topic, b"", part))

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 from tests.benchmarks.crowd.device import Device, PlainPart, Place
@@ -25,7 +27,7 @@ class Process:
         self._host, self._port = host, port
         self._place = Place(federation)
         self._devices: list[Device] = []
-        self._told: set[str] = set()
+        self._came: Counter[str] = Counter()
 
     async def run(self) -> None:
         """Do as told until there is nothing more to be told."""
@@ -44,11 +46,13 @@ class Process:
                 await self._join(numbers)
                 say(event="joined", seconds=time.monotonic() - began)
             case {"do": "plain", "down": down, "up": up, "chunk": chunk}:
-                self._place.counts.clear()
-                self._told.clear()
+                self._came.clear()
+                data = random.randbytes(chunk)
                 for one in self._devices:
                     tier = str(one.tier)
-                    one.plain = PlainPart(one, self._place, down=down[tier], up=up[tier], chunk=chunk)
+                    one.plain = PlainPart(
+                        one, down=down[tier], up=up[tier], chunk=data, came=self._chunk_came
+                    )
                 say(event="plain")
             case {"do": "federate"}:
                 for one in self._devices:
@@ -56,8 +60,7 @@ class Process:
                 say(event="federate")
             case {"do": "counts"}:
                 lost = sum(one.client.lost is not None for one in self._devices)
-                counts = {name: n for name, n in self._place.counts.items() if not name.startswith("came ")}
-                say(event="counts", counts=counts, lost=lost, memory=memory())
+                say(event="counts", counts=self._place.counts, lost=lost, memory=memory())
                 self._place.counts.clear()
             case {"do": "leave"}:
                 for one in self._devices:
@@ -90,13 +93,13 @@ class Process:
                 pinged = now
                 for one in self._devices:
                     one.client.ping()
-            self._tell_what_came()
 
-    def _tell_what_came(self) -> None:
-        """In the floor: that all devices here have their part of the model."""
-        if self._place.counts["fetched"] == len(self._devices) > 0 and "fetched" not in self._told:
-            self._told.add("fetched")
-            say(event="fetched")
+    def _chunk_came(self, topic: str) -> None:
+        """In the floor: tell when all devices here that wait for this topic have one chunk more."""
+        self._came[topic] += 1
+        layer = int(topic.rpartition("/")[2])
+        if self._came[topic] % sum(one.tier >= layer for one in self._devices) == 0:
+            say(event="came", layer=layer)
 
 
 def say(**what: Any) -> None:

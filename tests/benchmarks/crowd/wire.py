@@ -91,7 +91,13 @@ class Client(asyncio.BufferedProtocol):
 
     # --- what its owner asks for ---
     def publish(
-        self, topic: str, payload: bytes, more: bytes | memoryview = b"", *, qos: int = 1, retain: bool = False
+        self,
+        topic: str,
+        payload: bytes,
+        more: bytes | memoryview = b"",
+        *,
+        qos: int = 1,
+        retain: bool = False,
     ) -> None:
         """Publish at once; `more` is the payload's second part."""
         packet_id = self._next_id() if qos else 0
