@@ -52,6 +52,9 @@ from edge_server.round_events import (
 )
 from edge_server.secure import masked
 
+UPLOADING_BYTES = 48 * 1024 * 1024
+"""Of the 64 MB that Mosquitto, as it is set up here, keeps for one client."""
+
 __all__ = ["RETRY_S", "Buffering", "Federation", "Phase", "RoundRules", "Step", "step"]
 
 
@@ -188,7 +191,10 @@ def _settle(federation: Federation, now: float) -> Step:
 
 
 def _grant(federation: Federation, now: float) -> Step:
-    """Let the next devices upload, never more than `uploads_at_once`; none begins during a planning."""
+    """Let the next devices upload, never more than `uploads_at_once`; none begins during a planning.
+
+    Nor more than the broker's queue for the server holds, which drops what it cannot keep.
+    """
     if federation.phase is Phase.PLANNING:
         return federation, []
     free = federation.rules.uploads_at_once - federation.participants.count(SENDING)
@@ -200,7 +206,11 @@ def _grant(federation: Federation, now: float) -> Step:
         key=lambda participant: participant.receiving is not None,
     )
     commands: list[Command] = []
+    coming = sum(map(part.on_its_way, federation.participants.having({Status.UPLOADING}))) if waiting else 0
     for participant in waiting[:free]:
+        coming += part.on_its_way(participant)
+        if coming > UPLOADING_BYTES and federation.participants.count({Status.UPLOADING}):
+            break
         federation, more = with_participant(federation, part.grant(participant, now))
         commands += more
     return federation, commands

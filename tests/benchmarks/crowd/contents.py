@@ -10,22 +10,27 @@ import hashlib
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from edge_client.blobstore import BlobStore
+from edge_client.layers import received_groups
 from schemas.blobs import (
+    CHUNK_BYTES,
     CHUNK_HEADER_BYTES,
     BlobRef,
     Chunk,
     chunk_header,
     decode_chunk,
-    decode_groups,
+    decode_json,
     encode_groups,
 )
-from schemas.errors import PeerError
+from schemas.messages import Task
+from schemas.submodel import ChannelMap
 from tests.benchmarks.crowd.wire import Arrived
 
-MAX_FRAMES, MAX_BLOBS = 1000, 40
+MAX_FRAMES, MAX_ANSWERS = 1000, 10
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,10 @@ class Upload:
 class Contents:
     """The blobs of a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._store = BlobStore(folder, durable=False)
+        self._held: set[str] = set()
         self._frames: OrderedDict[bytes, tuple[bytes, Chunk]] = OrderedDict()
-        self._blobs: OrderedDict[str, bytes] = OrderedDict()
         self._answers: OrderedDict[str, tuple[bytes, hashlib._Hash, tuple[int, ...]]] = OrderedDict()
 
     def chunk(self, arrived: Arrived) -> Chunk:
@@ -69,38 +75,37 @@ class Contents:
 
     def sound(self, ref: BlobRef) -> bool:
         """Whether the chunks of a blob, which have all come, make it; it is kept."""
-        if ref.digest in self._blobs:
+        if ref.digest in self._held:
             return True
         chunks = {c.index: c.data for _, c in self._frames.values() if ref.digest.startswith(c.prefix)}
         data = b"".join(chunks[index] for index in sorted(chunks))
         if hashlib.sha256(data).hexdigest() != ref.digest:
             return False
-        _put(self._blobs, ref.digest, data, MAX_BLOBS)
+        self._store.put(data)
+        self._held.add(ref.digest)
         return True
 
-    def answer(self, state: BlobRef, number: int) -> Upload:
-        """What device `number` has made of a state: a small step, its last number like no other's."""
-        if state.digest not in self._answers:
-            _put(
-                self._answers, state.digest, _trained(self._blobs[state.digest], state.chunk_bytes), MAX_BLOBS
-            )
-        common, hashed, crcs = self._answers[state.digest]
+    def answer(self, task: Task, number: int) -> Upload:
+        """What device `number` has made of its state: a small step, its last number like no other's."""
+        key = f"{task.run} {task.attempt} {task.spec.model_dump_json()}"
+        if key not in self._answers:
+            _put(self._answers, key, self._trained(task), MAX_ANSWERS)
+        common, hashed, crcs = self._answers[key]
         tail = np.float32(1e-6 * (1 + number)).tobytes()
         own = hashed.copy()
         own.update(tail)
-        ref = BlobRef(digest=own.hexdigest(), size=len(common) + 4, chunk_bytes=state.chunk_bytes)
+        ref = BlobRef(digest=own.hexdigest(), size=len(common) + 4, chunk_bytes=CHUNK_BYTES)
         return Upload(ref, common, tail, crcs)
 
-
-def _trained(state: bytes, chunk_bytes: int) -> tuple[bytes, hashlib._Hash, tuple[int, ...]]:
-    """A hundredth of the model as its change, without the last number; its hash so far; its chunks' crcs."""
-    model = decode_groups(state)["model"]
-    if not model:
-        raise PeerError("a state without a model")
-    change = {name: (array * np.float32(-0.01) + np.float32(1e-4)) for name, array in model.items()}
-    common = encode_groups({"model": change})[:-4]
-    starts = range(0, len(common) + 4, chunk_bytes)
-    return common, hashlib.sha256(common), tuple(zlib.crc32(common[at : at + chunk_bytes]) for at in starts)
+    def _trained(self, task: Task) -> tuple[bytes, hashlib._Hash, tuple[int, ...]]:
+        """A hundredth of the model as its change, but for the last number; its hash, its chunks' crcs."""
+        channel_map = decode_json(ChannelMap, self._store.path(task.blobs["channel-map"].digest).read_bytes())
+        model = received_groups(task, self._store, channel_map)["model"]
+        change = {name: model[name] * np.float32(-0.01) + np.float32(1e-4) for name in model}
+        common = encode_groups({"model": change})[:-4]
+        starts = range(0, len(common) + 4, CHUNK_BYTES)
+        crcs = tuple(zlib.crc32(common[at : at + CHUNK_BYTES]) for at in starts)
+        return common, hashlib.sha256(common), crcs
 
 
 def _put(kept: OrderedDict, key: object, value: object, most: int) -> None:

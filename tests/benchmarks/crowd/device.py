@@ -26,10 +26,9 @@ from edge_client.session_events import (
 )
 from edge_client.transfer import VerifyBlob
 from edge_server.broker.packets import Will
-from schemas.blobs import SMALL_CHUNK_BYTES
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Birth, Death, Task, Update, decode_message, encode_message
-from schemas.topics import ROOT, Channel, DeviceTopic, StateTopic, device_filters
+from schemas.topics import ROOT, Channel, DeviceTopic, LayerTopic, StateTopic, device_filters
 from schemas.values import CapabilityProfile, DataCard, TrainingMetrics
 from tests.benchmarks.crowd.contents import Contents, Upload
 from tests.benchmarks.crowd.wire import Arrived, Client
@@ -43,7 +42,7 @@ class Place:
     """What the devices of one process have in common; `counts` is what they have seen altogether."""
 
     federation: str
-    contents: Contents = field(default_factory=Contents)
+    contents: Contents
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -57,9 +56,9 @@ def device_name(number: int) -> str:
     return f"board-{number:05d}"
 
 
-def layer_topic(federation: str, layer: int) -> str:
-    """Where a layer of the model is published to all who hold it."""
-    return f"{ROOT}/{federation}/layers/{layer}"
+def plain_topic(federation: str, layer: int) -> str:
+    """Where the floor publishes a layer of the model to all who hold it."""
+    return f"{ROOT}/{federation}/plain/{layer}"
 
 
 class Device:
@@ -73,8 +72,9 @@ class Device:
         self._born = time.time_ns() // 1_000_000
         self._session = Session(place.federation, self.name)
         self._upload: Upload | None = None
+        self._listens: frozenset[str] = frozenset()
         self.plain: PlainPart | None = None
-        layers = [layer_topic(place.federation, layer) for layer in range(1, self.tier + 1)]
+        layers = [plain_topic(place.federation, layer) for layer in range(1, self.tier + 1)]
         self.client = Client(
             f"{place.federation}-{self.name}",
             (*device_filters(place.federation, self.name), *layers),
@@ -100,8 +100,12 @@ class Device:
             self.plain.arrived(arrived)
         elif arrived.topic == self.topics[Channel.DOWN_BLOB]:
             counts["chunks"] += 1
-            counts["chunk bytes"] += arrived.stop - arrived.start
+            counts[f"down {self.tier}"] += arrived.stop - arrived.start
             self._step(ChunkArrived(self._place.contents.chunk(arrived)))
+        elif "/layers/" in arrived.topic:
+            counts["shared chunks"] += 1
+            counts[f"down {self.tier}"] += arrived.stop - arrived.start
+            self._step(ChunkArrived(self._place.contents.chunk(arrived), shared=True))
         elif arrived.stop > arrived.start:
             own = arrived.topic != self._state_topic
             if own:
@@ -119,6 +123,11 @@ class Device:
             self._place.counts[f"ignored: {error.reason}"] += 1
             return
         self._session, commands = stepped
+        # Before the reply to a task, which says that these topics are heard.
+        listens = frozenset(str(LayerTopic(self._place.federation, n)) for n in self._session.listens)
+        if listens != self._listens:
+            self._listens = listens
+            self.client.listen(listens)
         for command in commands:
             self._do(command)
 
@@ -135,7 +144,7 @@ class Device:
                 self._step(BlobChecked(ref.digest, self._place.contents.sound(ref)))
             case StartWork(task):
                 self._step(WorkDone(self._update(task)))
-            case Settled(result, refusal):
+            case Settled(_, refusal):
                 self._place.counts["refused" if refusal else "accepted"] += 1
                 if refusal:
                     self._place.counts[f"refused: {refusal.reason} {refusal.detail}"] += 1
@@ -153,7 +162,9 @@ class Device:
             self.client.publish_later(lambda: (topic, *upload.frame(index)))
 
     def _update(self, task: Task) -> Update:
-        self._upload = self._place.contents.answer(task.blobs["state"], self.number)
+        self._upload = self._place.contents.answer(task, self.number)
+        self._place.counts[f"tier {self.tier}"] += 1
+        self._place.counts[f"up {self.tier}"] += self._upload.ref.size
         return Update(
             federation=task.federation,
             device=self.name,

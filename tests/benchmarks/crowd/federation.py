@@ -26,14 +26,21 @@ from edge_server.server import JobDone, Server
 from edge_server.snapshot import Snapshot
 
 ACKED_AT, RECEIVED_AT = 120, 128
-"""Where `struct tcp_info` of Linux (since 4.2) has the bytes that the peer acknowledged, and those received."""
+"""Where Linux has, in `struct tcp_info`, the bytes that the peer acknowledged, and those received."""
 
 
-class Silent:
-    """Shows nothing, but says when the devices are there."""
+class Counting:
+    """Shows nothing, but says how many devices are there."""
+
+    def __init__(self) -> None:
+        self._there = -1
 
     def show(self, snapshot: Snapshot) -> None:
-        """Nothing to show."""
+        """Say it whenever it is another number."""
+        there = sum(one.state != "offline" for one in snapshot.devices)
+        if there != self._there and not snapshot.no_link:
+            self._there = there
+            say(event="there", devices=there)
 
 
 class Told(Server):
@@ -98,7 +105,7 @@ def main() -> None:
     url, out, *overrides = sys.argv[1:]
     config = load_config("heterofl", overrides)
     serving.Server = Told  # type: ignore[misc]
-    summary = serving.serve(config, parse_address(url), Silent(), out=Path(out))
+    summary = serving.serve(config, parse_address(url), Counting(), out=Path(out))
     say(event="ended", outcome=summary.outcome, detail=summary.detail)
 
 

@@ -1,11 +1,11 @@
-"""The floor: the bytes of a round through the same broker to and from the same devices, and nothing else.
+"""The floor: a round's bytes through the same broker to and from the same devices, and nothing else.
 
-One publisher sends the model's layers once each, on the topics that the federation uses, a few chunks ahead of
-the slowest process of devices. A device has its part of the model when its bytes have come, and answers with as
-many bytes as it does in the federation, at QoS 1, in chunks of the same size; no more than `AT_ONCE` devices
-answer at the same time, in order of their tiers, lest the broker's queue overflow. One plain subscriber writes
-what comes to a file per device and does not wait for the disk. No message is decoded, no hash or checksum is
-taken, nothing is looked at, planned, journaled or aggregated.
+One publisher sends the model's layers once each, at QoS 0, on a topic per layer, a few chunks ahead of the
+slowest process of devices. A device has its part of the model when its bytes have come, and answers with as
+many bytes as it does in the federation, at QoS 1, in chunks of the same size. As many devices answer at the
+same time as the federation lets, in order of their tiers, lest the broker's queue overflow. One plain
+subscriber writes what comes to a file per device and does not wait for the disk. No message is decoded, no
+hash or checksum is taken, nothing is looked at, planned, journaled or aggregated.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from edge_client.transfer import WINDOW
+from edge_server.rounds import UPLOADING_BYTES
+from schemas.blobs import CHUNK_BYTES
 from schemas.topics import ROOT, Channel, DeviceTopic, parse_topic
-from tests.benchmarks.crowd.device import device_name, layer_topic, tier_of
+from tests.benchmarks.crowd.device import device_name, plain_topic, tier_of
 from tests.benchmarks.crowd.orders import Child, Crowd
 from tests.benchmarks.crowd.wire import Arrived, Client
 
@@ -65,7 +68,7 @@ async def _publish(
     for layer, size in layers.items():
         for at in range(0, size, chunk_bytes):
             await came.acquire()
-            client.publish(layer_topic(federation, layer), chunk[: min(chunk_bytes, size - at)], qos=0)
+            client.publish(plain_topic(federation, layer), chunk[: min(chunk_bytes, size - at)], qos=0)
     for _ in range(AHEAD):
         await came.acquire()
     for one in listening:
@@ -98,6 +101,7 @@ class Receiver:
         self._federation, self._folder = federation, folder
         self._turns = sorted(numbers, key=tier_of, reverse=True)
         self._left = {device_name(number): up[tier_of(number)] for number in numbers}
+        self._at_once = max(1, min(AT_ONCE, UPLOADING_BYTES // min(max(up.values()), WINDOW * CHUNK_BYTES)))
         self._files: dict[str, int] = {}
         self.ready, self.done = asyncio.Event(), asyncio.Event()
         self.client = Client(
@@ -109,7 +113,7 @@ class Receiver:
 
     def begin(self) -> None:
         """The first devices have their turn."""
-        for _ in range(AT_ONCE):
+        for _ in range(self._at_once):
             self._next()
 
     def _next(self) -> None:

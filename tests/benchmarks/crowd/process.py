@@ -10,11 +10,14 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.crowd.device import Device, PlainPart, Place
+from tests.benchmarks.crowd.contents import Contents
+from tests.benchmarks.crowd.device import Device, Place, PlainPart
 from tests.benchmarks.crowd.wire import KEEP_ALIVE_S
 
 TICK_S, AT_ONCE = 0.25, 100
@@ -23,9 +26,9 @@ TICK_S, AT_ONCE = 0.25, 100
 class Process:
     """Some of the devices of one federation."""
 
-    def __init__(self, host: str, port: int, federation: str) -> None:
+    def __init__(self, host: str, port: int, federation: str, folder: Path) -> None:
         self._host, self._port = host, port
-        self._place = Place(federation)
+        self._place = Place(federation, Contents(folder))
         self._devices: list[Device] = []
         self._came: Counter[str] = Counter()
 
@@ -114,4 +117,5 @@ def memory() -> int:
 
 
 if __name__ == "__main__":
-    asyncio.run(Process(sys.argv[1], int(sys.argv[2]), sys.argv[3]).run())
+    with tempfile.TemporaryDirectory(prefix="edge-bench-") as folder:
+        asyncio.run(Process(sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(folder)).run())

@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from typing import cast
 
 from edge_server.broker import decoding, encoding
-from edge_server.broker.packets import V5, ConnAck, Connect, Filter, Packet, PubAck, SubAck, Subscribe, Will
+from edge_server.broker.packets import (
+    V5,
+    ConnAck,
+    Connect,
+    Filter,
+    Packet,
+    PubAck,
+    SubAck,
+    Subscribe,
+    Unsubscribe,
+    Will,
+)
 
 SCRATCH_BYTES = 512 * 1024
 KEEP_ALIVE_S = 60
@@ -56,6 +67,7 @@ class Client(asyncio.BufferedProtocol):
         self._body: bytearray | None = None
         self._first, self._length, self._filled = 0, 0, 0
         self._rest = b""
+        self._listened: frozenset[str] = frozenset()
         self._waiting: deque[Callable[[], tuple[str, bytes, bytes | memoryview]]] = deque()
         self._under_way, self._window, self._last_id = 0, window, 0
         self.lost: Exception | None = None
@@ -114,6 +126,15 @@ class Client(asyncio.BufferedProtocol):
         """Publish at QoS 1 as soon as the window has room: topic and the two parts of the payload."""
         self._waiting.append(make)
         self._pump()
+
+    def listen(self, topics: frozenset[str]) -> None:
+        """Hear these topics too, at QoS 0, and no others than them and the filters."""
+        before, self._listened = self._listened, topics
+        if gone := before - topics:
+            self._write(encoding.encode(Unsubscribe(self._next_id(), tuple(sorted(gone))), V5))
+        if new := topics - before:
+            filters = tuple(Filter(one, 0) for one in sorted(new))
+            self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
 
     def ping(self) -> None:
         """Say that this client is still there."""
@@ -188,7 +209,7 @@ class Client(asyncio.BufferedProtocol):
                 self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
             case ConnAck(code=code):
                 self.lost = ConnectionError(f"refused with {code:#x}")
-            case SubAck():
+            case SubAck() if not self.is_open:
                 self.is_open = True
                 self._on_ready()
             case PubAck():
