@@ -148,8 +148,8 @@ def _egress(size: int, runs: list[Rounds]) -> Figure:
         "x one model + control",
         tuple(run.egress for run in runs),
         target=1.03,
-        detail=f"{sent[0]:.2f} MB per round on the server's socket; one model is {FULL_MODEL_BYTES / 1e6:.2f}, "
-        f"control messages are {runs[0].counts['control bytes'] / len(runs[0].closed) / 1e6:.2f} MB",
+        detail=f"{sent[0]:.2f} MB per round on the server's socket; one model is "
+        f"{FULL_MODEL_BYTES / 1e6:.2f}, control messages are {runs[0].counts['control bytes'] / len(runs[0].closed) / 1e6:.2f} MB",
         raw={"sent": [run.sent for run in runs], "counts": [dict(run.counts) for run in runs]},
     )
 
