@@ -31,7 +31,13 @@ class BlobStore:
 
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
         self._directory, self._durable = directory, durable
+        self._pool: ThreadPoolExecutor | None = None
         directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def directory(self) -> Path:
+        """Where the blobs are."""
+        return self._directory
 
     def path(self, digest: str) -> Path:
         """Where the blob is, or would be."""
@@ -103,8 +109,8 @@ class BlobStore:
         wanted = [ref for ref in {ref.digest: ref for ref in refs}.values() if not self._stored(ref)]
         if not wanted:
             return
-        with ThreadPoolExecutor(min(SYNCS_AT_ONCE, len(wanted))) as pool:
-            list(pool.map(self._put_if_sound, wanted))
+        self._pool = self._pool or ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="blobs")
+        list(self._pool.map(self._put_if_sound, wanted))
         if self._durable:
             sync(self._directory)
 

@@ -24,6 +24,8 @@ from edge_server.conduct import ConductRules
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
 from edge_server.history import RoundRecord, Summary
+from edge_server.receivers.pool import FromReceiver, ReceiverLost, Receivers
+from edge_server.receivers.told import Misfit, NoRoom, Placed, Told, Unable
 from edge_server.recovery import Recovered
 from edge_server.round_events import (
     Announce,
@@ -56,8 +58,8 @@ from edge_server.snapshot import Snapshot
 from edge_server.tally import ALL, Tally
 from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
-from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, decode_chunk
-from schemas.errors import EdgeError, PeerError
+from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, Chunk, decode_chunk
+from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import (
     FromDevice,
     Message,
@@ -141,8 +143,11 @@ class Server:
             address,
             self.inbox,
             client_id=f"{name}-server",
-            filters=server_filters(name),
+            filters=server_filters(name, blobs=not config.federation.receivers),
             longest_delay_s=LONGEST_DELAY_S,
+        )
+        self._receivers = Receivers(
+            config.federation.receivers, name, address, workshop.store.directory, self.inbox
         )
         self._jobs = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
         self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
@@ -163,6 +168,7 @@ class Server:
 
         Raises `Suspended` where the run is not over and may go on another time.
         """
+        self._receivers.open()
         self._link.open()
         self._step(Started())
         try:
@@ -173,6 +179,7 @@ class Server:
                 raise _suspended(error) from error
             raise
         finally:
+            self._receivers.close()
             self._link.close()
             finished = self._end is not None and self._end.outcome == "finished"
             self._jobs.shutdown(wait=True, cancel_futures=not finished)
@@ -236,6 +243,10 @@ class Server:
                 self._link.handle(event)
             case Confirmed():
                 self._link.handle(event)
+            case FromReceiver(told):
+                self._received(told)
+            case ReceiverLost():
+                self._receivers.replace(event)
             case JobDone(done, record):
                 if record is not None:
                     self._tally.closed(record)
@@ -279,6 +290,35 @@ class Server:
         if isinstance(message, Refusal):
             log.info("%s refuses (%s): %s", message.device, message.reason, message.detail)
         self._step(FromFleet(message, have=self._have(message)))
+        if isinstance(message, Update):
+            self._expect(message)
+
+    def _expect(self, claim: Update) -> None:
+        """A claim that was taken: its chunks have a place, whoever gets them."""
+        participant = self._federation.participants.get(claim.device)
+        if participant is not None and participant.update == claim and not participant.final:
+            self._receivers.expect(claim.device, claim.blob)
+
+    def _received(self, told: Told) -> None:
+        """What a receiver says of what came to it."""
+        match told:
+            case Placed(device=device, prefix=prefix, index=index, size=size):
+                self._tally.received(device, size + CHUNK_HEADER_BYTES)
+                try:
+                    # Its bytes are in their place; the machine only looks at how many they are.
+                    self._step(ChunkArrived(device, Chunk(prefix, index, bytes(size))))
+                except PeerError as error:
+                    self._refuse(device, error)
+            case Misfit(device=device, reason=reason, detail=detail, size=size):
+                self._tally.received(device, size)
+                self._refuse(device, PeerError(detail, reason=Reason(reason)))
+            case NoRoom(errno=errno, detail=detail):
+                raise OSError(errno, detail)
+            case Unable(detail=detail):
+                raise ConfigError(
+                    f"[federation] receivers: {detail}: leave receivers at 0, or use a broker with shared "
+                    "subscriptions (Mosquitto 2, EMQX, HiveMQ, or the embedded one)"
+                )
 
     def _have(self, message: FromDevice) -> int:
         """The chunks of a claimed update that came before the server was restarted."""
@@ -317,6 +357,8 @@ class Server:
                     self._send_chunk(device, ref, index)
             case Publish():
                 self._publish(command)
+            case SpoolChunk() if len(self._receivers):
+                pass
             case SpoolChunk(_, WriteChunk(ref, index, data)):
                 self._workshop.store.write_chunk(ref, index, data)
             case PlanRound() | CheckUpdate() | CloseRound():
