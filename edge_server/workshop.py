@@ -260,6 +260,12 @@ class Workshop:
         self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
         return UpdateChecked(command.device, update.blob.digest, reason, detail)
 
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
+        """Check several updates: the disk is waited for once for all of them."""
+        self.store.keep_sound(command.update.blob for command, _ in checks)
+        with self._journal.together():
+            return [self.check(command, task) for command, task in checks]
+
     def struck(self, device: str, round_number: int, reason: str) -> None:
         """Note in the journal what counts against a device."""
         self._journal.struck(device, round_number, reason)
