@@ -358,7 +358,7 @@ class Workshop:
             return command.updates
         masked = self._updates(command.updates, {})
         total = summed(masked, command.opened, self._network.channel_map)
-        blob = self._put(encode_groups(total.groups))
+        blob = self.store.put_groups(total.groups, chunk_bytes=self.chunk_bytes)
         told = as_update(total, blob, next(iter(command.updates.values())))
         self._journal.examined(told, reason=None)
         return {told.device: told}
