@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import statistics
 import tempfile
 import time
 from collections import Counter
@@ -90,8 +91,9 @@ async def _busy(options: Options, sizes: tuple[int, ...], pairs: int) -> list[Fi
                 found.append(_egress(size, [await federation(people, broker, Path(place))]))
             await people.join(sizes[-1] - people.size)
             taken = [await _pair(people, broker, Path(place)) for _ in range(pairs)]
+            shared = await federation(people, broker, Path(place), "federation.receivers=1")
     found.append(_egress(sizes[-1], [rounds for rounds, _ in taken]))
-    return [*found, *_round_figures(sizes[-1], taken)]
+    return [*found, *_round_figures(sizes[-1], taken), _receivers_figure(shared, taken)]
 
 
 async def _pair(people: Crowd, broker: RunningBroker, place: Path) -> tuple[Rounds, float]:
@@ -185,6 +187,19 @@ def _round_figures(size: int, taken: list[tuple[Rounds, float]]) -> list[Figure]
             detail="all threads of the server's process, user and system",
         ),
     ]
+
+
+def _receivers_figure(shared: Rounds, taken: list[tuple[Rounds, float]]) -> Figure:
+    alone = statistics.median(min(rounds.seconds) for rounds, _ in taken)
+    server = [r.closed[-1]["cpu_s"] - r.closed[-2]["cpu_s"] for r in (shared, taken[-1][0])]
+    return Figure(
+        AREA,
+        "a round with one receiver over one without",
+        "x",
+        (min(shared.seconds) / alone,),
+        detail=f"the server's own process needs {server[0]:.2f} s of processor time for such a round instead "
+        f"of {server[1]:.2f}; {shared.lost} answers lost; it pays where there is a core to spare",
+    )
 
 
 # --- idle ---
