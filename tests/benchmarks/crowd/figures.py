@@ -144,6 +144,7 @@ def _words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> lis
 
 def _egress(size: int, runs: list[Rounds]) -> Figure:
     sent = [run.sent / len(run.closed) / 1e6 for run in runs]
+    control = runs[0].counts["control bytes"] / len(runs[0].closed)
     return Figure(
         AREA,
         f"server egress, {size:,} devices",
@@ -151,7 +152,7 @@ def _egress(size: int, runs: list[Rounds]) -> Figure:
         tuple(run.egress for run in runs),
         target=1.03,
         detail=f"{sent[0]:.2f} MB per round on the server's socket; one model is "
-        f"{FULL_MODEL_BYTES / 1e6:.2f}, control messages are {runs[0].counts['control bytes'] / len(runs[0].closed) / 1e6:.2f} MB",
+        f"{FULL_MODEL_BYTES / 1e6:.2f}, control messages are {control / 1e6:.2f} MB",
         raw={"sent": [run.sent for run in runs], "counts": [dict(run.counts) for run in runs]},
     )
 
