@@ -55,7 +55,7 @@ from edge_server.tasks import Job, TaskTerms, make_task, training_jobs
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
 from edge_server.uploads import client_update, known_clients, verdict
-from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_groups, encode_json
+from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_json
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.secure import MaskingTerms
