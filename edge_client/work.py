@@ -9,6 +9,7 @@ from pathlib import Path
 from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
 from edge_client.bench import bench_model
+from edge_client.codecs.sending import encode_answer
 from edge_client.evaluation import evaluate
 from edge_client.export import export_onnx
 from edge_client.inference import load_model
@@ -34,8 +35,9 @@ def do_training(
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
-    The group `model` is trained minus received, in the coordinates of the update's spec. What the objectives
-    keep for the next round is proposed to the place's private state. `sub_models` spares building networks.
+    The group `model` is trained minus received, in the coordinates of the update's spec, encoded as the task
+    asks. What objectives, and codecs, keep for the next round is proposed to the place's private state.
+    `sub_models` spares building networks.
     """
     assert task.training is not None
     channel_map, received = _received(task, place)
@@ -55,10 +57,12 @@ def do_training(
     trained = arrays_of(module)
     delta = {name: trained[name] - received["model"][name] for name in trained}
     answer = Answer(task, channel_map, result.groups)
-    blob = place.store.put_groups(answer.groups(delta), chunk_bytes=place.chunk_bytes)
+    previous = _previous(task, place)
+    sending = encode_answer(answer, delta, task, channel_map, previous)
+    blob = place.store.put_groups(sending.groups, chunk_bytes=place.chunk_bytes, write=sending.chain.write)
     if place.private is not None:
-        keeping = in_global(result.kept, _previous(task, place), task.spec, channel_map, answer.order)
-        place.private.propose(task.run, task.round, task.attempt, keeping)
+        keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
+        place.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
     loss, accuracy = before.loss, evaluate(module, data.held_out).accuracy
     return Update(
         federation=task.federation,

@@ -12,7 +12,7 @@ from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.blobs import BlobRef
 from schemas.messages import Task, encode_message
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec, Preprocessing
 
@@ -39,6 +39,7 @@ class TaskTerms:
     run: str
     model: ModelSpec
     preprocessing: Preprocessing
+    uplink: tuple[Piece, ...] = ()
 
 
 def training_jobs(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, Job]:
@@ -91,6 +92,7 @@ def make_task(
         spec=job.cut.spec,
         personal=job.cut.personal,
         returned=job.cut.returned,
+        uplink=() if command.deliver else terms.uplink,
         training=training,
         blobs=blobs,
         provenance=job.provenance,

@@ -23,7 +23,7 @@ from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest
 from schemas.names import Digest, Name
 from schemas.secure import MAX_COHORT, Key, MaskingTerms, Member, Sealed, Share
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import (
     Attempt,
@@ -82,8 +82,8 @@ class Task(Message):
 
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
     `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
-    masked, in the group `masked`. `manifest` is the server's signature over all of it and the device that it
-    is for.
+    masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
+    signature over all of it and the device that it is for.
     """
 
     kind: Literal["task"] = "task"
@@ -99,6 +99,7 @@ class Task(Message):
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     masking: MaskingTerms | None = None
+    uplink: tuple[Piece, ...] = ()
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
     deadline_s: Seconds | None = None
