@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from edge_client.codecs.chain import Chain
@@ -66,7 +68,7 @@ def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
 def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
     """Each row's numbers are counted and in order, and are no more than may be chosen."""
     assert chain.thin is not None
-    (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.thin.count(int(np.prod(shape)))
+    (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.thin.count(math.prod(shape))
     if count > most:
         raise _wrong(f"'{name}' has {count} numbers, at most {most} are chosen")
     _expect(name, kind_of(groups[MODEL], name), (kind_of(groups[MODEL], name)[0], (count,)))

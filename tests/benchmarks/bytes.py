@@ -3,10 +3,10 @@
 MNIST, Dirichlet 0.1 over 10 clients of 200 images, `two-nn`, five tiers (`heterofl`), 30 rounds of one epoch.
 All runs of a seed have the same shares, first weights, batches and tiers: what differs is the codecs alone.
 Bytes are all that devices send, messages included, over those of float32 updates of full models (`fedavg`),
-measured in the same way in the same run; so pruning is included. Accuracy is the mean of the last ten tests, one
-every other round, on 2,000 images: with shares so unlike no single round is typical. It is told as points above
-the same recipe's with float32 updates. What costs no accuracy is not trained for 30 rounds: full models send the
-same bytes in every round, and without `zstd` the numbers of `int8` are the very same.
+measured in the same way in the same run; so pruning is included. Accuracy is the mean of the last ten tests,
+one every other round, on 2,000 images: with shares so unlike no single round is typical. It is told as points
+above the same recipe's with float32 updates. Where 30 rounds would tell nothing new there is one: full models
+send the same bytes in every round, and without `zstd` the numbers of `int8` are the very same.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def _of(name: str, ours: Sequence[Taken], plain: Sequence[Taken], full: Sequence
     default = pieces == DEFAULT_UPLINK
     label = f"{name}, the default" if default else name
     fewer = tuple(its.bytes_up / mine.bytes_up for its, mine in zip(full, ours, strict=True))
-    detail = f"{ours[0].bytes_up / 1e6:.2f} MB a round of 10 devices, {full[0].bytes_up / 1e6:.2f} MB of full models"
+    megabytes, whole = (taken[0].bytes_up / 1e6 for taken in (ours, full))
+    detail = f"{megabytes:.2f} MB a round of 10 devices, {whole:.2f} MB of full models"
     found = [
         Figure(
             AREA,
