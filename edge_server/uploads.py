@@ -17,7 +17,7 @@ from edge_server.strategy.policies import Client
 from edge_server.strategy.strategy import State
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.unpacking import Unpacked
-from schemas.blobs import Groups, read_groups
+from schemas.blobs import Groups, SpooledGroups
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap
@@ -46,7 +46,7 @@ def verdict(
     try:
         path = store.path(update.blob.digest)
         if task.masking is not None:
-            examine_masked(update, read_groups(path), task, segments)
+            examine_masked(update, SpooledGroups(path), task, segments)
             return None, ""
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
         examine(update, groups, task, channel_map, rules)
@@ -63,6 +63,7 @@ def _decoded(path: Path, task: Task, limit: int, unpacked: Unpacked) -> Groups:
     if is_compressed(path) != (chain.pack is not None):
         raise PeerError("the update is not packed as its task asks")
     encoded = unpacked.groups(path, limit=limit)
+    len(encoded)  # reads the header: a file that is no blob of groups is refused for that first
     check_form(encoded, chain)
     return decoded(encoded)
 

@@ -37,7 +37,8 @@ def encode_answer(
     before = in_sub_model(unsent, answer.spec, channel_map)[RESIDUAL]
     seed = task.training.seed if task.training is not None else 0
     encoded = chain.encode(groups[MODEL], seed, before)
-    left = {RESIDUAL: {**before, **encoded.residual}} if chain.thin is not None else {}
+    waiting = {name: before[name] for name in before if name not in encoded.residual}
+    left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.thin is not None else {}
     return Sending(
         {**encoded.groups, **{name: arrays for name, arrays in groups.items() if name != MODEL}},
         chain,

@@ -17,7 +17,7 @@ from schemas.blobs import Array, Groups
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import kind_of
+from schemas.tensors import kind_of, pieces, rows_of
 from schemas.values import PersonalPruning, Reason
 
 MAX_ABS = 1e6
@@ -129,19 +129,23 @@ def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
 
 
 def _check_finite(groups: Groups) -> None:
-    for name, array in _named(groups):
+    for name, array in named_pieces(groups):
         if not np.isfinite(array).all():
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
 
 
 def _check_bounds(groups: Groups) -> None:
-    for name, array in _named(groups):
+    for name, array in named_pieces(groups):
         if array.size and float(np.abs(array).max()) > MAX_ABS:
             raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
 
 
-def _named(groups: Groups) -> Iterator[tuple[str, Array]]:
-    return (named for arrays in groups.values() for named in arrays.items())
+def named_pieces(groups: Groups) -> Iterator[tuple[str, Array]]:
+    """Every array's rows by name, a few MB at a time: no update need be in memory whole."""
+    for arrays in groups.values():
+        for name in arrays:
+            for start, stop in pieces(kind_of(arrays, name)):
+                yield name, rows_of(arrays, name, start, stop)
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

@@ -21,6 +21,9 @@ from tests.benchmarks.options import Options
 
 BENCHMARKS: dict[str, str] = {
     "bytes": "bytes",
+    "overhead": "overhead",
+    "flower": "flower.comparison",
+    "crowd": "crowd.figures",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 
