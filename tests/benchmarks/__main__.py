@@ -20,6 +20,7 @@ from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
 
 BENCHMARKS: dict[str, str] = {
+    "bytes": "bytes",
     "overhead": "overhead",
     "flower": "flower.comparison",
     "crowd": "crowd.figures",
