@@ -26,6 +26,7 @@ from edge_server.strategy.policies import RATIOS, SELECTIONS, Client, Policy, Ro
 from edge_server.strategy.pruners import PRUNERS, Cut, Evidence, Pruner
 from edge_server.strategy.schedules import SCHEDULES, Schedule
 from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
+from edge_server.strategy.stepping import moved_by, stepped
 from edge_server.strategy.transforms import TRANSFORMS, Transform
 from edge_server.strategy.updates import (
     Around,
@@ -280,14 +281,9 @@ def _stepped(strategy: Strategy, state: State, change: Arrays, *, ranks: bool) -
     A round that `ranks` channels mostly reorders them: that is taken as it is, no direction to go on in.
     """
     if ranks:
-        return {name: array + change[name] for name, array in state.params.items()}, {}
-    pseudo_gradient = {name: -array for name, array in change.items()}
-    params, kept = strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
+        return moved_by(state.params, change), {}
+    params, kept = stepped(strategy.server_optimizer, state.server_optimizer, state.params, change)
     return (dp.without_negative_variances(params) if strategy.privacy else params), kept
-
-
-KEEP_NUMBERS = 32_000_000
-"""Up to so many parameters (updates times model) all updates of a round are kept in memory at once."""
 
 
 def _matched(
@@ -303,8 +299,7 @@ def _matched(
             update = transform(update, around)
         return update
 
-    size = sum(array.size for array in state.params.values())
-    return RoundUpdates(sources, make, keep=len(sources) * size <= KEEP_NUMBERS)
+    return RoundUpdates(sources, make)
 
 
 def _folded(strategy: Strategy, state: State, result: RoundResult) -> tuple[Groups, RoundResult]:
