@@ -19,7 +19,9 @@ from tests.benchmarks.figure import Figure, remarks, table
 from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
 
-BENCHMARKS: dict[str, str] = {}
+BENCHMARKS: dict[str, str] = {
+    "client-memory": "client_memory",
+}
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 
 
