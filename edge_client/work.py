@@ -12,6 +12,7 @@ from edge_client.bench import bench_model
 from edge_client.evaluation import evaluate
 from edge_client.export import export_onnx
 from edge_client.inference import load_model
+from edge_client.recording import Recorder
 from edge_client.submodels import SubModels
 from edge_client.surgery import arrays_of, count_macs, parameter_count
 from edge_client.training import EpochReport, bounded, train
@@ -31,11 +32,13 @@ def do_training(
     on_epoch: Callable[[EpochReport], None],
     should_stop: Callable[[], bool],
     sub_models: SubModels | None = None,
+    recorder: Recorder | None = None,
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
     The group `model` is trained minus received, in the coordinates of the update's spec. What the objectives
-    keep for the next round is proposed to the place's private state. `sub_models` spares building networks.
+    keep for the next round is proposed to the place's private state. `sub_models` spares building networks,
+    a `recorder` most of what a step costs beside its kernels.
     """
     assert task.training is not None
     channel_map, received = _received(task, place)
@@ -51,6 +54,7 @@ def do_training(
         on_epoch=on_epoch,
         should_stop=should_stop,
         checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
+        recorder=recorder,
     )
     trained = arrays_of(module)
     delta = {name: trained[name] - received["model"][name] for name in trained}
