@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from edge_client.optimizers import Optimizer
+
 log = logging.getLogger(__name__)
 
 KNOWN_PARTS = ("torch.nn.", "torchvision.", "edge_client.models.")
@@ -55,7 +57,7 @@ class Recorder:
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[nn.Module, dict[Any, Play | None]] = WeakKeyDictionary()
 
-    def steps(self, module: nn.Module, optimizer: torch.optim.Optimizer, plain: Step) -> Step:
+    def steps(self, module: nn.Module, optimizer: Optimizer, plain: Step) -> Step:
         """Steps like `plain`, which are recorded where they can be; for one training of the module."""
         if not _is_recordable(module):
             return plain
@@ -69,13 +71,13 @@ class _RecordedSteps:
         self,
         known: dict[Any, Play | None],
         module: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         plain: Step,
     ) -> None:
         self._known, self._module, self._plain = known, module, plain
         self._parameters, self._buffers = list(module.parameters()), list(module.buffers())
         self._tensors = [*self._parameters, *self._buffers]
-        self._update = _updater(optimizer, self._parameters)
+        self._optimizer = optimizer
         self._modes = tuple(part.training for part in module.modules())
 
     def __call__(self, examples: Examples) -> Tensor:
@@ -89,7 +91,9 @@ class _RecordedSteps:
             return self._plain(examples)
         with torch.no_grad(), _as_recorded():
             loss, *gradients = play(*self._tensors, inputs, labels)
-            self._update(gradients)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._optimizer.step()
         return loss
 
     def _recorded(self, inputs: Tensor, labels: Tensor) -> Play | None:
@@ -206,53 +210,3 @@ def _equal(played: Sequence[Tensor], plain: Sequence[Tensor]) -> bool:
         one.shape == other.shape and one.stride() == other.stride() and torch.equal(one, other)
         for one, other in zip(played, plain, strict=True)
     )
-
-
-def _updater(
-    optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]
-) -> Callable[[list[Tensor]], None]:
-    """What makes a step of gradients."""
-
-    def update(gradients: list[Tensor]) -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    if isinstance(optimizer, torch.optim.SGD) and len(optimizer.param_groups) == 1:
-        return _FusedSGD(optimizer, parameters, update)
-    return update
-
-
-class _FusedSGD:
-    """SGD's own kernel, called as SGD calls it: to look up each time what to call it with costs as much."""
-
-    def __init__(
-        self,
-        optimizer: torch.optim.SGD,
-        parameters: list[nn.Parameter],
-        update: Callable[[list[Tensor]], None],
-    ) -> None:
-        self._optimizer, self._parameters, self._update = optimizer, parameters, update
-        self._momenta: list[Tensor] | None = None
-
-    def __call__(self, gradients: list[Tensor]) -> None:
-        """One step; the first one is the optimizer's, which makes its momenta."""
-        options = self._optimizer.param_groups[0]
-        if self._momenta is None:
-            self._update(gradients)
-            state = self._optimizer.state
-            self._momenta = [state[one]["momentum_buffer"] for one in self._parameters if options["momentum"]]
-            return
-        torch._fused_sgd_(
-            self._parameters,  # type: ignore[arg-type]
-            gradients,
-            self._momenta,
-            weight_decay=options["weight_decay"],
-            momentum=options["momentum"],
-            lr=options["lr"],
-            dampening=options["dampening"],
-            nesterov=options["nesterov"],
-            maximize=options["maximize"],
-            is_first_step=False,
-        )

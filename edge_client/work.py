@@ -8,14 +8,11 @@ from pathlib import Path
 
 from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
-from edge_client.bench import bench_model
 from edge_client.evaluation import evaluate
-from edge_client.export import export_onnx
-from edge_client.inference import load_model
 from edge_client.layers import received_groups
 from edge_client.recording import Recorder
 from edge_client.submodels import SubModels
-from edge_client.surgery import arrays_of, count_macs, parameter_count
+from edge_client.surgery import count_macs, parameter_count, trained_since
 from edge_client.training import EpochReport, bounded, train
 from edge_client.workplace import Workplace
 from schemas.blobs import Groups, decode_json
@@ -24,6 +21,8 @@ from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
 
 BENCH_SECONDS = 0.4
+EVALUATION_BATCH = 64
+"""Large batches of held-out examples would need more memory than training, and save no time."""
 
 
 def do_training(
@@ -45,7 +44,7 @@ def do_training(
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
     module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
-    before = evaluate(module, data.held_out)
+    before = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
     result = train(
         module,
         data.train,
@@ -57,14 +56,15 @@ def do_training(
         checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
         recorder=recorder,
     )
-    trained = arrays_of(module)
-    delta = {name: trained[name] - received["model"][name] for name in trained}
+    # The answer is made from the module and the received file while it is written, not in memory.
+    module.zero_grad(set_to_none=True)
+    delta = trained_since(module, received["model"])
     answer = Answer(task, channel_map, result.groups)
     blob = place.store.put_groups(answer.groups(delta), chunk_bytes=place.chunk_bytes)
     if place.private is not None:
         keeping = in_global(result.kept, _previous(task, place), task.spec, channel_map, answer.order)
         place.private.propose(task.run, task.round, task.attempt, keeping)
-    loss, accuracy = before.loss, evaluate(module, data.held_out).accuracy
+    after = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
     return Update(
         federation=task.federation,
         device=place.device,
@@ -73,7 +73,9 @@ def do_training(
         attempt=task.attempt,
         blob=blob,
         spec=answer.spec,
-        metrics=result.metrics.model_copy(update={"received_loss": bounded(loss), "accuracy": accuracy}),
+        metrics=result.metrics.model_copy(
+            update={"received_loss": bounded(before.loss), "accuracy": after.accuracy}
+        ),
     )
 
 
@@ -82,6 +84,11 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 
     That is `models/model.onnx`; where only signed models are served it waits beside it (see `placement`).
     """
+    # Imported here: a device that only trains has no use for onnx and its runtime, and no memory to spare.
+    from edge_client.bench import bench_model
+    from edge_client.export import export_onnx
+    from edge_client.inference import load_model
+
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
     module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
@@ -120,8 +127,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
     place.check_model(task.model.name)
     channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
-    groups = received_groups(task, place.store, channel_map)
-    return channel_map, {name: dict(arrays) for name, arrays in groups.items()}
+    return channel_map, received_groups(task, place.store, channel_map)
 
 
 @lru_cache(maxsize=2)

@@ -57,6 +57,8 @@ def settle(federation: Federation, now: float) -> Step:
         if not current.may_begin(now, answered=nobody_open):
             return federation, []
         current = shared.begin(current, now)
+    if shared.held_up(current, now) and _is_there(federation, current.awaits):
+        return federation, []
     commands: list[Command] = []
     while not current.over:
         if waited_for := shared.behind(current):
@@ -64,6 +66,7 @@ def settle(federation: Federation, now: float) -> Step:
             current, more = _give_up(federation, current, waited_for, now)
             commands += more
             if current.followers == followers:
+                current = replace(current, awaits=waited_for[0])
                 break
         else:
             current, piece = shared.published(current, now)

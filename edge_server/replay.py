@@ -22,10 +22,11 @@ from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.strategy import State, Strategy, close
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.uploads import client_update, known_clients
-from schemas.blobs import digest_of, encode_groups
+from schemas.blobs import FlatGroups
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
+from schemas.tensors import digest_of_tensors
 
 
 class Verdict(StrEnum):
@@ -87,7 +88,7 @@ class _Again:
             return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=str(error))
         sent = [self._update(one, folder) for one in made_of]
         after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
-        found = digest_of(encode_groups({"model": after.params}))
+        found = digest_of_tensors(FlatGroups({"model": after.params}))
         verdict = Verdict.AGREES if found == sha256 else Verdict.DIFFERS
         return Replayed(number, verdict, len(made_of), sha256, found)
 

@@ -12,7 +12,7 @@ from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.policies import Client
 from edge_server.strategy.strategy import State
 from edge_server.strategy.updates import ClientUpdate
-from schemas.blobs import Groups, SpooledGroups, read_groups
+from schemas.blobs import Groups, SpooledGroups
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap
@@ -37,7 +37,8 @@ def verdict(
     if not store.verify(update.blob):
         return Reason.DIGEST_MISMATCH, "the bytes are not those of the digest"
     try:
-        groups = read_groups(store.path(update.blob.digest))
+        groups = SpooledGroups(store.path(update.blob.digest))
+        len(groups)  # reads the header: a file that is no blob of groups is refused for that first
         if task.masking is not None:
             examine_masked(update, groups, task, segments)
             return None, ""

@@ -31,6 +31,7 @@ from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
 from edge_server.layering import Parts, lay_out
 from edge_server.notary import Notary
+from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
@@ -124,7 +125,7 @@ class Workshop:
         self._guard = Guard(firewall, channel_map, self._canary())
         self._guard.restore(resume.examined)
         self._spool = Spool(folder.spool, config.federation.replay_mb * 10**6 if durable else 0)
-        self._state_sha256 = self._save(self._state.round)
+        self._state_sha256 = self._save(self._state.round, durable=durable)
         if resumable:
             folder.save_checkpoint(self._state, durable=durable)
         if durable:
@@ -133,7 +134,8 @@ class Workshop:
     # --- planning ---
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks; sub-models that are alike are one blob."""
-        self._forget_old_blobs(command.keep)
+        channel_map = self._put(encode_json(self._network.channel_map))
+        self._forget_old_blobs(command.keep | {channel_map.digest})
         needed: int | None = None
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -150,7 +152,6 @@ class Workshop:
                 self._folder.save_checkpoint(self._state, durable=self._durable)
             if self._config.privacy.secure_aggregation:
                 jobs = with_examples(jobs, command.devices)
-        channel_map = self._put(encode_json(self._network.channel_map))
         parts = self._parts(command, jobs, channel_map)
         masking = self._masking(command, jobs)
         assignments = {}
@@ -259,6 +260,12 @@ class Workshop:
         self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
         return UpdateChecked(command.device, update.blob.digest, reason, detail)
 
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
+        """Check several updates: the disk is waited for once for all of them."""
+        self.store.keep_sound(command.update.blob for command, _ in checks)
+        with self._journal.together():
+            return [self.check(command, task) for command, task in checks]
+
     def struck(self, device: str, round_number: int, reason: str) -> None:
         """Note in the journal what counts against a device."""
         self._journal.struck(device, round_number, reason)
@@ -298,7 +305,8 @@ class Workshop:
         before = self._folder.checkpoint(self._state.round)
         known = known_clients(self._state)
         self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
-        self._state_sha256 = self._save(command.round)
+        # Nothing of the round is named before the journal does: the disk is waited for once, before that.
+        self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(
             command,
             fraction=self._strategy.fraction(command.round),
@@ -313,7 +321,9 @@ class Workshop:
         if self._resumable:
             paths = [self.store.path(update.blob.digest) for update in made_of.values()]
             self._spool.keep(command.round, before, paths)
-            self._folder.save_checkpoint(self._state, durable=self._durable)
+            self._folder.save_checkpoint(self._state, durable=False)
+        if self._durable:
+            wait_for_disk(self._folder.written(command.round))
         self._journal.closed(
             command.round,
             self._state_sha256,
@@ -348,7 +358,7 @@ class Workshop:
             return command.updates
         masked = self._updates(command.updates, {})
         total = summed(masked, command.opened, self._network.channel_map)
-        blob = self._put(encode_groups(total.groups))
+        blob = self.store.put_groups(total.groups, chunk_bytes=self.chunk_bytes)
         told = as_update(total, blob, next(iter(command.updates.values())))
         self._journal.examined(told, reason=None)
         return {told.device: told}
@@ -364,7 +374,7 @@ class Workshop:
             lambda spec: self.model.test(self._state.params, spec, data, self._test_inputs),
         )
 
-    def _save(self, number: int) -> str:
+    def _save(self, number: int, *, durable: bool) -> str:
         manifest = {
             "federation": self._config.federation.name,
             "run": self._run,
@@ -372,9 +382,9 @@ class Workshop:
             "preprocessing": self._preprocessing.model_dump(mode="json"),
         }
         digest = self._folder.save_model(
-            number, self._state.params, self._network.channel_map, manifest, durable=self._durable
+            number, self._state.params, self._network.channel_map, manifest, durable=durable
         )
-        self.notary.model(self._folder.version(number) / "manifest.json", number)
+        self.notary.model(self._folder.version(number) / "manifest.json", number, durable=durable)
         return digest
 
     # --- delivering ---

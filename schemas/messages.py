@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -435,7 +436,11 @@ MESSAGES: dict[str, type[Message]] = {
     "unmask-answer": UnmaskAnswer,
 }
 
-_ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])
+
+@cache
+def _adapter() -> TypeAdapter[AnyMessage]:
+    """Made for the first message, not at import: it takes as long as much of the rest of the import."""
+    return TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])
 
 
 def encode_message(message: Message) -> bytes:
@@ -467,7 +472,7 @@ def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessa
             f"protocol {version!r} is not within {low}..{high}", reason=Reason.UNSUPPORTED_PROTOCOL
         )
     try:
-        message = _ADAPTER.validate_json(payload)
+        message = _adapter().validate_json(payload)
     except ValidationError as error:
         raise PeerError(f"malformed {head['kind']}: {_first_problem(error)}") from error
     if federation is not None and message.federation != federation:

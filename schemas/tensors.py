@@ -57,6 +57,14 @@ class LazyArrays(Mapping[str, AnyArray]):
         _, shape = self.kind(name)
         return self.rows(name, 0, shape[0] if shape else 1)
 
+    def __contains__(self, name: object) -> bool:
+        """Told without making the array."""
+        try:
+            self.kind(name)  # type: ignore[arg-type]
+        except KeyError:
+            return False
+        return True
+
 
 class MadeArrays(LazyArrays):
     """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
@@ -168,13 +176,15 @@ def pieces(kind: Kind, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
     yield from ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))
 
 
-def write_tensors(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
+def write_tensors(
+    file: BinaryIO, arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
+) -> str:
     """Write arrays as a safetensors file, a piece at a time, and return the sha256 of its bytes, hex.
 
-    The bytes are those that the safetensors library writes for the same arrays.
+    The bytes are those that the safetensors library writes for the same arrays and `metadata`.
     """
     digest = hashlib.sha256()
-    for data in _bytes_of(arrays):
+    for data in _bytes_of(arrays, metadata):
         file.write(data)
         digest.update(data)
     return digest.hexdigest()
@@ -188,10 +198,13 @@ def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
     return digest.hexdigest()
 
 
-def _bytes_of(arrays: Mapping[str, AnyArray]) -> Iterator[bytes | memoryview]:
+def _bytes_of(
+    arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
     kinds = {name: _named(name, kind_of(arrays, name)) for name in arrays}
     names = sorted(kinds, key=lambda name: (-_ALIGNED.index(kinds[name][0]), name))
-    header, end = {}, 0
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
     for name in names:
         dtype, shape = kinds[name]
         begin, end = end, end + DTYPES[dtype].itemsize * math.prod(shape)

@@ -16,6 +16,7 @@ from schemas.blobs import Array, Groups
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors import kind_of, pieces, rows_of
 from schemas.values import PersonalPruning, Reason
 
 MAX_ABS = 1e6
@@ -113,26 +114,31 @@ def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
     if arrays.keys() != shapes.keys():
         odd = sorted(arrays.keys() ^ shapes.keys())[:3]
         raise PeerError(f"group '{group}' is off in {odd}", reason=Reason.WRONG_SHAPE)
-    for name, array in arrays.items():
-        if array.dtype != np.float32 or not _fits(array.shape, shapes[name]):
-            detail = f"'{name}': expected float32 {tuple(shapes[name])}, got {array.dtype} {array.shape}"
+    for name in arrays:
+        dtype, shape = kind_of(arrays, name)
+        if dtype != np.float32 or not _fits(shape, shapes[name]):
+            detail = f"'{name}': expected float32 {tuple(shapes[name])}, got {dtype} {shape}"
             raise PeerError(detail, reason=Reason.WRONG_SHAPE)
 
 
 def _check_finite(groups: Groups) -> None:
-    for name, array in _named(groups):
+    for name, array in named_pieces(groups):
         if not np.isfinite(array).all():
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
 
 
 def _check_bounds(groups: Groups) -> None:
-    for name, array in _named(groups):
+    for name, array in named_pieces(groups):
         if array.size and float(np.abs(array).max()) > MAX_ABS:
             raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
 
 
-def _named(groups: Groups) -> Iterator[tuple[str, Array]]:
-    return (named for arrays in groups.values() for named in arrays.items())
+def named_pieces(groups: Groups) -> Iterator[tuple[str, Array]]:
+    """Every array's rows by name, a few MB at a time: no update need be in memory whole."""
+    for arrays in groups.values():
+        for name in arrays:
+            for start, stop in pieces(kind_of(arrays, name)):
+                yield name, rows_of(arrays, name, start, stop)
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

@@ -19,7 +19,11 @@ from tests.benchmarks.figure import Figure, remarks, table
 from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
 
-BENCHMARKS: dict[str, str] = {}
+BENCHMARKS: dict[str, str] = {
+    "overhead": "overhead",
+    "flower": "flower.comparison",
+    "crowd": "crowd.figures",
+}
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 
 
