@@ -23,6 +23,9 @@ BENCHMARKS: dict[str, str] = {
     "overhead": "overhead",
     "flower": "flower.comparison",
     "crowd": "crowd.figures",
+    "simulation": "simulation",
+    "simulation-memory": "memory",
+    "gpu": "gpu",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 

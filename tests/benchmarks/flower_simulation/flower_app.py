@@ -69,7 +69,10 @@ def train(message: Message, context: Context) -> Message:
             optimizer.zero_grad(set_to_none=True)
             functional.cross_entropy(module(inputs[batch]), wanted[batch]).backward()
             optimizer.step()
-    answer = {"arrays": ArrayRecord(module.state_dict()), "metrics": MetricRecord({"num-examples": len(wanted)})}
+    answer = {
+        "arrays": ArrayRecord(module.state_dict()),
+        "metrics": MetricRecord({"num-examples": len(wanted)}),
+    }
     return Message(content=RecordDict(answer), reply_to=message)
 
 
