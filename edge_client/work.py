@@ -11,6 +11,7 @@ from edge_client.answer import Answer, in_global, in_sub_model
 from edge_client.codecs.sending import encode_answer
 from edge_client.evaluation import evaluate
 from edge_client.layers import received_groups
+from edge_client.recording import Recorder
 from edge_client.submodels import SubModels
 from edge_client.surgery import count_macs, parameter_count, trained_since
 from edge_client.training import EpochReport, bounded, train
@@ -32,12 +33,13 @@ def do_training(
     on_epoch: Callable[[EpochReport], None],
     should_stop: Callable[[], bool],
     sub_models: SubModels | None = None,
+    recorder: Recorder | None = None,
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
     The group `model` is trained minus received, in the coordinates of the update's spec, encoded as the task
     asks. What objectives, and codecs, keep for the next round is proposed to the place's private state.
-    `sub_models` spares building networks.
+    `sub_models` spares building networks, a `recorder` most of what a step costs beside its kernels.
     """
     assert task.training is not None
     channel_map, received = _received(task, place)
@@ -53,6 +55,7 @@ def do_training(
         on_epoch=on_epoch,
         should_stop=should_stop,
         checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
+        recorder=recorder,
     )
     # The answer is made from the module and the received file while it is written, not in memory.
     module.zero_grad(set_to_none=True)

@@ -25,6 +25,9 @@ BENCHMARKS: dict[str, str] = {
     "flower": "flower.comparison",
     "crowd": "crowd.figures",
     "client-memory": "client_memory",
+    "simulation": "simulation",
+    "simulation-memory": "memory",
+    "gpu": "gpu",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 
