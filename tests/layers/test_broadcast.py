@@ -6,13 +6,18 @@ and nobody may be more than 8 chunks behind.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from edge_client import session
 from edge_client.session_events import ChunkArrived
 from edge_client.transfer import BROADCAST_PATIENCE_S
 from edge_server import broadcast
+from edge_server import round_events as on_server
 from edge_server.broadcast import QUIET_S, STALL_S
+from edge_server.participant import Status
+from edge_server.participants import Participants
 from edge_server.rounds import RoundRules
 from schemas.blobs import Chunk
 from schemas.messages import BlobRequest, BroadcastEnd, Heard, TaskReply
@@ -171,6 +176,29 @@ def test_a_server_that_forgets_its_broadcast_answers_whoever_asks():
     scene.federation = type(scene.federation)(**{**vars(scene.federation), "broadcast": None})
     settle(scene)
     scene.pass_time(BROADCAST_PATIENCE_S)
+    settle(scene)
+    assert have_all(scene) == [True] * 3
+
+
+def test_a_restarted_server_tells_who_still_listens_to_ask():
+    scene = world()
+    settle(scene, deaf="d1")
+    assert have_all(scene) == [False] * 3
+    # As recovery makes them of the journal: asked, but not heard of.
+    parts = scene.federation.participants
+    again = (replace(one, status=Status.OFFERED, offer_at=0.0) for one in parts.values())
+    scene.federation = replace(scene.federation, broadcast=None, participants=Participants.of(again))
+    scene.on_server(on_server.Tick())
+    settle(scene)
+    assert have_all(scene) == [True] * 3
+
+
+def test_a_device_that_was_away_for_a_moment_is_not_waited_for():
+    scene = world()
+    settle(scene, deaf="d1")
+    assert have_all(scene) == [False] * 3
+    scene.cut("d1")
+    scene.connect("d1")
     settle(scene)
     assert have_all(scene) == [True] * 3
 
