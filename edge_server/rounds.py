@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from edge_server import participant as part
 from edge_server.closing import RETRY_S
-from edge_server.dealings import checked, chunk_came, receive, stored
+from edge_server.dealings import checked, chunk_came, not_deposited, receive, stored
 from edge_server.federation import (
     Buffering,
     Federation,
@@ -40,6 +40,7 @@ from edge_server.round_events import (
     Event,
     FromFleet,
     Misbehaved,
+    NotDeposited,
     PlanRound,
     RoundClosed,
     RoundPlanned,
@@ -75,6 +76,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return _begin(federation, event, now)
         case Stored(device):
             return stored(federation, device)
+        case NotDeposited():
+            return not_deposited(federation, event)
         case UpdateChecked():
             return checked(federation, event)
         case RoundClosed(number):

@@ -5,7 +5,7 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
+from edge_server.depot.depot import Depot
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
 from edge_server.firewall.canary import SAMPLES, Accuracy
@@ -53,6 +54,7 @@ from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_sp
 from edge_server.tiers import tier_of
 from edge_server.uploads import client_update, known_clients, verdict
 from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_groups, encode_json
+from schemas.depot import Depot as Terms
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.secure import MaskingTerms
@@ -66,7 +68,8 @@ class Workshop:
     A `resumable` run keeps its state after every round, and `resume` says what to go on from. One that is
     not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
     are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
-    `secret` is what noise is made from: 32 bytes, drawn here unless they are given.
+    `secret` is what noise is made from: 32 bytes, drawn here unless they are given. Large blobs lie in the
+    `depot`, too, where there is one.
     """
 
     def __init__(
@@ -80,8 +83,10 @@ class Workshop:
         durable: bool = True,
         notary: Notary | None = None,
         secret: bytes | None = None,
+        depot: Depot | None = None,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
+        self.depot = depot
         self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
         self._strategy = config.make_strategy()
@@ -147,11 +152,12 @@ class Workshop:
         channel_map = self._put(encode_json(self._network.channel_map))
         states = state_blobs(jobs, self._put_state)
         masking = self._masking(command, jobs)
+        terms = self._published({*states.values(), channel_map})
         assignments = {}
         for name, job in jobs.items():
             blobs = {"state": states[name], "channel-map": channel_map}
             task = make_task(self._terms, command, name, job, blobs=blobs, participants=len(jobs))
-            task = task.model_copy(update={"masking": masking})
+            task = task.model_copy(update={"masking": masking, "depot": terms})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
             limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
             assignments[name] = Assignment(task, limit)
@@ -209,6 +215,13 @@ class Workshop:
         level = mean_ratio(ratio)
         return Job(tier, Cut(self.tier_spec(ratio)), level, provenance=self._provenance(tier, level))
 
+    def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
+        """What tasks say of the store, in which their large blobs now lie; None where there is none."""
+        if self.depot is None:
+            return None
+        self.depot.publish(refs, self.store)
+        return self.depot.terms
+
     def _put_state(self, spec: SubModelSpec) -> BlobRef:
         groups = sent_down(self._strategy, self._state, spec, self._network.channel_map)
         return self._put(encode_groups(groups))
@@ -219,6 +232,8 @@ class Workshop:
     def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
         """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""
         self.store.keep_only(keep)
+        if self.depot is not None:
+            self.depot.forget(keep)
 
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.blobs import BlobRef, digest_of
+from schemas.depot import Addresses, Depot
 from schemas.manifest import Manifest, SignedManifest
 from schemas.messages import (
     Acknowledgement,
@@ -104,6 +105,11 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             min_holders=3,
             threshold=0.75,
         ),
+        depot=Depot(address="https://store.lan:9000/home/", above=50_000_000, resumable=True),
+        addresses=Addresses(
+            get={"state": f"https://store.lan:9000/home/blobs/{DIGEST}?signature=1"},
+            put="https://store.lan:9000/home/updates/run-1/4/pi-3?signature=2",
+        ),
         training=TrainingPlan(
             optimizer="sgd",
             learning_rate=0.05,
@@ -150,6 +156,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             accuracy=0.5,
             seconds=12.25,
         ),
+        deposited=True,
     ),
     "delivery": Delivery(
         federation=FEDERATION,
