@@ -118,7 +118,7 @@ def _s3_client(endpoint: str | None) -> Any:
         response_checksum_validation="when_required",
     )
     try:
-        client = boto3.client("s3", endpoint_url=endpoint, config=config)
+        client = boto3.Session().client("s3", endpoint_url=endpoint, config=config)
         # Presigning asks nobody, so that missing credentials would only be found by devices.
         client.generate_presigned_url("list_buckets")
     except (BotoCoreError, ClientError, ValueError) as error:

@@ -33,6 +33,8 @@ SILENCE_S = 60.0
 CONNECTIONS = 256
 BLOCK_BYTES = 256 * 1024
 KEEP_HOURS = 48.0
+POLL_S = 0.1
+"""How long an end may have to wait."""
 
 
 class Refused(Exception):
@@ -238,7 +240,7 @@ def serving(
         service = Service((host, port), Shelf(folder, keep_s=keep_hours * 3600), key, context)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot serve {folder} on {host} port {port}: {error}") from error
-    thread = threading.Thread(target=service.serve_forever, name="blobs", daemon=True)
+    thread = threading.Thread(target=service.serve_forever, args=(POLL_S,), name="blobs", daemon=True)
     thread.start()
     try:
         shown = f"[{host}]" if ":" in host else host

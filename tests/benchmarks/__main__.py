@@ -19,7 +19,7 @@ from tests.benchmarks.figure import Figure, remarks, table
 from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
 
-BENCHMARKS: dict[str, str] = {}
+BENCHMARKS: dict[str, str] = {"out-of-band": "outofband"}
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 
 
