@@ -56,11 +56,7 @@ class Carrier:
     def _fetch(self, command: Fetch, stopped: threading.Event) -> FetchEnded:
         ref = command.ref
         outcome = _safely(lambda: over_http.fetch(self._web, command.url, ref, self._store, stopped))
-        try:
-            have = self._store.present(ref)
-        except OSError:
-            have = 0
-        return FetchEnded(ref.digest, have, outcome.expired)
+        return FetchEnded(ref.digest, outcome.have, outcome.expired)
 
     def _put(self, command: Put, stopped: threading.Event) -> PutEnded:
         ref, resumable = command.ref, command.resumable

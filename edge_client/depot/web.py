@@ -13,7 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -105,10 +105,11 @@ def web_of(tls: TlsFiles | None) -> Web:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a transfer: all of it, or not because its address was no longer good, or not at all."""
+    """What came of a transfer; `expired`: its address was not good. Of a fetch `have` are the chunks, as bits."""
 
     done: bool
     expired: bool = False
+    have: int = 0
 
 
 def fetch(web: Web, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) -> Outcome:
@@ -123,9 +124,9 @@ def fetch(web: Web, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) 
                 break
         return have == (1 << ref.chunks) - 1
 
-    if have == (1 << ref.chunks) - 1:
-        return Outcome(True)
-    return _persist(some, lambda: have, stopped, url)
+    whole = have == (1 << ref.chunks) - 1
+    outcome = Outcome(True) if whole else _persist(some, lambda: have, stopped, url)
+    return replace(outcome, have=have)
 
 
 def put(web: Web, url: str, ref: BlobRef, store: BlobStore, *, resumable: bool, stopped: Stopped) -> Outcome:

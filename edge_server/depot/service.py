@@ -107,6 +107,8 @@ class Handler(BaseHTTPRequestHandler):
             if wanted:
                 headers["Content-Range"] = f"bytes {first}-{last}/{size}"
             self._say(206 if wanted else 200, headers)
+            # Over TLS it begins where the file stands.
+            file.seek(first)
             self.connection.sendfile(file, first, last - first + 1)
 
     def _head(self, name: str, _: int) -> None:
