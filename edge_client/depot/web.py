@@ -105,7 +105,7 @@ def web_of(tls: TlsFiles | None) -> Web:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a transfer; `expired`: its address was not good. Of a fetch `have` are the chunks, as bits."""
+    """What came of a transfer; `expired`: its address was no good. `have`: the chunks of what is fetched."""
 
     done: bool
     expired: bool = False
