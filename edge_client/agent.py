@@ -73,7 +73,15 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.topics import Channel, DeviceTopic, EnrolTopic, StateTopic, device_filters, parse_topic
+from schemas.topics import (
+    Channel,
+    DeviceTopic,
+    EnrolTopic,
+    LayerTopic,
+    StateTopic,
+    device_filters,
+    parse_topic,
+)
 from schemas.values import CapabilityProfile, DataCard, Reason
 
 if TYPE_CHECKING:
@@ -299,6 +307,9 @@ class Agent:
     def _topic(self, channel: Channel) -> str:
         return str(DeviceTopic(self._settings.federation, self._settings.device, channel))
 
+    def _layer_topic(self, number: int) -> str:
+        return str(LayerTopic(self._settings.federation, number))
+
     def _publish(self, channel: Channel, message: Message, *, retain: bool = False, qos: int = 1) -> None:
         self._link.publish(self._topic(channel), encode_message(message), retain=retain, qos=qos)
 
@@ -307,6 +318,8 @@ class Agent:
         match parse_topic(topic):
             case DeviceTopic(channel=Channel.DOWN_BLOB):
                 self._step(ChunkArrived(decode_chunk(payload)))
+            case LayerTopic():
+                self._step(ChunkArrived(decode_chunk(payload), shared=True))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if payload:
                     self._received(self._decode(payload))
@@ -372,6 +385,8 @@ class Agent:
     # --- what the session decides ---
     def _step(self, event: Event) -> None:
         self._session, commands = machine.step(self._session, event, time.monotonic())
+        # Before the reply to a task, which says that these topics are heard.
+        self._link.listen(frozenset(self._layer_topic(n) for n in self._session.listens))
         for command in commands:
             self._do(command)
         self._remember()

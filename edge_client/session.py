@@ -53,8 +53,10 @@ from schemas.messages import (
     Acknowledgement,
     AnyMessage,
     BlobRequest,
+    BroadcastEnd,
     EntrustedShares,
     FederationEnd,
+    Heard,
     MaskCohort,
     Refusal,
     RoundAnnouncement,
@@ -67,6 +69,9 @@ from schemas.values import Reason
 
 RESEND_S = 5.0
 """How long a result may stay unanswered before it is sent again."""
+HEARD_BYTES = 2 * 1024 * 1024
+"""Of what is published for several devices, so much is heard before that is told."""
+MAX_LISTENS = 256
 
 Step = tuple["Session", list[Command]]
 
@@ -86,8 +91,9 @@ class Session:
 
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
     them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
-    overtaken by another task: whether it counted is still to be heard.
-    `masks` is its part in masked rounds, `bypass` what goes past the broker.
+    overtaken by another task: whether it counted is still to be heard. `untold` are the bytes heard on shared
+    topics since the server was last told. `masks` is its part in masked rounds, `bypass` what goes past the
+    broker.
     """
 
     federation: str
@@ -100,6 +106,7 @@ class Session:
     result: Result | None = None
     unanswered: Result | None = None
     resend_at: float = 0.0
+    untold: int = 0
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
@@ -110,6 +117,16 @@ class Session:
         """Whether every chunk of a blob on its way has come and none of them was lost again."""
         receiving = self.receiving.get(ref.digest)
         return receiving is not None and receiving.complete
+
+    @property
+    def listens(self) -> tuple[int, ...]:
+        """The shared topics on which something is expected that this device lacks."""
+        task = self.task
+        if task is None or not self.receiving:
+            return ()
+        awaited = {digest for digest, one in self.receiving.items() if one.expected}
+        numbers = {n for name, n in task.channels.items() if task.blobs[name].digest in awaited}
+        return tuple(sorted(numbers)[:MAX_LISTENS])
 
     @property
     def memory(self) -> Memory:
@@ -142,8 +159,9 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _offered(session, task, present, now)
         case Received(message):
             return _receive(session, message, now)
-        case ChunkArrived(chunk):
-            return _take_chunk(session, chunk, now)
+        case ChunkArrived(chunk, shared):
+            taken = _take_chunk(session, chunk, now)
+            return _heard(*taken, chunk, now) if shared else taken
         case BlobChecked(digest, sound):
             return _blob_checked(session, digest, sound, now)
         case FetchEnded():
@@ -178,6 +196,8 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
             return _drop_task(seen) if over else (seen, [])
         case FederationEnd():
             return _end_run(session, message)
+        case BroadcastEnd():
+            return _pull(session, message, now)
         case _:
             return session, []
 
@@ -205,7 +225,7 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     dropped, commands = _drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
         dropped = replace(dropped, unanswered=None)
-    begun, more = _begin(dropped, task, present, now)
+    begun, more = _begin(dropped, task, present, now, published=True)
     return begun, [_reply(begun, task), *commands, *more]
 
 
@@ -232,22 +252,29 @@ def _remembered(session: Session, memory: Memory, present: Mapping[str, int], no
     return reporting, [] if bypass.belongs_there(task, result) else _report(result)
 
 
-def _begin(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
-    """Fetch what the task lacks and then do it."""
+def _begin(
+    session: Session, task: Task, present: Mapping[str, int], now: float, *, published: bool = False
+) -> Step:
+    """Fetch what the task lacks and then do it; of a task that is new some blobs will be `published`."""
     commands: list[Command] = []
+    pushed = {ref.digest for ref in task.pushed()}
+    expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     beside, fetches = bypass.fetch(bypass.readdressed(Bypass(), task), task, missing.values())
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
         if digest in beside.fetching:
             continue
-        receiving[digest], asks = transfer.start(ref, now, present.get(digest, 0))
+        receiving[digest], asks = transfer.start(
+            ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
+        )
         commands += _requests(session, asks)
     begun = replace(
         session,
         # Addresses end and are secrets: what is remembered of the task is without them.
         task=task.model_copy(update={"addresses": None}),
         bypass=beside,
+        untold=0,
         phase=Phase.FETCHING,
         receiving=receiving,
         runs=session.runs | {task.run},
@@ -272,14 +299,15 @@ def _repeat(session: Session, task: Task, now: float) -> Step:
 def _go_past(session: Session) -> Step:
     """What comes in chunks, because there was no address for it, goes on past the broker."""
     assert session.task is not None
-    coming = [one.ref for one in session.receiving.values() if not one.complete]
+    # What is being published for several devices comes by itself.
+    coming = [one.ref for one in session.receiving.values() if not (one.complete or one.expected)]
     beside, fetches = bypass.fetch(session.bypass, session.task, coming)
     staying = {name: one for name, one in session.receiving.items() if name not in beside.fetching}
     return replace(session, bypass=beside, receiving=staying), list(fetches)
 
 
 def _reply(session: Session, task: Task) -> Command:
-    return Send(_task_reply(session, task, accepted=True))
+    return Send(_task_reply(session, task, accepted=True, listens=session.listens))
 
 
 def _task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> TaskReply:
@@ -327,6 +355,46 @@ def _take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
             taken, commands = transfer.accept(receiving, chunk, now)
             return _with_receiving(session, taken), _requests(session, commands)
     return session, []
+
+
+def _heard(session: Session, commands: list[Command], chunk: Chunk, now: float) -> Step:
+    """A chunk came on a shared topic: more will, and now and then the server is told how far it is heard.
+
+    Of a blob that is whole before its last chunk nothing more is heard: as good as all of it.
+    """
+    receiving = {digest: transfer.still_coming(one, now) for digest, one in session.receiving.items()}
+    untold = session.untold + len(chunk.data)
+    session = replace(session, receiving=receiving, untold=untold)
+    ref = next((one.ref for digest, one in receiving.items() if digest.startswith(chunk.prefix)), None)
+    if ref is None or session.task is None:
+        return session, commands
+    last = ref.chunks - 1
+    early = receiving[ref.digest].complete and chunk.index < last
+    if not early and (untold < HEARD_BYTES or not session.listens):
+        return session, commands
+    heard = Heard(
+        federation=session.federation,
+        device=session.device,
+        run=session.task.run,
+        attempt=session.task.attempt,
+        digest=ref.digest,
+        index=last if early else chunk.index,
+    )
+    return replace(session, untold=0), [*commands, Send(heard)]
+
+
+def _pull(session: Session, end: BroadcastEnd, now: float) -> Step:
+    """Nothing more is published of these blobs: ask for what is missing of them."""
+    commands: list[Command] = []
+    task = session.task
+    if task is None or (task.run, task.attempt) != (end.run, end.attempt):
+        return session, []
+    receiving = dict(session.receiving)
+    for digest in end.digests:
+        if digest in receiving and receiving[digest].expected:
+            receiving[digest], asks = transfer.resume(receiving[digest], now)
+            commands += _requests(session, asks)
+    return replace(session, receiving=receiving), commands
 
 
 def _with_receiving(session: Session, receiving: Receiving) -> Session:

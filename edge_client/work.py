@@ -12,11 +12,12 @@ from edge_client.bench import bench_model
 from edge_client.evaluation import evaluate
 from edge_client.export import export_onnx
 from edge_client.inference import load_model
+from edge_client.layers import received_groups
 from edge_client.submodels import SubModels
 from edge_client.surgery import arrays_of, count_macs, parameter_count
 from edge_client.training import EpochReport, bounded, train
 from edge_client.workplace import Workplace
-from schemas.blobs import Groups, decode_json, read_groups
+from schemas.blobs import Groups, decode_json
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
@@ -115,7 +116,8 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
     place.check_model(task.model.name)
     channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
-    return channel_map, read_groups(place.store.path(task.blobs["state"].digest))
+    groups = received_groups(task, place.store, channel_map)
+    return channel_map, {name: dict(arrays) for name, arrays in groups.items()}
 
 
 @lru_cache(maxsize=2)

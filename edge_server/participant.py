@@ -87,9 +87,7 @@ def offer(participant: Participant, now: float) -> Step:
     time_left = max(0.0, participant.deadline - now)
     task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
     first = participant.offer_at == 0
-    inline = [
-        SendChunks(participant.device, ref, 0, 1) for ref in task.blobs.values() if ref.inline and first
-    ]
+    inline = [SendChunks(participant.device, ref, 0, 1) for ref in task.pushed() if first]
     patience = CHECK_UP_S if participant.status is Status.ACCEPTED else OFFER_PATIENCE_S
     return replace(participant, offer_at=now + patience), [Send(participant.device, task), *inline]
 

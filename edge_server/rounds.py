@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.closing import RETRY_S
 from edge_server.dealings import checked, chunk_came, not_deposited, receive, stored
@@ -61,7 +62,8 @@ def step(federation: Federation, event: Event, now: float) -> Step:
         return federation, []
     applied, commands = _apply(federation, event, now)
     settled, more = _settle(applied, now)
-    return settled, masked.with_segments(settled, commands + more)
+    told, shared = broadcasting.settle(settled, now)
+    return told, masked.with_segments(told, commands + more + shared)
 
 
 def _apply(federation: Federation, event: Event, now: float) -> Step:

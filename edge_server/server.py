@@ -39,6 +39,7 @@ from edge_server.round_events import (
     NotDeposited,
     Note,
     PlanRound,
+    Publish,
     RoundClosed,
     RoundPlanned,
     Send,
@@ -52,7 +53,7 @@ from edge_server.round_events import (
 )
 from edge_server.rounds import Buffering, Federation, RoundRules
 from edge_server.snapshot import Snapshot
-from edge_server.tally import Tally
+from edge_server.tally import ALL, Tally
 from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
 from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, decode_chunk
@@ -67,7 +68,7 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic, server_filters
+from schemas.topics import Channel, DeviceTopic, LayerTopic, StateTopic, parse_topic, server_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -317,6 +318,8 @@ class Server:
             case SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
                     self._send_chunk(device, ref, index)
+            case Publish():
+                self._publish(command)
             case SpoolChunk(_, WriteChunk(ref, index, data)):
                 self._workshop.store.write_chunk(ref, index, data)
             case PlanRound() | CheckUpdate() | CloseRound():
@@ -348,6 +351,14 @@ class Server:
             self._topic(device, Channel.DOWN_BLOB),
             partial(self._workshop.store.read_frame, ref, index),
         )
+
+    def _publish(self, command: Publish) -> None:
+        """Once for all who listen; what gets lost, on its way or because there is no link, is asked for."""
+        topic = str(LayerTopic(self._config.federation.name, command.channel))
+        for index in range(command.first, command.first + command.count):
+            frame = self._workshop.store.read_frame(command.ref, index)
+            self._tally.sent(ALL, len(frame))
+            self._link.publish(topic, frame, qos=0)
 
     def _topic(self, device: str, channel: Channel) -> str:
         return str(DeviceTopic(self._config.federation.name, device, channel))

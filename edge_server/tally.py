@@ -13,6 +13,8 @@ from edge_server.round_events import Note
 from schemas.messages import Delivery, Telemetry
 
 LAST_NOTES = 5
+ALL = "(all)"
+"""Who was sent what is published once for many. No device has this name."""
 OTHERS = "(others)"
 """Who came when `MAX_DEVICES` names were known already: all counted together. No device has this name."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
+from edge_server.layering import Parts, lay_out
 from edge_server.notary import Notary
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.recovery import Resumption
@@ -49,7 +51,7 @@ from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Network, close, plan, sent_down, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
-from edge_server.tasks import Job, TaskTerms, make_task, state_blobs, training_jobs
+from edge_server.tasks import Job, TaskTerms, make_task, training_jobs
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
 from edge_server.uploads import client_update, known_clients, verdict
@@ -68,8 +70,8 @@ class Workshop:
     A `resumable` run keeps its state after every round, and `resume` says what to go on from. One that is
     not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
     are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
-    `secret` is what noise is made from: 32 bytes, drawn here unless they are given. Large blobs lie in the
-    `depot`, too, where there is one.
+    `secret` is what noise is made from: 32 bytes, drawn here unless they are given. One that `broadcasts`
+    names shared topics for what several devices need; large blobs lie in the `depot`, too, if there is one.
     """
 
     def __init__(
@@ -84,11 +86,14 @@ class Workshop:
         notary: Notary | None = None,
         secret: bytes | None = None,
         depot: Depot | None = None,
+        broadcasts: bool = True,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
         self.depot = depot
         self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
+        # A run that goes on has told its devices before.
+        self._broadcasts, self._new_map = broadcasts, resume is None
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
         self.chunk_bytes = CHUNK_BYTES
@@ -150,13 +155,12 @@ class Workshop:
             if self._config.privacy.secure_aggregation:
                 jobs = with_examples(jobs, command.devices)
         channel_map = self._put(encode_json(self._network.channel_map))
-        states = state_blobs(jobs, self._put_state)
+        parts = self._parts(command, jobs, channel_map)
         masking = self._masking(command, jobs)
-        terms = self._published({*states.values(), channel_map})
+        terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
         assignments = {}
         for name, job in jobs.items():
-            blobs = {"state": states[name], "channel-map": channel_map}
-            task = make_task(self._terms, command, name, job, blobs=blobs, participants=len(jobs))
+            task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
             task = task.model_copy(update={"masking": masking, "depot": terms})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
             limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
@@ -215,16 +219,28 @@ class Workshop:
         level = mean_ratio(ratio)
         return Job(tier, Cut(self.tier_spec(ratio)), level, provenance=self._provenance(tier, level))
 
+    def _parts(self, command: PlanRound, jobs: Mapping[str, Job], described: BlobRef) -> dict[str, Parts]:
+        """What each device starts from; tasks that are handed out one at a time share nothing."""
+        channel_map = self._network.channel_map
+        shared = self._broadcasts and command.wanted is None
+        parts = lay_out(
+            {name: job.cut.spec for name, job in jobs.items()},
+            lambda spec: sent_down(self._strategy, self._state, spec, channel_map),
+            partial(self.store.put_groups, chunk_bytes=self.chunk_bytes),
+            channel_map,
+            described=described,
+            shared=shared,
+            new_map=self._new_map,
+        )
+        self._new_map = self._new_map and not shared
+        return parts
+
     def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
         """What tasks say of the store, in which their large blobs now lie; None where there is none."""
         if self.depot is None:
             return None
         self.depot.publish(refs, self.store)
         return self.depot.terms
-
-    def _put_state(self, spec: SubModelSpec) -> BlobRef:
-        groups = sent_down(self._strategy, self._state, spec, self._network.channel_map)
-        return self._put(encode_groups(groups))
 
     def _put(self, data: bytes) -> BlobRef:
         return self.store.put(data, chunk_bytes=self.chunk_bytes)

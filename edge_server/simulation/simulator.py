@@ -73,6 +73,7 @@ def simulate(
         resume=_resumption(folder, boundary) if boundary else None,
         durable=False,
         secret=repeatable_secret(config.federation.seed),
+        broadcasts=False,
     )
     workshop.store = LinkedStore(folder.blobs, durable=False)
     with _scratch(out) as scratch:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from edge_client.excerpt import Excerpt
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
-from edge_client.slicing import extract
 from edge_server.strategy import privacy as dp
 from edge_server.strategy.combiners import COMBINERS, Combiner
 from edge_server.strategy.groups.registry import GROUPS
@@ -200,7 +200,7 @@ def sent_down(strategy: Strategy, state: State, spec: SubModelSpec, channel_map:
         if rule.downlink
     }
     return {
-        "model": extract(state.params, spec, channel_map),
+        "model": Excerpt(state.params, spec, channel_map),
         **{n: arrays for n, arrays in beside.items() if arrays},
     }
 

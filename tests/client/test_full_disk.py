@@ -79,7 +79,7 @@ def fails(number: int) -> Any:
     return write
 
 
-@pytest.mark.parametrize("where", [(BlobStore, "put"), (PrivateState, "propose")])
+@pytest.mark.parametrize("where", [(BlobStore, "put_groups"), (PrivateState, "propose")])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_an_update_that_finds_no_room_fails_its_task(place, monkeypatch, where, number):
     asked = task(place)
