@@ -38,7 +38,13 @@ class Depot:
         """Put the blobs that are large enough there, but those that it has."""
         large = {ref.digest: ref for ref in refs if self.terms.holds(ref)}
         for digest in large.keys() - self._published:
-            if not (self._has(digest) or self._put(large[digest], store)):
+            try:
+                there = self._has(digest) or self._put(large[digest], store)
+            except Exception as error:
+                # One that does not answer is not asked again and again while a round waits.
+                log.warning("the store does not answer: %s", error)
+                there = False
+            if not there:
                 log.warning("the store takes no blobs: large ones go in chunks")
                 return
             self._published |= {digest}
@@ -97,21 +103,13 @@ class Depot:
             return False
 
     def _has(self, digest: str) -> bool:
-        try:
-            with self._web.ask("HEAD", self._links.url("HEAD", _blob(digest), seconds=60)) as answer:
-                return answer.status == 200
-        except Exception as error:
-            log.info("the store does not answer: %s", error)
-            return False
+        with self._web.ask("HEAD", self._links.url("HEAD", _blob(digest), seconds=60)) as answer:
+            return answer.status == 200
 
     def _put(self, ref: BlobRef, store: BlobStore) -> bool:
         url = self._links.url("PUT", _blob(ref.digest), seconds=OWN_SECONDS, most=ref.size)
         resumable, never = self._links.resumable, threading.Event()
-        try:
-            return over_http.put(self._web, url, ref, store, resumable=resumable, stopped=never).done
-        except Exception as error:
-            log.warning("blob %s cannot be put into the store: %s", ref.digest[:16], error)
-            return False
+        return over_http.put(self._web, url, ref, store, resumable=resumable, stopped=never).done
 
     def _remove(self, name: str) -> None:
         try:

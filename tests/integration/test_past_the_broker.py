@@ -15,6 +15,7 @@ from edge_client.address import BrokerAddress
 from edge_client.agent import Agent, AgentSettings
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
+from edge_client.depot import web
 from edge_client.workplace import LocalData
 from edge_server.config import Config, load_config
 from edge_server.depot.opening import opened_depot
@@ -91,6 +92,17 @@ def test_blobs_go_past_both_brokers(
     check_paths(federate(config("embedded"), address, tmp_path), tmp_path, caplog)
     objects = tmp_path / "depot" / "objects"
     assert [path for path in objects.rglob("*") if path.is_file()] == []
+
+
+@ONE_BROKER
+def test_a_store_that_is_not_there_stops_nothing(
+    address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    away = config("http://127.0.0.1:9/", **{"blobs.secret": str(tmp_path / "secret")})
+    summary = federate(away, address, tmp_path)
+    assert (summary.outcome, [device.rounds for device in summary.devices]) == ("finished", [1, 1])
+    assert summary.uplink_bytes > 2 * MODEL_BYTES
 
 
 @pytest.fixture

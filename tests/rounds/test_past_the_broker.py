@@ -72,6 +72,22 @@ def test_every_round_closes_whatever_the_store_does(failing: float):
             assert world.past == {"down": 0, "up": 0}
 
 
+def test_who_fetches_past_the_broker_does_not_listen_and_nothing_is_published():
+    world = WorldWithStore(3, RULES, failing=0.0, shared=True)
+    world.run_fairly()
+    assert world.past == {"down": 9, "up": 9}
+    # Chunks that the server has sent or published.
+    assert world.egress == 0
+
+
+def test_what_the_store_fails_to_give_is_published_or_asked_for():
+    for seed in range(5):
+        world = WorldWithStore(3, RULES, failing=0.5, shared=True, seed=seed)
+        world.run_fairly()
+        assert world.outcome == "finished"
+        assert world.egress > 0
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_losses_deaths_and_a_failing_store_at_once_stop_nothing(seed: int):
     world = WorldWithStore(3, RULES, failing=0.3, seed=seed)
