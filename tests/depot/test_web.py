@@ -15,7 +15,7 @@ from edge_client.address import TlsFiles
 from edge_client.blobstore import BlobStore
 from edge_client.depot import web as over_http
 from edge_client.depot.web import Outcome, Web, web_of
-from edge_server.depot.service import Handler
+from edge_server.depot.handler import Handler
 from tests.depot.conftest import CHUNK, DATA, PLACE, Shop, ask
 
 
