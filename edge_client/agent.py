@@ -6,6 +6,7 @@ One thread owns everything here; paho and the worker only put events in its inbo
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import time
@@ -91,6 +92,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 TELEMETRY_S = 1.0
+WARM_UP_AFTER_S = 3.0
+"""After connecting: where a whole federation starts on one machine, torch is not imported in its way."""
 PACKET_SLACK = 1024
 
 
@@ -165,6 +168,7 @@ class Agent:
             masks=Partaking(only_masked=settings.only_masked),
         )
         self._next_tick = self._next_telemetry = 0.0
+        self._warm_up_at = math.inf
         self._outcome: str | None = None
         self.refused = 0
 
@@ -191,6 +195,7 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+            self._warm_up(now)
         self._keep_certificate()
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
@@ -204,6 +209,11 @@ class Agent:
             self.refused += 1
             log.warning("ignored (%s): %s", error.reason, error)
         return self._outcome is not None and self._settings.once
+
+    def _warm_up(self, now: float) -> None:
+        if now >= self._warm_up_at:
+            self._warm_up_at = math.inf
+            self._worker.warm_up()
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -232,7 +242,7 @@ class Agent:
                 self._keeper.connected()
             self._step(Connected())
             self._recall()
-            self._worker.warm_up()
+            self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
         elif isinstance(event, LinkDown):
             log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
             self._step(Disconnected())

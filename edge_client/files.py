@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -12,9 +15,22 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
     Not `durable` spares the wait for the disk: a power cut may then lose the file, but nothing else can.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = _aside(path)
     try:
         temporary.write_bytes(data)
+        put_in_place(temporary, path, durable=durable)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def written_aside(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """As `write_synced`, for bytes that come a piece at a time: a file to write, put at `path` at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _aside(path)
+    try:
+        with temporary.open("wb") as file:
+            yield file
         put_in_place(temporary, path, durable=durable)
     finally:
         temporary.unlink(missing_ok=True)
@@ -23,13 +39,18 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
 def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
     """Rename a finished file to `path`, in the same folder, once its bytes are on disk."""
     if durable:
-        _sync(temporary)
+        sync(temporary)
     temporary.replace(path)
     if durable:
-        _sync(path.parent)
+        sync(path.parent)
 
 
-def _sync(path: Path) -> None:
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

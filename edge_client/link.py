@@ -76,7 +76,15 @@ class Confirmed:
     mid: int
 
 
-LinkEvent = LinkUp | LinkDown | Arrived | Confirmed
+@dataclass(frozen=True)
+class NotGranted:
+    """Event: the broker does not let this client subscribe to one of its filters."""
+
+    code: int
+    reason: str
+
+
+LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted
 Inbox = queue.SimpleQueue[Any]
 Will = Callable[[int], tuple[str, bytes]]
 
@@ -216,6 +224,7 @@ class Link:
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
         client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
         client.on_socket_open = _without_delay
         _spread_reconnects(client, self._longest_delay_s)
         if self._address.username is not None:
@@ -275,6 +284,13 @@ class Link:
             self._inbox.put(Arrived(message.topic, bytes(message.payload)))
         except UnicodeDecodeError:
             self.dropped += 1
+
+    def _on_subscribe(
+        self, client: mqtt.Client, userdata: Any, mid: int, reasons: Any, properties: Any
+    ) -> None:
+        for reason in reasons:
+            if reason.is_failure:
+                self._inbox.put(NotGranted(reason.value, str(reason)))
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
         self._inbox.put(Confirmed(mid))

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from edge_client.files import write_synced
+from edge_client.files import written_aside
 from schemas.errors import EdgeError, InvariantError
+from schemas.tensors import write_tensors
 
 _ARRAY, _TUPLE = "array", "tuple"
 """The one key of a JSON object that stands for an array (its tensor's name) or for a tuple (its items)."""
@@ -30,7 +30,8 @@ def write_plain(path: Path, values: Mapping[str, Any], *, durable: bool = True) 
     """Write named values at `path`, all at once; `InvariantError` for what is not plain."""
     arrays: dict[str, Any] = {}
     tree = {name: _plain(value, name, arrays) for name, value in values.items()}
-    write_synced(path, save(arrays, {"state": json.dumps(tree)}), durable=durable)
+    with written_aside(path, durable=durable) as file:
+        write_tensors(file, arrays, {"state": json.dumps(tree)})
 
 
 def read_plain(path: Path) -> dict[str, Any]:
@@ -46,8 +47,8 @@ def read_plain(path: Path) -> dict[str, Any]:
 def _plain(value: Any, where: str, arrays: dict[str, Any]) -> Any:
     """The value with every array put aside under the name `where`."""
     if isinstance(value, np.ndarray):
-        arrays[where] = np.ascontiguousarray(value)
-        # A safetensors file has no tensors without axes, so the shape is kept beside.
+        arrays[where] = value
+        # Beside the tensor's own: earlier versions wrote an array without axes as one with a single number.
         return {_ARRAY: where, "shape": list(value.shape)}
     if isinstance(value, Mapping):
         return {"map": [[key, _plain(item, f"{where}/{key}", arrays)] for key, item in value.items()]}

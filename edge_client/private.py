@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_client.files import put_in_place, write_synced
-from schemas.blobs import Groups, encode_groups, read_groups
+from edge_client.files import put_in_place, written_aside
+from schemas.blobs import FlatGroups, Groups, SpooledGroups
+from schemas.tensors import write_tensors
 
 KEPT_ROUNDS = 2
 """A round may be planned anew after it was counted; it then starts from the one before."""
@@ -23,9 +24,12 @@ class PrivateState:
         self._folder, self._durable = folder, durable
 
     def load(self, run: str, round_number: int) -> Groups:
-        """The groups kept after the last counted round before `round_number`; none at the start."""
+        """The groups kept after the last counted round before `round_number`; none at the start.
+
+        Their arrays are read when they are asked for, which must be before anything else is committed.
+        """
         kept = self.kept(run, round_number)
-        return read_groups(kept) if kept else {}
+        return SpooledGroups(kept) if kept else {}
 
     def kept(self, run: str, round_number: int) -> Path | None:
         """The file that `load` reads."""
@@ -36,8 +40,8 @@ class PrivateState:
         """Put down what this attempt at a round would leave; nothing is kept of no groups."""
         if groups:
             path = self._proposal(run, round_number, attempt)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_synced(path, encode_groups(groups), durable=self._durable)
+            with written_aside(path, durable=self._durable) as file:
+                write_tensors(file, FlatGroups(groups))
 
     def commit(self, run: str, round_number: int, attempt: int) -> None:
         """The server has counted this attempt; without a proposal nothing changes."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from edge_client.slicing import check, cut_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
+from schemas.tensors import MadeArrays, kind_of, pieces, rows_of
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -23,18 +24,64 @@ def arrays_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
     return {name: _to_array(tensor) for name, tensor in _floats(module).items()}
 
 
+def trained_since(module: nn.Module, received: Arrays) -> MadeArrays:
+    """What training has added to the arrays that `module` began with, float32, made when asked for.
+
+    The module must not change until then; `received` is read again, a piece at a time where it is lazy.
+    """
+    tensors = _floats(module)
+
+    def make(name: str, start: int, stop: int) -> NDArray[Any]:
+        tensor = tensors[name].detach()
+        rows = tensor[start:stop] if tensor.ndim else tensor
+        trained: NDArray[Any] = rows.to("cpu", torch.float32).numpy()
+        return trained - rows_of(received, name, start, stop)
+
+    kinds = {name: (np.dtype(np.float32), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return MadeArrays(kinds, make)
+
+
 def load_arrays(module: nn.Module, arrays: Arrays) -> None:
     """Write arrays into a module in place; `InvariantError` unless names and shapes are the module's own."""
     tensors = _floats(module)
     if tensors.keys() != arrays.keys():
         odd = sorted(tensors.keys() ^ arrays.keys())[:5]
         raise InvariantError(f"arrays and module differ in {odd}")
+    kinds = {name: kind_of(arrays, name) for name in tensors}
     for name, tensor in tensors.items():
-        if tuple(tensor.shape) != arrays[name].shape:
-            raise InvariantError(f"{name!r}: expected shape {tuple(tensor.shape)}, got {arrays[name].shape}")
+        if tuple(tensor.shape) != kinds[name][1]:
+            raise InvariantError(f"{name!r}: expected shape {tuple(tensor.shape)}, got {kinds[name][1]}")
     with torch.no_grad():
         for name, tensor in tensors.items():
-            tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+            for start, stop in pieces(kinds[name]):
+                rows = torch.from_numpy(np.array(rows_of(arrays, name, start, stop)))
+                (tensor[start:stop] if tensor.ndim else tensor).copy_(rows)
+
+
+def hollow(module: nn.Module) -> nn.Module:
+    """A copy with shapes and types but without numbers, until `borrow_arrays` lends it some."""
+    empty = {id(tensor): _emptied(tensor) for tensor in _floats(module).values()}
+    return copy.deepcopy(module, empty)
+
+
+def borrow_arrays(module: nn.Module, arrays: Arrays) -> None:
+    """Make these the module's own parameters without copying any; nobody may train it.
+
+    Buffers, which a network may write to while it is used, are copied, and so is what has another type.
+    """
+    for name, tensor in _floats(module).items():
+        owner, _, attribute = name.rpartition(".")
+        if isinstance(tensor, nn.Parameter):
+            lent = torch.from_numpy(np.require(arrays[name], requirements=["C", "W"])).to(tensor.dtype)
+            held: Tensor = nn.Parameter(lent, requires_grad=False)
+        else:
+            held = torch.from_numpy(np.array(arrays[name])).to(tensor.dtype)
+        setattr(module.get_submodule(owner), attribute, held)
+
+
+def _emptied(tensor: Tensor) -> Tensor:
+    empty = tensor.detach().to("meta")
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
 def compact(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> nn.Module:
@@ -43,13 +90,18 @@ def compact(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> n
     `InvariantError` when the map or the spec is of another network.
     """
     check(spec, channel_map)
-    smaller = copy.deepcopy(module)
-    _cut_tensors(smaller, spec, channel_map)
-    for layer in smaller.modules():
+    return cut_down(copy.deepcopy(module), spec, channel_map)
+
+
+def cut_down(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> nn.Module:
+    """As `compact`, of a module that nobody needs whole: it is cut itself, and returned."""
+    check(spec, channel_map)
+    _cut_tensors(module, spec, channel_map)
+    for layer in module.modules():
         refit = REFIT.get(type(layer))
         if refit is not None:
             refit(layer)
-    return smaller
+    return module
 
 
 def parameter_count(module: nn.Module) -> int:

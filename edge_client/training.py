@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,6 +19,8 @@ from edge_client.epochs import EpochCheckpoint, UnfitCheckpoint
 from edge_client.evaluation import evaluating
 from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
 from edge_client.objectives.registry import build_objectives, merge_groups
+from edge_client.optimizers import OPTIMIZERS, Optimizer
+from edge_client.recording import Recorder, Step
 from edge_client.training_state import restore, state_of
 from schemas.blobs import Groups
 from schemas.errors import ConfigError, EdgeError, nearest
@@ -59,27 +61,6 @@ class _Examples:
     labels: Tensor
 
 
-Parameters = Iterable[nn.Parameter]
-
-
-# Fused: one pass over each parameter, which spares a tenth to a quarter of a step of a small network.
-def _sgd(parameters: Parameters, plan: TrainingPlan) -> torch.optim.Optimizer:
-    decay, momentum = plan.weight_decay, plan.momentum
-    return torch.optim.SGD(
-        parameters, lr=plan.learning_rate, momentum=momentum, weight_decay=decay, fused=True
-    )
-
-
-def _adam(parameters: Parameters, plan: TrainingPlan) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters, lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True)
-
-
-OPTIMIZERS: Mapping[str, Callable[[Parameters, TrainingPlan], torch.optim.Optimizer]] = {
-    "sgd": _sgd,
-    "adam": _adam,
-}
-
-
 def train(
     module: nn.Module,
     data: LabelledData,
@@ -90,6 +71,7 @@ def train(
     on_epoch: Callable[[EpochReport], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint: EpochCheckpoint | None = None,
+    recorder: Recorder | None = None,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
@@ -97,7 +79,7 @@ def train(
     With no epochs at all, objectives still see every batch once, in forward passes that change no weight.
     The loss is the last epoch's mean cross-entropy per example, None when not finite; seconds are wall time.
     With a `checkpoint` it goes on after the last epoch that is kept there, `module` being as received: the
-    bytes are those of a training in one go.
+    bytes are those of a training in one go. A `recorder` makes plain steps faster, with the same bits.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch),
     `UnfitCheckpoint`; the module is then in no state that is worth anything.
     """
@@ -117,9 +99,12 @@ def train(
         optimizer = _set_up(module, objectives, around)
         losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
         start -= before
+        step: Step = partial(_step, module, optimizer=optimizer, objectives=objectives)
+        if recorder is not None and not objectives:
+            step = recorder.steps(module, optimizer, step)
         left = _epochs(module, examples, plan, done=len(losses))
         for epoch, batches in enumerate(left, start=len(losses) + 1):
-            loss, taken = _run_epoch(module, batches, optimizer, objectives, should_stop=should_stop)
+            loss, taken = _run_epoch(batches, step, objectives, should_stop=should_stop)
             losses.append(loss)
             steps += taken
             if checkpoint is not None:
@@ -141,7 +126,7 @@ def train(
 def _resumed(
     checkpoint: EpochCheckpoint | None,
     module: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> tuple[list[float | None], int, float]:
     """Losses, steps and seconds of the epochs that are done, with all the rest put back as it was."""
@@ -160,7 +145,7 @@ def _resumed(
 def _so_far(
     figures: Mapping[str, Any],
     module: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> dict[str, Any]:
     return {**figures, **state_of(module, optimizer, objectives)}
@@ -191,9 +176,7 @@ def _check(module: nn.Module, plan: TrainingPlan) -> None:
         raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
 
 
-def _set_up(
-    module: nn.Module, objectives: Sequence[LocalObjective], around: Surroundings
-) -> torch.optim.Optimizer:
+def _set_up(module: nn.Module, objectives: Sequence[LocalObjective], around: Surroundings) -> Optimizer:
     module.train()
     parameters = list(module.parameters())
     for objective in objectives:
@@ -238,9 +221,8 @@ def _epochs(
 
 
 def _run_epoch(
-    module: nn.Module,
     batches: Iterator[_Examples],
-    optimizer: torch.optim.Optimizer,
+    step: Step,
     objectives: Sequence[LocalObjective],
     *,
     should_stop: Callable[[], bool],
@@ -252,7 +234,7 @@ def _run_epoch(
     for examples in batches:
         if should_stop():
             raise TrainingStopped("local training was stopped")
-        loss = _step(module, examples, optimizer, objectives)
+        loss = step(examples)
         total = total.to(loss.device) + loss * len(examples.labels)
         seen += len(examples.labels)
         steps += 1
@@ -302,11 +284,11 @@ def _forward(
 def _step(
     module: nn.Module,
     examples: _Examples,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> Tensor:
     """One step; returns the plain loss."""
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     plain, loss = _forward(module, examples, objectives)
     loss.backward()  # type: ignore[no-untyped-call]
     for objective in objectives:

@@ -15,15 +15,14 @@ from torch import Tensor, nn
 
 from edge_client.epochs import UnfitCheckpoint
 from edge_client.objectives.objective import LocalObjective
+from edge_client.optimizers import Optimizer
 
 
-def state_of(
-    module: nn.Module, optimizer: torch.optim.Optimizer, objectives: Sequence[LocalObjective]
-) -> dict[str, Any]:
-    """What the epochs so far have changed."""
+def state_of(module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective]) -> dict[str, Any]:
+    """What the epochs so far have changed; on the processor, arrays share the tensors' memory."""
     return {
         "module": {name: plain(tensor) for name, tensor in _tensors(module).items()},
-        "optimizer": plain(optimizer.state_dict()["state"]),
+        "optimizer": plain(optimizer.state),
         "objectives": [plain(objective.state()) for objective in objectives],
         "random": {name: plain(state) for name, state in _random_states(module).items()},
     }
@@ -32,18 +31,16 @@ def state_of(
 def restore(
     state: Mapping[str, Any],
     module: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> None:
     """Put a state back; raises `UnfitCheckpoint` where it is of another network, plan or program."""
     try:
         _fill(_tensors(module), state["module"])
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        saved = {
-            index: {name: _laid_like(parameters[index], value) for name, value in values.items()}
+        optimizer.state = {
+            index: {name: _laid_like(optimizer.parameters[index], value) for name, value in values.items()}
             for index, values in state["optimizer"].items()
         }
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": saved})
         for objective, values in zip(objectives, state["objectives"], strict=True):
             objective.resume(tensors(values))
         _set_random_states(module, state["random"])
@@ -54,7 +51,7 @@ def restore(
 def plain(value: Any) -> Any:
     """The value with arrays for tensors."""
     if isinstance(value, Tensor):
-        return np.array(value.detach().cpu().numpy())
+        return value.detach().cpu().numpy()
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return value
@@ -74,7 +71,7 @@ def _laid_like(parameter: Tensor, value: Any) -> Any:
     tensor = tensors(value)
     if isinstance(tensor, Tensor) and tensor.shape == parameter.shape:
         return torch.empty_like(parameter, requires_grad=False).copy_(tensor)
-    return tensor
+    return tensor.to(parameter.device) if isinstance(tensor, Tensor) else tensor
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

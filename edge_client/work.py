@@ -8,13 +8,12 @@ from pathlib import Path
 
 from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
-from edge_client.bench import bench_model
+from edge_client.codecs.sending import encode_answer
 from edge_client.evaluation import evaluate
-from edge_client.export import export_onnx
-from edge_client.inference import load_model
 from edge_client.layers import received_groups
+from edge_client.recording import Recorder
 from edge_client.submodels import SubModels
-from edge_client.surgery import arrays_of, count_macs, parameter_count
+from edge_client.surgery import count_macs, parameter_count, trained_since
 from edge_client.training import EpochReport, bounded, train
 from edge_client.workplace import Workplace
 from schemas.blobs import Groups, decode_json
@@ -23,6 +22,8 @@ from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
 
 BENCH_SECONDS = 0.4
+EVALUATION_BATCH = 64
+"""Large batches of held-out examples would need more memory than training, and save no time."""
 
 
 def do_training(
@@ -32,17 +33,19 @@ def do_training(
     on_epoch: Callable[[EpochReport], None],
     should_stop: Callable[[], bool],
     sub_models: SubModels | None = None,
+    recorder: Recorder | None = None,
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
-    The group `model` is trained minus received, in the coordinates of the update's spec. What the objectives
-    keep for the next round is proposed to the place's private state. `sub_models` spares building networks.
+    The group `model` is trained minus received, in the coordinates of the update's spec, encoded as the task
+    asks. What objectives, and codecs, keep for the next round is proposed to the place's private state.
+    `sub_models` spares building networks, a `recorder` most of what a step costs beside its kernels.
     """
     assert task.training is not None
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
     module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
-    before = evaluate(module, data.held_out)
+    before = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
     result = train(
         module,
         data.train,
@@ -52,15 +55,19 @@ def do_training(
         on_epoch=on_epoch,
         should_stop=should_stop,
         checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
+        recorder=recorder,
     )
-    trained = arrays_of(module)
-    delta = {name: trained[name] - received["model"][name] for name in trained}
+    # The answer is made from the module and the received file while it is written, not in memory.
+    module.zero_grad(set_to_none=True)
+    delta = trained_since(module, received["model"])
     answer = Answer(task, channel_map, result.groups)
-    blob = place.store.put_groups(answer.groups(delta), chunk_bytes=place.chunk_bytes)
+    previous = _previous(task, place)
+    sending = encode_answer(answer, delta, task, channel_map, previous)
+    blob = place.store.put_groups(sending.groups, chunk_bytes=place.chunk_bytes, write=sending.chain.write)
     if place.private is not None:
-        keeping = in_global(result.kept, _previous(task, place), task.spec, channel_map, answer.order)
-        place.private.propose(task.run, task.round, task.attempt, keeping)
-    loss, accuracy = before.loss, evaluate(module, data.held_out).accuracy
+        keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
+        place.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
+    after = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
     return Update(
         federation=task.federation,
         device=place.device,
@@ -69,7 +76,9 @@ def do_training(
         attempt=task.attempt,
         blob=blob,
         spec=answer.spec,
-        metrics=result.metrics.model_copy(update={"received_loss": bounded(loss), "accuracy": accuracy}),
+        metrics=result.metrics.model_copy(
+            update={"received_loss": bounded(before.loss), "accuracy": after.accuracy}
+        ),
     )
 
 
@@ -78,6 +87,11 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 
     That is `models/model.onnx`; where only signed models are served it waits beside it (see `placement`).
     """
+    # Imported here: a device that only trains has no use for onnx and its runtime, and no memory to spare.
+    from edge_client.bench import bench_model
+    from edge_client.export import export_onnx
+    from edge_client.inference import load_model
+
     channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
     module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
@@ -116,8 +130,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
     place.check_model(task.model.name)
     channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
-    groups = received_groups(task, place.store, channel_map)
-    return channel_map, {name: dict(arrays) for name, arrays in groups.items()}
+    return channel_map, received_groups(task, place.store, channel_map)
 
 
 @lru_cache(maxsize=2)

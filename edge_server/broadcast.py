@@ -18,7 +18,7 @@ AHEAD_BYTES = 8 * 1024 * 1024
 """How much may be published that some device has not said it has heard: four of its reports."""
 PIECE_BYTES = 2 * 1024 * 1024
 STALL_S = 4.0
-QUIET_S, LATEST_S = 1.0, 5.0
+QUIET_S, LATEST_S = 2.0, 5.0
 """A broadcast begins without who has not answered after a quiet time, and after so long in any case."""
 
 Channels = frozenset[int]
@@ -57,7 +57,8 @@ class Broadcast:
     """The pieces of one planning, of which those before `next` are published.
 
     `asked_at` and `quiet_since` are when the devices were asked and when the last of them answered; `sums`
-    are the bytes before each piece that a device with such channels hears.
+    are the bytes before each piece that a device with such channels hears. `awaits` is one of those who were
+    behind: while it still is, nobody need look at the others.
     """
 
     run: str
@@ -68,6 +69,7 @@ class Broadcast:
     begun: bool = False
     next: int = 0
     sent_at: float = 0.0
+    awaits: str = ""
     followers: Mapping[str, Follower] = field(default_factory=dict)
     sums: Mapping[Channels, tuple[int, ...]] = field(default_factory=dict)
 
@@ -154,6 +156,16 @@ def behind(broadcast: Broadcast) -> tuple[str, ...]:
         for name, one in broadcast.followers.items()
         if channel in one.channels and one.heard < until[one.channels]
     )
+
+
+def held_up(broadcast: Broadcast, now: float) -> bool:
+    """Whether the one that was waited for is still behind, and not for too long."""
+    one = broadcast.followers.get(broadcast.awaits)
+    if one is None or broadcast.over:
+        return False
+    until = broadcast.sums[one.channels][broadcast.next + 1] - AHEAD_BYTES
+    channel = broadcast.pieces[broadcast.next].channel
+    return channel in one.channels and one.heard < until and not stalled(broadcast, [broadcast.awaits], now)
 
 
 def stalled(broadcast: Broadcast, names: Iterable[str], now: float) -> tuple[str, ...]:

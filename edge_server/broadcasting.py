@@ -19,10 +19,11 @@ def begun(federation: Federation, participants: Iterable[Participant], now: floa
 
 
 def answered(federation: Federation, reply: TaskReply, participant: Participant, now: float) -> Step:
-    """A device has taken its task: it listens, and must ask for what was published before it did."""
-    if not reply.accepted or not reply.listens:
-        return federation, []
+    """A device has answered: it listens, or not, and must ask for what was published before it did."""
     task, current = participant.assignment.task, federation.broadcast
+    if not reply.accepted or not reply.listens:
+        # One that has come back asks for what it lacks.
+        return replace(federation, broadcast=current and shared.left(current, [reply.device])), []
     listens = {name: n for name, n in task.channels.items() if n in reply.listens}
     if current is None or (current.run, current.attempt) != (task.run, task.attempt):
         return federation, _end(federation, participant, [task.blobs[name].digest for name in listens])
@@ -57,6 +58,8 @@ def settle(federation: Federation, now: float) -> Step:
         if not current.may_begin(now, answered=nobody_open):
             return federation, []
         current = shared.begin(current, now)
+    if shared.held_up(current, now) and _is_there(federation, current.awaits):
+        return federation, []
     commands: list[Command] = []
     while not current.over:
         if waited_for := shared.behind(current):
@@ -64,6 +67,7 @@ def settle(federation: Federation, now: float) -> Step:
             current, more = _give_up(federation, current, waited_for, now)
             commands += more
             if current.followers == followers:
+                current = replace(current, awaits=waited_for[0])
                 break
         else:
             current, piece = shared.published(current, now)

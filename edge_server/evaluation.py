@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
 from edge_client.data.labelled import Inputs, LabelledData
 from edge_client.evaluation import Evaluation, evaluate
 from edge_client.export import export_onnx
 from edge_client.slicing import extract
-from edge_client.surgery import compact, count_macs, load_arrays, parameter_count
+from edge_client.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
 from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec, Preprocessing
@@ -21,7 +22,8 @@ class GlobalModel:
     """The network itself, for whatever the server does with it beside slicing arrays."""
 
     def __init__(self, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap) -> None:
-        self._module, self._spec, self._channel_map = module, spec, channel_map
+        # The numbers are the state's, which lends them where they are needed: one model in memory, not two.
+        self._module, self._spec, self._channel_map = hollow(module), spec, channel_map
 
     @property
     def parameters(self) -> int:
@@ -30,12 +32,16 @@ class GlobalModel:
 
     def macs(self, spec: SubModelSpec) -> int:
         """Multiply-accumulates of a sub-model for one example."""
-        return count_macs(compact(self._module, spec, self._channel_map), self._spec.input_shape)
+        module = compact(self._module, spec, self._channel_map)
+        shapes = {name: layout.shape for name, layout in self._channel_map.parameters.items()}
+        zeros = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
+        borrow_arrays(module, extract(zeros, spec, self._channel_map))
+        return count_macs(module, self._spec.input_shape)
 
     def sub_model(self, params: Arrays, spec: SubModelSpec) -> nn.Module:
-        """The dense network of `spec` with its part of `params`."""
+        """The dense network of `spec` with its part of `params`, to be looked at and not to be trained."""
         module = compact(self._module, spec, self._channel_map)
-        load_arrays(module, extract(params, spec, self._channel_map))
+        borrow_arrays(module, extract(params, spec, self._channel_map))
         return module
 
     def test(

@@ -125,6 +125,14 @@ def claims(participant: Participant, update: Update, *, have: int = 0) -> Step:
     return replace(waiting, claims=participant.claims + another, by_chunks=by_chunks), []
 
 
+def on_its_way(participant: Participant) -> int:
+    """How many bytes of its update may be under way at once while it uploads."""
+    if participant.update is None:
+        return 0
+    blob = participant.update.blob
+    return min(blob.size, transfer.WINDOW * blob.chunk_bytes)
+
+
 def grant(participant: Participant, now: float) -> Step:
     """Begin to fetch the update that the device claims to have, or go on after it fell silent."""
     assert participant.update is not None

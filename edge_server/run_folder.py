@@ -7,14 +7,15 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from edge_client.files import write_synced
+from edge_client.files import write_synced, written_aside
 from edge_server.config import Config
 from edge_server.history import RoundRecord, Summary
 from edge_server.strategy.checkpoint import save_checkpoint
 from edge_server.strategy.strategy import State
-from schemas.blobs import Arrays, digest_of, encode_groups, encode_json
+from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
+from schemas.tensors import write_tensors
 
 KEPT_VERSIONS = 3
 KEPT_CHECKPOINTS = 2
@@ -46,6 +47,11 @@ class RunFolder:
         return self.path / "blobs"
 
     @property
+    def unpacked(self) -> Path:
+        """Updates that came packed, as they are read."""
+        return self.path / "unpacked"
+
+    @property
     def ended(self) -> bool:
         """Whether the run in it is over."""
         return (self.path / "summary.json").exists()
@@ -69,6 +75,12 @@ class RunFolder:
         save_checkpoint(self.checkpoint(state.round), state, durable=durable)
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             old.unlink()
+
+    def written(self, round_number: int) -> list[Path]:
+        """The files of a round that is being closed: its model and, where there is one, the checkpoint."""
+        files = [path for path in self.version(round_number).iterdir() if path.is_file()]
+        checkpoint = self.checkpoint(round_number)
+        return [*files, checkpoint] if checkpoint.exists() else files
 
     def version(self, round_number: int) -> Path:
         """The global model after a round."""
@@ -104,8 +116,8 @@ class RunFolder:
         """Keep the global model after a round and return the sha256 of its state; older versions go."""
         version = self.version(round_number)
         version.mkdir(exist_ok=True)
-        state = encode_groups({"model": params})
-        digest = digest_of(state)
+        with written_aside(version / "state.safetensors", durable=durable) as file:
+            digest = write_tensors(file, FlatGroups({"model": params}))
         channels = encode_json(channel_map)
         described = {
             "round": round_number,
@@ -114,7 +126,6 @@ class RunFolder:
             **manifest,
         }
         files = {
-            "state.safetensors": state,
             "channel-map.json": channels,
             "manifest.json": (json.dumps(described, indent=2) + "\n").encode(),
         }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -25,7 +26,7 @@ from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest
 from schemas.names import Digest, Name
 from schemas.secure import MAX_COHORT, Key, MaskingTerms, Member, Sealed, Share
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.topics import MAX_LAYER_TOPIC
 from schemas.values import (
@@ -93,8 +94,9 @@ class Task(Message):
     says of some blobs on which shared topic they are published; all others are the device's to ask for.
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
     `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
-    masked, in the group `masked`. `manifest` is the server's signature over all of it and the device that it
-    is for. Where there is a `depot`, blobs lie there too, at the `addresses`; chunks are always to be had.
+    masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
+    signature over all of it and the device that it is for. Where there is a `depot`, blobs lie there too, at
+    the `addresses`; chunks are always to be had.
     """
 
     kind: Literal["task"] = "task"
@@ -112,6 +114,7 @@ class Task(Message):
     masking: MaskingTerms | None = None
     depot: Depot | None = None
     addresses: Addresses | None = None
+    uplink: tuple[Piece, ...] = ()
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
     layers: tuple[Layer, ...] = ()
@@ -442,7 +445,11 @@ MESSAGES: dict[str, type[Message]] = {
     "unmask-answer": UnmaskAnswer,
 }
 
-_ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])
+
+@cache
+def _adapter() -> TypeAdapter[AnyMessage]:
+    """Made for the first message, not at import: it takes as long as much of the rest of the import."""
+    return TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])
 
 
 def encode_message(message: Message) -> bytes:
@@ -474,7 +481,7 @@ def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessa
             f"protocol {version!r} is not within {low}..{high}", reason=Reason.UNSUPPORTED_PROTOCOL
         )
     try:
-        message = _ADAPTER.validate_json(payload)
+        message = _adapter().validate_json(payload)
     except ValidationError as error:
         raise PeerError(f"malformed {head['kind']}: {_first_problem(error)}") from error
     if federation is not None and message.federation != federation:

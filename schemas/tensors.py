@@ -13,6 +13,7 @@ import math
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,6 +58,14 @@ class LazyArrays(Mapping[str, AnyArray]):
         _, shape = self.kind(name)
         return self.rows(name, 0, shape[0] if shape else 1)
 
+    def __contains__(self, name: object) -> bool:
+        """Told without making the array."""
+        try:
+            self.kind(name)  # type: ignore[arg-type]
+        except KeyError:
+            return False
+        return True
+
 
 class MadeArrays(LazyArrays):
     """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
@@ -92,11 +101,7 @@ class TensorFile(LazyArrays):
                 pass  # the header is sound: offsets without holes or overlaps, sizes that fit the types
             with path.open("rb") as file:
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                header = json.loads(file.read(length))
-            header.pop("__metadata__", None)
-            start = _LENGTH.size + length
-            self._kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in header.items()}
-            self._offsets = {name: start + one["data_offsets"][0] for name, one in header.items()}
+                self._kinds, self._offsets = _kinds_and_offsets(file.read(length))
 
     def kind(self, name: str) -> Kind:
         """As the header says."""
@@ -120,12 +125,24 @@ class TensorFile(LazyArrays):
         return len(self._kinds)
 
 
+@lru_cache(maxsize=64)
+def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
+    """Of every tensor, and where in the file it begins; one for all files that have the same header.
+
+    A thousand updates of one sub-model have: their headers together would weigh as much as a model.
+    """
+    told = json.loads(header)
+    told.pop("__metadata__", None)
+    start = _LENGTH.size + len(header)
+    kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in told.items()}
+    return kinds, {name: start + one["data_offsets"][0] for name, one in told.items()}
+
+
 class Prefixed(LazyArrays):
     """Those of some lazy arrays whose names begin with `prefix`, without it."""
 
     def __init__(self, arrays: LazyArrays, prefix: str) -> None:
         self._arrays, self._prefix = arrays, prefix
-        self._names = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
 
     def kind(self, name: str) -> Kind:
         """As the whole says."""
@@ -136,10 +153,10 @@ class Prefixed(LazyArrays):
         return self._arrays.rows(self._prefix + name, start, stop)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return (name.removeprefix(self._prefix) for name in self._arrays if name.startswith(self._prefix))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return sum(1 for _ in self)
 
 
 def kind_of(arrays: Mapping[str, AnyArray], name: str) -> Kind:
@@ -168,13 +185,15 @@ def pieces(kind: Kind, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
     yield from ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))
 
 
-def write_tensors(file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
+def write_tensors(
+    file: BinaryIO, arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
+) -> str:
     """Write arrays as a safetensors file, a piece at a time, and return the sha256 of its bytes, hex.
 
-    The bytes are those that the safetensors library writes for the same arrays.
+    The bytes are those that the safetensors library writes for the same arrays and `metadata`.
     """
     digest = hashlib.sha256()
-    for data in _bytes_of(arrays):
+    for data in _bytes_of(arrays, metadata):
         file.write(data)
         digest.update(data)
     return digest.hexdigest()
@@ -188,10 +207,13 @@ def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
     return digest.hexdigest()
 
 
-def _bytes_of(arrays: Mapping[str, AnyArray]) -> Iterator[bytes | memoryview]:
+def _bytes_of(
+    arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
     kinds = {name: _named(name, kind_of(arrays, name)) for name in arrays}
     names = sorted(kinds, key=lambda name: (-_ALIGNED.index(kinds[name][0]), name))
-    header, end = {}, 0
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
     for name in names:
         dtype, shape = kinds[name]
         begin, end = end, end + DTYPES[dtype].itemsize * math.prod(shape)

@@ -110,9 +110,20 @@ def device_filters(federation: str, device: str) -> tuple[str, ...]:
     return (f"{ROOT}/{federation}/all/#", f"{ROOT}/{federation}/devices/{device}/down/#")
 
 
-def server_filters(federation: str) -> tuple[str, ...]:
-    """What the server subscribes to."""
-    return (f"{ROOT}/{federation}/devices/+/up/#",)
+def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
+    """What the server subscribes to; without `blobs`, which its receivers take, all but those."""
+    if blobs:
+        return (f"{ROOT}/{federation}/devices/+/up/#",)
+    return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
+
+
+def receiver_filters(federation: str, group: str) -> tuple[str, ...]:
+    """What the server's receivers share: each message goes to one of them.
+
+    Where access rules only keep messages from whoever may not read them, as Mosquitto's, a stranger in the
+    `group` would let its share of them vanish: its name must be known to nobody else.
+    """
+    return (f"$share/{group}/{ROOT}/{federation}/devices/+/{Channel.UP_BLOB}",)
 
 
 def parse_topic(topic: str) -> DeviceTopic | StateTopic | LayerTopic | EnrolTopic:

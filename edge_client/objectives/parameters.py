@@ -22,9 +22,10 @@ def tensor_beside(arrays: Arrays, name: str, weight: Tensor) -> Tensor:
     """
     if name not in arrays:
         return torch.zeros_like(weight, requires_grad=False)
-    if arrays[name].shape != tuple(weight.shape):
-        raise InvariantError(f"{name!r}: expected shape {tuple(weight.shape)}, got {arrays[name].shape}")
-    return torch.from_numpy(np.array(arrays[name])).to(weight.device, weight.dtype)
+    array = arrays[name]
+    if array.shape != tuple(weight.shape):
+        raise InvariantError(f"{name!r}: expected shape {tuple(weight.shape)}, got {array.shape}")
+    return torch.from_numpy(np.array(array)).to(weight.device, weight.dtype)
 
 
 def array_of(tensor: Tensor) -> Array:

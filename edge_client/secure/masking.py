@@ -9,7 +9,7 @@ from edge_client.secure import masks, member
 from edge_client.secure.membership import Membership
 from edge_client.secure.quantisation import quantise
 from edge_client.secure.segments import checked_labels, split
-from schemas.blobs import CHUNK_BYTES, Groups, read_groups
+from schemas.blobs import CHUNK_BYTES, Groups, SpooledGroups
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
 
@@ -27,7 +27,7 @@ def mask_update(
     bare = store.path(update.blob.digest)
     described = store.path(membership.task.blobs["channel-map"].digest)
     channel_map = ChannelMap.model_validate_json(described.read_bytes())
-    groups = masked_groups(read_groups(bare), update.metrics.examples, membership, channel_map)
+    groups = masked_groups(SpooledGroups(bare), update.metrics.examples, membership, channel_map)
     blob = store.put_groups(groups, chunk_bytes=chunk_bytes)
     bare.unlink(missing_ok=True)
     return update.model_copy(update={"blob": blob})

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
+from edge_client.codecs.chain import make_chain
 from edge_client.pruning import kept_count
 from edge_client.slicing import check, expected_shapes
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
@@ -16,6 +17,7 @@ from schemas.blobs import Array, Groups
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors import kind_of, pieces, rows_of
 from schemas.values import PersonalPruning, Reason
 
 MAX_ABS = 1e6
@@ -27,10 +29,16 @@ BYTES_PER_TENSOR = 256
 def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()) -> int:
     """The most bytes that an honest answer to `task` has: its tensors, their header, attention scores."""
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
+    chain, model = make_chain(task.uplink), shapes.pop("model").values()
     arrays = [shape for name, group in shapes.items() if name != "attention" for shape in group.values()]
     numbers = sum(int(np.prod([MAX_ROWS if size is None else size for size in shape])) for shape in arrays)
     scores = sum(g.channels * max(1, len(g.layers)) for g in channel_map.groups.values())
-    return 4 * (numbers + scores) + BYTES_PER_TENSOR * (len(arrays) + len(channel_map.groups)) + HEADER_BYTES
+    tensors = len(arrays) + len(model) * (1 + len(chain.parts)) + len(channel_map.groups)
+    written = sum(chain.most_bytes(tuple(size or 0 for size in shape)) for shape in model) + 4 * (
+        numbers + scores
+    )
+    # What cannot be made smaller becomes a little larger when it is packed: by less than a 128th.
+    return (written + BYTES_PER_TENSOR * tensors) * 129 // 128 + HEADER_BYTES
 
 
 def examine(
@@ -113,26 +121,31 @@ def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
     if arrays.keys() != shapes.keys():
         odd = sorted(arrays.keys() ^ shapes.keys())[:3]
         raise PeerError(f"group '{group}' is off in {odd}", reason=Reason.WRONG_SHAPE)
-    for name, array in arrays.items():
-        if array.dtype != np.float32 or not _fits(array.shape, shapes[name]):
-            detail = f"'{name}': expected float32 {tuple(shapes[name])}, got {array.dtype} {array.shape}"
+    for name in arrays:
+        dtype, shape = kind_of(arrays, name)
+        if dtype != np.float32 or not _fits(shape, shapes[name]):
+            detail = f"'{name}': expected float32 {tuple(shapes[name])}, got {dtype} {shape}"
             raise PeerError(detail, reason=Reason.WRONG_SHAPE)
 
 
 def _check_finite(groups: Groups) -> None:
-    for name, array in _named(groups):
+    for name, array in named_pieces(groups):
         if not np.isfinite(array).all():
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
 
 
 def _check_bounds(groups: Groups) -> None:
-    for name, array in _named(groups):
+    for name, array in named_pieces(groups):
         if array.size and float(np.abs(array).max()) > MAX_ABS:
             raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
 
 
-def _named(groups: Groups) -> Iterator[tuple[str, Array]]:
-    return (named for arrays in groups.values() for named in arrays.items())
+def named_pieces(groups: Groups) -> Iterator[tuple[str, Array]]:
+    """Every array's rows by name, a few MB at a time: no update need be in memory whole."""
+    for arrays in groups.values():
+        for name in arrays:
+            for start, stop in pieces(kind_of(arrays, name)):
+                yield name, rows_of(arrays, name, start, stop)
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edge_server.firewall.canary import Accuracy, Canary
+from edge_server.firewall.contents import named_pieces
 from edge_server.firewall.norms import MODEL, NormBound, Norms, norms_of
 from edge_server.firewall.replays import Replays
 from edge_server.journal_reader import Examined
@@ -39,7 +40,7 @@ class Guard:
 
         `round_number` is that of the model, not of the task: in buffered mode they differ.
         """
-        moved = any(array.any() for arrays in groups.values() for array in arrays.values())
+        moved = any(rows.any() for _, rows in named_pieces(groups))
         self._replays.check(update.device, update.blob.digest, update.round, moved=moved)
         reference = None if self._norms.is_known(MODEL) else self.measure({MODEL: params}).get(MODEL)
         self._norms.check(norms, reference)

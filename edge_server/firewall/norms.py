@@ -13,9 +13,10 @@ import numpy as np
 
 from edge_server.settings import FirewallSettings
 from edge_server.strategy.updates import is_statistic
-from schemas.blobs import Array, Groups
+from schemas.blobs import Arrays, Groups
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
+from schemas.tensors import kind_of, pieces, rows_of
 from schemas.values import Reason
 
 Norms = Mapping[str, float]
@@ -34,20 +35,22 @@ def norms_of(groups: Groups, channel_map: ChannelMap) -> dict[str, float]:
 
     So the norms of unlike sub-models compare: a wide one has more coordinates, not larger steps.
     """
-    kinds: dict[str, list[Array]] = {}
+    kinds: dict[str, list[tuple[Arrays, str]]] = {}
     for group, arrays in groups.items():
-        for name, array in arrays.items():
+        for name in arrays:
             if name in channel_map.parameters:
                 kind = STATISTICS if group == MODEL and is_statistic(name) else group
-                kinds.setdefault(kind, []).append(array)
-    return {kind: _root_mean_square(arrays) for kind, arrays in kinds.items()}
+                kinds.setdefault(kind, []).append((arrays, name))
+    return {kind: _root_mean_square(places) for kind, places in kinds.items()}
 
 
-def _root_mean_square(arrays: Iterable[Array]) -> float:
+def _root_mean_square(places: Iterable[tuple[Arrays, str]]) -> float:
     squares, count = 0.0, 0
-    for array in arrays:
-        squares += float(np.sum(np.square(array, dtype=np.float64)))
-        count += array.size
+    for arrays, name in places:
+        for start, stop in pieces(kind_of(arrays, name)):
+            rows = rows_of(arrays, name, start, stop)
+            squares += float(np.sum(np.square(rows, dtype=np.float64)))
+            count += rows.size
     return float(np.sqrt(squares / count)) if count else 0.0
 
 

@@ -14,6 +14,7 @@ from edge_client.secure.masking import GROUP
 from schemas.blobs import Groups
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
+from schemas.tensors import kind_of
 from schemas.values import Reason
 
 
@@ -26,9 +27,10 @@ def examine_masked(update: Update, groups: Groups, task: Task, segments: Sequenc
     wanted = {str(index): (task.masking.segments[index].size + 1,) for index in segments if index in held}
     if not wanted:
         raise PeerError("an update before the masks are agreed", reason=Reason.STALE_ROUND)
-    sent = {name: array.shape for name, array in groups.get(GROUP, {}).items()}
-    if groups.keys() != {GROUP} or sent != wanted:
+    vectors = groups.get(GROUP, {})
+    sent = {name: kind_of(vectors, name) for name in vectors}
+    if groups.keys() != {GROUP} or {name: shape for name, (_, shape) in sent.items()} != wanted:
         raise PeerError(f"expected the segments {sorted(wanted)}, masked", reason=Reason.WRONG_SHAPE)
-    for name, array in groups[GROUP].items():
-        if array.dtype != np.uint32:
-            raise PeerError(f"segment {name}: expected uint32, got {array.dtype}", reason=Reason.WRONG_SHAPE)
+    for name, (dtype, _) in sent.items():
+        if dtype != np.uint32:
+            raise PeerError(f"segment {name}: expected uint32, got {dtype}", reason=Reason.WRONG_SHAPE)

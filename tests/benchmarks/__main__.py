@@ -19,7 +19,17 @@ from tests.benchmarks.figure import Figure, remarks, table
 from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
 
-BENCHMARKS: dict[str, str] = {"out-of-band": "outofband"}
+BENCHMARKS: dict[str, str] = {
+    "bytes": "bytes",
+    "overhead": "overhead",
+    "flower": "flower.comparison",
+    "crowd": "crowd.figures",
+    "out-of-band": "outofband",
+    "client-memory": "client_memory",
+    "simulation": "simulation",
+    "simulation-memory": "memory",
+    "gpu": "gpu",
+}
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 
 

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,7 +103,12 @@ class LightWorkshop:
         limit = 2 * self._ref.size
         return RoundPlanned(command.attempt, {name: Assignment(task, limit) for name, task in tasks.items()})
 
-    def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
+        """The disk is waited for once for all of them."""
+        self.store.keep_sound(command.update.blob for command, _ in checks)
+        return [self._check(command) for command, _ in checks]
+
+    def _check(self, command: CheckUpdate) -> UpdateChecked:
         """Size and digest."""
         sound = self.store.verify(command.update.blob)
         reason = None if sound else Reason.DIGEST_MISMATCH

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from edge_client.data.arrays import channels_first
-from edge_client.data.labelled import LabelledData, labelled, preprocess
+from edge_client.data.labelled import LabelledData, Pixels, labelled, preprocess
 from edge_client.data.sources import SOURCES, load_source, split_off
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
@@ -191,6 +191,43 @@ def test_plain_sources_do_not_import_torch() -> None:
         "assert not {'torch', 'torchvision', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
+def write_idx(path: Path, array: Pixels) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    path.write_bytes(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes())
+
+
+def test_named_sets_in_idx_files_are_mapped_without_torchvision(tmp_path: Path) -> None:
+    images = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
+    write_idx(tmp_path / "MNIST/raw/train-images-idx3-ubyte", images)
+    write_idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.array([7, 0, 9], np.uint8))
+    program = (
+        "import sys; from pathlib import Path; from edge_client.data.sources import load_source;"
+        f"data = load_source('MNIST', data_root=Path({str(tmp_path)!r}));"
+        "print(data.images.tolist(), data.labels.tolist(), data.class_names[9], data.images.flags.writeable);"
+        "assert not {'torch', 'torchvision'} & set(sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    found = subprocess.run([sys.executable, "-c", program], check=True, cwd=root, capture_output=True)
+    assert found.stdout.decode().strip() == f"{images[:, None].tolist()} [7, 0, 9] 9 - nine False"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\0\0", "not an IDX file"),
+        (b"\0\0\x0d\1\0\0\0\0", "not an IDX"),
+        (b"\0\0\x08\1\0\0\0\3ab", "cut off"),
+    ],
+)
+def test_a_damaged_idx_file_is_told(tmp_path: Path, data: bytes, why: str) -> None:
+    for name in ("images-idx3", "labels-idx1"):
+        (path := tmp_path / f"MNIST/raw/train-{name}-ubyte").parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    with pytest.raises(ConfigError, match=why):
+        load_source("MNIST", data_root=tmp_path)
 
 
 @needs_data

@@ -210,7 +210,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_training_alone(tmp_path,
     def full(*args, **more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "open", full)
     one.save(lambda: {"epoch": 2})
     assert one.load() == {"epoch": 1}
     assert "No space left" in caplog.text

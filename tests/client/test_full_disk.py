@@ -91,7 +91,7 @@ def test_an_update_that_finds_no_room_fails_its_task(place, monkeypatch, where, 
 
 def test_another_failure_of_the_disk_is_told_as_itself(place, monkeypatch):
     asked = task(place)
-    monkeypatch.setattr(BlobStore, "put", fails(errno.EIO))
+    monkeypatch.setattr(BlobStore, "put_groups", fails(errno.EIO))
     assert outcome(asked, place).reason is Reason.TASK_FAILED
 
 

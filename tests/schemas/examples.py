@@ -113,6 +113,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             get={"state": f"https://store.lan:9000/home/blobs/{DIGEST}?signature=1"},
             put="https://store.lan:9000/home/updates/run-1/4/pi-3?signature=2",
         ),
+        uplink=(Piece(name="int8", options={"levels": 7}), Piece(name="zstd")),
         training=TrainingPlan(
             optimizer="sgd",
             learning_rate=0.05,
@@ -262,6 +263,7 @@ STRATEGY = StrategySpec(
     groups=(Piece(name="control"),),
     transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
     server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}),
+    uplink=(Piece(name="top-k", options={"share": 0.05}), Piece(name="zstd", options={"level": 9})),
 )
 
 # A convolution of 2 channels, flattened from 3x3 maps into a linear layer of 4 classes.

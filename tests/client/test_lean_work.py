@@ -1,0 +1,94 @@
+"""A device's work in little memory: what is received and sent is never whole in arrays beside the module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_client.answer import in_sub_model
+from edge_client.channels import trace_channels
+from edge_client.models.build import build_model
+from edge_client.slicing import extract
+from edge_client.surgery import arrays_of, borrow_arrays, hollow, load_arrays, trained_since
+from edge_server.evaluation import GlobalModel
+from schemas.blobs import FlatGroups, SpooledGroups, digest_of, encode_groups
+from schemas.submodel import SubModelSpec
+from schemas.tensors import PIECE_BYTES, AnyArray, MadeArrays, digest_of_tensors, write_tensors
+from schemas.values import ModelSpec
+
+MODEL = ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10)
+LARGEST = 512 * 3136 * 4
+"""Bytes of `linear1.weight`: above `PIECE_BYTES`."""
+
+
+class Watched(MadeArrays):
+    """Lazy arrays that remember the largest piece that was asked for."""
+
+    def __init__(self, arrays: dict[str, AnyArray]) -> None:
+        super().__init__({name: (array.dtype, array.shape) for name, array in arrays.items()}, self._rows)
+        self._arrays, self.largest, self.given = arrays, 0, 0
+
+    def _rows(self, name: str, start: int, stop: int) -> AnyArray:
+        array = self._arrays[name]
+        rows = array[start:stop] if array.ndim else array
+        self.largest, self.given = max(self.largest, rows.nbytes), self.given + rows.nbytes
+        return rows
+
+
+@pytest.fixture(scope="module")
+def module() -> nn.Module:
+    return build_model(MODEL)
+
+
+def test_what_is_received_goes_into_the_module_a_piece_at_a_time(module):
+    wanted = arrays_of(build_model(MODEL, seed=1))
+    received = Watched(wanted)
+    load_arrays(module, received)
+    assert all(np.array_equal(array, wanted[name]) for name, array in arrays_of(module).items())
+    assert received.largest <= PIECE_BYTES < LARGEST
+    assert received.given == sum(array.nbytes for array in wanted.values())
+
+
+def test_the_answer_is_made_a_piece_at_a_time_and_has_the_bytes_of_one_made_at_once(module):
+    started = arrays_of(build_model(MODEL, seed=2))
+    received, trained = Watched(started), arrays_of(module)
+    made = digest_of_tensors(FlatGroups({"model": trained_since(module, received)}))
+    whole = {name: trained[name] - started[name] for name in trained}
+    assert made == digest_of(encode_groups({"model": whole}))
+    assert received.largest <= PIECE_BYTES < LARGEST
+
+
+def test_a_cut_answer_has_the_bytes_of_one_cut_at_once(module, tmp_path: Path):
+    spec, channel_map = SubModelSpec(kept={"conv2": 7}), trace_channels(module, MODEL.input_shape)
+    arrays = {**arrays_of(module), "scores": np.arange(3, dtype=np.float32)}
+    with (path := tmp_path / "kept").open("wb") as file:
+        write_tensors(file, FlatGroups({"control": arrays}))
+    cut = {**arrays, **extract(arrays_of(module), spec, channel_map)}
+    lazy = in_sub_model(SpooledGroups(path), spec, channel_map)
+    assert digest_of_tensors(FlatGroups(lazy)) == digest_of(encode_groups({"control": cut}))
+
+
+def test_a_hollow_module_computes_with_the_arrays_that_it_is_lent(module):
+    arrays = arrays_of(module)
+    lent = hollow(module)
+    borrow_arrays(lent, arrays)
+    inputs = torch.ones(1, *MODEL.input_shape)
+    assert torch.equal(lent.eval()(inputs), module.eval()(inputs))
+    assert np.shares_memory(next(lent.parameters()).detach().numpy(), arrays["conv1.weight"])
+
+
+def test_a_hollow_module_keeps_what_is_no_number_of_the_model():
+    module = build_model(ModelSpec(name="resnet56", input_shape=(3, 8, 8), num_classes=2))
+    channel_map = trace_channels(module, (3, 8, 8))
+    whole = GlobalModel(module, ModelSpec(name="resnet56", input_shape=(3, 8, 8), num_classes=2), channel_map)
+    arrays = arrays_of(module)
+    lent = whole.sub_model(arrays, SubModelSpec())
+    assert lent.state_dict().keys() == module.state_dict().keys()
+    assert all(torch.equal(one, module.state_dict()[name]) for name, one in lent.state_dict().items())
+    # A network may write to its statistics while it is used: they are copies.
+    statistics = dict(lent.named_buffers())["bn1.running_mean"].numpy()
+    assert not np.shares_memory(statistics, arrays["bn1.running_mean"])
