@@ -6,6 +6,7 @@ One thread owns everything here; paho and the worker only put events in its inbo
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import time
@@ -70,7 +71,15 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.topics import Channel, DeviceTopic, EnrolTopic, StateTopic, device_filters, parse_topic
+from schemas.topics import (
+    Channel,
+    DeviceTopic,
+    EnrolTopic,
+    LayerTopic,
+    StateTopic,
+    device_filters,
+    parse_topic,
+)
 from schemas.values import CapabilityProfile, DataCard, Reason
 
 if TYPE_CHECKING:
@@ -80,6 +89,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 TELEMETRY_S = 1.0
+WARM_UP_AFTER_S = 3.0
+"""After connecting: where a whole federation starts on one machine, torch is not imported in its way."""
 PACKET_SLACK = 1024
 
 
@@ -153,6 +164,7 @@ class Agent:
             masks=Partaking(only_masked=settings.only_masked),
         )
         self._next_tick = self._next_telemetry = 0.0
+        self._warm_up_at = math.inf
         self._outcome: str | None = None
         self.refused = 0
 
@@ -178,6 +190,7 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+            self._warm_up(now)
         self._keep_certificate()
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
@@ -191,6 +204,11 @@ class Agent:
             self.refused += 1
             log.warning("ignored (%s): %s", error.reason, error)
         return self._outcome is not None and self._settings.once
+
+    def _warm_up(self, now: float) -> None:
+        if now >= self._warm_up_at:
+            self._warm_up_at = math.inf
+            self._worker.warm_up()
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -219,7 +237,7 @@ class Agent:
                 self._keeper.connected()
             self._step(Connected())
             self._recall()
-            self._worker.warm_up()
+            self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
         elif isinstance(event, LinkDown):
             log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
             self._step(Disconnected())
@@ -294,6 +312,9 @@ class Agent:
     def _topic(self, channel: Channel) -> str:
         return str(DeviceTopic(self._settings.federation, self._settings.device, channel))
 
+    def _layer_topic(self, number: int) -> str:
+        return str(LayerTopic(self._settings.federation, number))
+
     def _publish(self, channel: Channel, message: Message, *, retain: bool = False, qos: int = 1) -> None:
         self._link.publish(self._topic(channel), encode_message(message), retain=retain, qos=qos)
 
@@ -302,6 +323,8 @@ class Agent:
         match parse_topic(topic):
             case DeviceTopic(channel=Channel.DOWN_BLOB):
                 self._step(ChunkArrived(decode_chunk(payload)))
+            case LayerTopic():
+                self._step(ChunkArrived(decode_chunk(payload), shared=True))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if payload:
                     self._received(self._decode(payload))
@@ -367,6 +390,8 @@ class Agent:
     # --- what the session decides ---
     def _step(self, event: Event) -> None:
         self._session, commands = machine.step(self._session, event, time.monotonic())
+        # Before the reply to a task, which says that these topics are heard.
+        self._link.listen(frozenset(self._layer_topic(n) for n in self._session.listens))
         for command in commands:
             self._do(command)
         self._remember()

@@ -30,6 +30,7 @@ class ClientFile(Settings):
     partition: str | None = None
     share: str | None = None
     seed: int | None = None
+    hold_out: float | None = Field(default=None, ge=0, lt=1)
     tier: int | None = Field(default=None, ge=1)
     threads: int | None = Field(default=None, ge=1)
     state_dir: Path | None = None

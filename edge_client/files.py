@@ -39,17 +39,18 @@ def written_aside(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
     """Rename a finished file to `path`, in the same folder, once its bytes are on disk."""
     if durable:
-        _sync(temporary)
+        sync(temporary)
     temporary.replace(path)
     if durable:
-        _sync(path.parent)
+        sync(path.parent)
 
 
 def _aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -76,7 +76,15 @@ class Confirmed:
     mid: int
 
 
-LinkEvent = LinkUp | LinkDown | Arrived | Confirmed
+@dataclass(frozen=True)
+class NotGranted:
+    """Event: the broker does not let this client subscribe to one of its filters."""
+
+    code: int
+    reason: str
+
+
+LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted
 Inbox = queue.SimpleQueue[Any]
 Will = Callable[[int], tuple[str, bytes]]
 
@@ -98,6 +106,7 @@ class Link:
         self._longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._address, self._inbox = address, inbox
         self._client_id, self._filters, self._will = client_id, tuple(filters), will
+        self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
         self._version = MQTTProtocolVersion.MQTTv5
         self._tls: ssl.SSLContext | None = None if address.tls is None else make_context(address.tls)
@@ -145,6 +154,19 @@ class Link:
         self._last.append(info)
         if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
             log.warning("too many messages wait for the broker: one for %s is dropped", topic)
+
+    def listen(self, topics: frozenset[str]) -> None:
+        """Hear these topics too, at QoS 0, and no others than them and the filters; also after a reconnect.
+
+        What is published after this call is sent by the broker after it has heard of the subscription.
+        """
+        before, self._listened = self._listened, topics
+        if before == topics or not self._client.is_connected():
+            return
+        if gone := before - topics:
+            self._client.unsubscribe(sorted(gone))
+        if new := topics - before:
+            self._client.subscribe([(topic, 0) for topic in sorted(new)])
 
     def send_chunk(self, key: Hashable, topic: str, read: Callable[[], bytes]) -> None:
         """Publish a frame when the broker has room; a chunk that waits already is not queued again."""
@@ -202,6 +224,7 @@ class Link:
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
         client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
         client.on_socket_open = _without_delay
         _spread_reconnects(client, self._longest_delay_s)
         if self._address.username is not None:
@@ -233,6 +256,8 @@ class Link:
         _spread_reconnects(client, self._longest_delay_s)
         for topic_filter in self._filters:
             client.subscribe(topic_filter, qos=1)
+        for topic in self._listened:
+            client.subscribe(topic, qos=0)
         self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
 
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
@@ -259,6 +284,13 @@ class Link:
             self._inbox.put(Arrived(message.topic, bytes(message.payload)))
         except UnicodeDecodeError:
             self.dropped += 1
+
+    def _on_subscribe(
+        self, client: mqtt.Client, userdata: Any, mid: int, reasons: Any, properties: Any
+    ) -> None:
+        for reason in reasons:
+            if reason.is_failure:
+                self._inbox.put(NotGranted(reason.value, str(reason)))
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
         self._inbox.put(Confirmed(mid))

@@ -49,8 +49,10 @@ from schemas.messages import (
     Acknowledgement,
     AnyMessage,
     BlobRequest,
+    BroadcastEnd,
     EntrustedShares,
     FederationEnd,
+    Heard,
     MaskCohort,
     Refusal,
     RoundAnnouncement,
@@ -61,8 +63,11 @@ from schemas.messages import (
 )
 from schemas.values import Reason
 
-RESEND_S = 5.0
-"""How long a result may stay unanswered before it is sent again."""
+RESEND_S, MOST_REPEATS = 5.0, 3
+"""How long a result may stay unanswered before it is sent again; twice as long each time, so often."""
+HEARD_BYTES = 2 * 1024 * 1024
+"""Of what is published for several devices, so much is heard before that is told."""
+MAX_LISTENS = 256
 
 Step = tuple["Session", list[Command]]
 
@@ -82,8 +87,9 @@ class Session:
 
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
     them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
-    overtaken by another task: whether it counted is still to be heard.
-    `masks` is its part in masked rounds.
+    overtaken by another task: whether it counted is still to be heard. `untold` are the bytes heard on shared
+    topics since the server was last told, `repeats` how often the result was sent again. `masks` is its part
+    in masked rounds.
     """
 
     federation: str
@@ -96,6 +102,8 @@ class Session:
     result: Result | None = None
     unanswered: Result | None = None
     resend_at: float = 0.0
+    repeats: int = 0
+    untold: int = 0
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
@@ -105,6 +113,16 @@ class Session:
         """Whether every chunk of a blob on its way has come and none of them was lost again."""
         receiving = self.receiving.get(ref.digest)
         return receiving is not None and receiving.complete
+
+    @property
+    def listens(self) -> tuple[int, ...]:
+        """The shared topics on which something is expected that this device lacks."""
+        task = self.task
+        if task is None or not self.receiving:
+            return ()
+        awaited = {digest for digest, one in self.receiving.items() if one.expected}
+        numbers = {n for name, n in task.channels.items() if task.blobs[name].digest in awaited}
+        return tuple(sorted(numbers)[:MAX_LISTENS])
 
     @property
     def memory(self) -> Memory:
@@ -137,8 +155,9 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _offered(session, task, present, now)
         case Received(message):
             return _receive(session, message, now)
-        case ChunkArrived(chunk):
-            return _take_chunk(session, chunk, now)
+        case ChunkArrived(chunk, shared):
+            taken = _take_chunk(session, chunk, now)
+            return _heard(*taken, chunk, now) if shared else taken
         case BlobChecked(digest, sound):
             return _blob_checked(session, digest, sound, now)
         case WorkDone(result):
@@ -169,6 +188,8 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
             return _drop_task(seen) if over else (seen, [])
         case FederationEnd():
             return _end_run(session, message)
+        case BroadcastEnd():
+            return _pull(session, message, now)
         case _:
             return session, []
 
@@ -196,7 +217,7 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     dropped, commands = _drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
         dropped = replace(dropped, unanswered=None)
-    begun, more = _begin(dropped, task, present, now)
+    begun, more = _begin(dropped, task, present, now, published=True)
     return begun, [_reply(begun, task), *commands, *more]
 
 
@@ -222,17 +243,24 @@ def _remembered(session: Session, memory: Memory, present: Mapping[str, int], no
     return reporting, _report(result)
 
 
-def _begin(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
-    """Fetch what the task lacks and then do it."""
+def _begin(
+    session: Session, task: Task, present: Mapping[str, int], now: float, *, published: bool = False
+) -> Step:
+    """Fetch what the task lacks and then do it; of a task that is new some blobs will be `published`."""
     commands: list[Command] = []
+    pushed = {ref.digest for ref in task.pushed()}
+    expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
-        receiving[digest], asks = transfer.start(ref, now, present.get(digest, 0))
+        receiving[digest], asks = transfer.start(
+            ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
+        )
         commands += _requests(session, asks)
     begun = replace(
         session,
         task=task,
+        untold=0,
         phase=Phase.FETCHING,
         receiving=receiving,
         runs=session.runs | {task.run},
@@ -252,7 +280,7 @@ def _repeat(session: Session, now: float) -> Step:
 
 
 def _reply(session: Session, task: Task) -> Command:
-    return Send(_task_reply(session, task, accepted=True))
+    return Send(_task_reply(session, task, accepted=True, listens=session.listens))
 
 
 def _task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> TaskReply:
@@ -298,6 +326,46 @@ def _take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
             taken, commands = transfer.accept(receiving, chunk, now)
             return _with_receiving(session, taken), _requests(session, commands)
     return session, []
+
+
+def _heard(session: Session, commands: list[Command], chunk: Chunk, now: float) -> Step:
+    """A chunk came on a shared topic: more will, and now and then the server is told how far it is heard.
+
+    Of a blob that is whole before its last chunk nothing more is heard: as good as all of it.
+    """
+    receiving = {digest: transfer.still_coming(one, now) for digest, one in session.receiving.items()}
+    untold = session.untold + len(chunk.data)
+    session = replace(session, receiving=receiving, untold=untold)
+    ref = next((one.ref for digest, one in receiving.items() if digest.startswith(chunk.prefix)), None)
+    if ref is None or session.task is None:
+        return session, commands
+    last = ref.chunks - 1
+    early = receiving[ref.digest].complete and chunk.index < last
+    if not early and (untold < HEARD_BYTES or not session.listens):
+        return session, commands
+    heard = Heard(
+        federation=session.federation,
+        device=session.device,
+        run=session.task.run,
+        attempt=session.task.attempt,
+        digest=ref.digest,
+        index=last if early else chunk.index,
+    )
+    return replace(session, untold=0), [*commands, Send(heard)]
+
+
+def _pull(session: Session, end: BroadcastEnd, now: float) -> Step:
+    """Nothing more is published of these blobs: ask for what is missing of them."""
+    commands: list[Command] = []
+    task = session.task
+    if task is None or (task.run, task.attempt) != (end.run, end.attempt):
+        return session, []
+    receiving = dict(session.receiving)
+    for digest in end.digests:
+        if digest in receiving and receiving[digest].expected:
+            receiving[digest], asks = transfer.resume(receiving[digest], now)
+            commands += _requests(session, asks)
+    return replace(session, receiving=receiving), commands
 
 
 def _with_receiving(session: Session, receiving: Receiving) -> Session:
@@ -376,7 +444,9 @@ def _ended(session: Session, result: Result, now: float) -> Step:
     current = task is not None and (task.run, task.attempt) == (result.run, result.attempt)
     if not current or session.phase is not Phase.WORKING:
         return replace(session, held=held), []
-    done = replace(session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
+    done = replace(
+        session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
+    )
     return done, _report(result)
 
 
@@ -457,7 +527,10 @@ def _tick(session: Session, now: float) -> Step:
         commands += _requests(session, asks)
     ticked = replace(session, receiving=receiving)
     if session.phase is Phase.REPORTING and session.result is not None and now >= session.resend_at:
-        return replace(ticked, resend_at=now + RESEND_S), [*commands, *_report(session.result)]
+        # Where a thousand wait for their turn, what they repeat must not be what they wait for.
+        repeats = min(session.repeats + 1, MOST_REPEATS)
+        later = replace(ticked, resend_at=now + RESEND_S * 2**repeats, repeats=repeats)
+        return later, [*commands, *_report(session.result)]
     if session.result is None and now >= session.resend_at and (again := partaking.unheard(session.masks)):
         return replace(ticked, resend_at=now + RESEND_S), [*commands, *again]
     return ticked, commands
@@ -473,4 +546,4 @@ def _resume(session: Session, now: float) -> Step:
     if session.phase is Phase.REPORTING and session.result is not None:
         commands += _report(session.result)
     commands += partaking.unheard(session.masks)
-    return replace(session, receiving=receiving, resend_at=now + RESEND_S), commands
+    return replace(session, receiving=receiving, resend_at=now + RESEND_S, repeats=0), commands

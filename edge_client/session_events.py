@@ -47,9 +47,10 @@ class Received:
 
 @dataclass(frozen=True)
 class ChunkArrived:
-    """Event: a chunk of some blob."""
+    """Event: a chunk of some blob; `shared` where it was published for several devices."""
 
     chunk: Chunk
+    shared: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ WINDOW = 16
 """Most chunks asked for and not yet received: 4 MB of 256 kB chunks."""
 PATIENCE_S = 2.0
 MAX_PATIENCE_S = 30.0
+BROADCAST_PATIENCE_S = 6.0
+"""How long a blob that is to be published for several is waited for without hearing any of it."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,17 @@ TransferCommand = Ask | WriteChunk | VerifyBlob
 
 @dataclass(frozen=True)
 class Receiving:
-    """A blob on its way. `have` and `asked` are bitmaps of chunk numbers; `retry_at` is in seconds."""
+    """A blob on its way. `have` and `asked` are bitmaps of chunk numbers; `retry_at` is in seconds.
+
+    One that is `expected` is being published for several receivers: nothing of it is asked for yet.
+    """
 
     ref: BlobRef
     have: int = 0
     asked: int = 0
     retry_at: float = 0.0
     patience: float = PATIENCE_S
+    expected: bool = False
 
     @property
     def complete(self) -> bool:
@@ -69,14 +75,19 @@ class Receiving:
 Step = tuple[Receiving, list[TransferCommand]]
 
 
-def start(ref: BlobRef, now: float, have: int = 0) -> Step:
+def start(
+    ref: BlobRef, now: float, have: int = 0, *, pushed: bool | None = None, expected: bool = False
+) -> Step:
     """Begin to receive `ref`, of which the chunks `have` are there: only the others are asked for.
 
-    An inline blob is on its way already and is asked for only when it is late.
+    A blob that is `pushed` (unless stated, an inline one) is on its way already, and one that is `expected`
+    will be published: they are asked for only when they are late.
     """
     there = have & _bits(ref.chunks)
-    asked = _bits(1) & ~there if ref.inline else 0
-    receiving = Receiving(ref, have=there, asked=asked, retry_at=now + PATIENCE_S)
+    comes = (ref.inline if pushed is None else pushed) and not expected
+    asked = _bits(1) & ~there if comes else 0
+    late_at = now + (BROADCAST_PATIENCE_S if expected else PATIENCE_S)
+    receiving = Receiving(ref, have=there, asked=asked, retry_at=late_at, expected=expected)
     return (receiving, [VerifyBlob(ref)]) if receiving.complete else _ask(receiving, now)
 
 
@@ -88,20 +99,29 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
     if len(chunk.data) != ref.chunk_size(chunk.index):
         raise PeerError(f"chunk {chunk.index} of {chunk.prefix} has {len(chunk.data)} bytes")
     bit = 1 << chunk.index
+    if receiving.expected:
+        # Chunks of a publication come in order: after the last one nothing more will.
+        over = chunk.index == ref.chunks - 1
+        receiving = replace(still_coming(receiving, now), expected=not over)
     if receiving.have & bit:
-        return receiving, []
+        return (receiving, []) if receiving.complete else _ask(receiving, now)
     taken = replace(
         receiving,
         have=receiving.have | bit,
         asked=receiving.asked & ~bit,
         patience=PATIENCE_S,
-        retry_at=now + PATIENCE_S,
+        retry_at=receiving.retry_at if receiving.expected else now + PATIENCE_S,
     )
     commands: list[TransferCommand] = [WriteChunk(ref, chunk.index, chunk.data)]
     if taken.complete:
         return taken, [*commands, VerifyBlob(ref)]
     asking, more = _ask(taken, now)
     return asking, commands + more
+
+
+def still_coming(receiving: Receiving, now: float) -> Receiving:
+    """Something was heard on a shared topic: an expected blob may be waited for again."""
+    return replace(receiving, retry_at=now + BROADCAST_PATIENCE_S) if receiving.expected else receiving
 
 
 def lost(receiving: Receiving, index: int, now: float) -> Receiving:
@@ -124,18 +144,20 @@ def tick(receiving: Receiving, now: float) -> Step:
     if receiving.complete or now < receiving.retry_at:
         return receiving, []
     patience = min(receiving.patience * 2, MAX_PATIENCE_S)
-    return _ask(replace(receiving, asked=0, patience=patience, retry_at=now + patience), now)
+    late = replace(receiving, asked=0, patience=patience, retry_at=now + patience, expected=False)
+    return _ask(late, now)
 
 
 def resume(receiving: Receiving, now: float) -> Step:
-    """Ask at once for what is missing: the connection was cut and is back."""
-    return _ask(replace(receiving, asked=0, patience=PATIENCE_S, retry_at=now + PATIENCE_S), now)
+    """Ask at once for what is missing: the connection was cut and is back, or nothing more is published."""
+    again = replace(receiving, asked=0, patience=PATIENCE_S, retry_at=now + PATIENCE_S, expected=False)
+    return _ask(again, now)
 
 
 def _ask(receiving: Receiving, now: float) -> Step:
     """Refill the window once half of it has come, one run of adjacent chunks at a time."""
     outstanding = receiving.asked.bit_count()
-    if receiving.complete or outstanding > WINDOW // 2:
+    if receiving.complete or receiving.expected or outstanding > WINDOW // 2:
         return receiving, []
     commands: list[TransferCommand] = []
     asked = receiving.asked

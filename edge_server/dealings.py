@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.fleet import MAX_DEVICES
@@ -23,6 +24,7 @@ from schemas.messages import (
     Death,
     Delivery,
     FromDevice,
+    Heard,
     KeyAdvertisement,
     KeyShares,
     Refusal,
@@ -50,6 +52,8 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
             return _delivered(federation, message)
         case BlobRequest():
             return federation, [_answer_request(federation, message)]
+        case Heard():
+            return broadcasting.heard(federation, message, now)
         case Refusal():
             return _upload_lost(federation, message, now)
         case Telemetry():
@@ -92,7 +96,8 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     replied = part.replied(
         participant, now, accepted=reply.accepted, reason=reply.reason, detail=reply.detail
     )
-    return with_participant(federation, (replied[0], [*answers, *replied[1]]))
+    federation, ends = broadcasting.answered(federation, reply, participant, now)
+    return with_participant(federation, (replied[0], [*answers, *replied[1], *ends]))
 
 
 def _claimed(federation: Federation, update: Update, have: int) -> Step:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
+from edge_server.broadcast import Broadcast
 from edge_server.conduct import ConductRules, Conducts
 from edge_server.fleet import Fleet
 from edge_server.participant import AT_WORK, Participant, Status
@@ -72,7 +73,7 @@ class Federation:
     close a synchronous round (None: all). `counted` holds each device's last counted update. A server that
     was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
     `ended` says why the run is done before its last round. `masking` is what the round's devices have agreed
-    on, where it is masked.
+    on, where it is masked; `broadcast` is what is published for several of them at once.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Federation:
     ended: str = ""
     conducts: Conducts = field(default_factory=dict)
     masking: Gathering | None = None
+    broadcast: Broadcast | None = None
 
     @property
     def at_work(self) -> tuple[Participant, ...]:

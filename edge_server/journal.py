@@ -65,6 +65,7 @@ class Journal:
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self._durable = durable
+        self._together: list[tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode=WAL")
@@ -150,8 +151,26 @@ class Journal:
             json.dumps(norms or {}),
             time.time(),
         )
+        if self._together is not None:
+            self._together.append(row)
+        else:
+            self._write_examined([row])
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is examined in the block is written at its end, all at once; nothing of it where it raises."""
+        rows: list[tuple[Any, ...]] = []
+        self._together = rows
+        try:
+            yield
+        finally:
+            self._together = None
+        self._write_examined(rows)
+
+    def _write_examined(self, rows: Iterable[tuple[Any, ...]]) -> None:
         with self._written() as written:
-            written.execute("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            values = ", ".join("?" * 11)
+            written.executemany(f"INSERT OR REPLACE INTO updates VALUES ({values})", rows)
 
     def struck(self, device: str, round_number: int, reason: str) -> None:
         """A refusal counts against a device."""

@@ -53,9 +53,10 @@ class Notary:
         encode_message(signed)
         return signed
 
-    def model(self, manifest: Path, round_number: int) -> None:
+    def model(self, manifest: Path, round_number: int, *, durable: bool = True) -> None:
         """Sign a version of the global model by its `manifest.json`, which names the digests of the rest."""
-        self._file("model", manifest, manifest.with_name("manifest.signed.json"), round=round_number)
+        beside = manifest.with_name("manifest.signed.json")
+        self._file("model", manifest, beside, durable=durable, round=round_number)
 
     def export(self, path: Path, provenance: Mapping[str, str], spec: SubModelSpec) -> None:
         """Sign a tier's ONNX file, which this server has made, as what the file itself says that it is."""
@@ -70,7 +71,7 @@ class Notary:
             parent_sha256=provenance["parent_sha256"],
         )
 
-    def _file(self, what: Kind, path: Path, beside: Path, **named: object) -> None:
+    def _file(self, what: Kind, path: Path, beside: Path, *, durable: bool = True, **named: object) -> None:
         if self.signer is None:
             return
         fields = {
@@ -81,7 +82,8 @@ class Notary:
             "issued_at": int(time.time()),
             **named,
         }
-        write_synced(beside, encode_manifest(self.signer.sign(Manifest.model_validate(fields))))
+        signed = encode_manifest(self.signer.sign(Manifest.model_validate(fields)))
+        write_synced(beside, signed, durable=durable)
 
     def countersigned(self, message: Message, vouched: Manifest | None) -> Message:
         """The message with the signature that it shall carry, if any."""

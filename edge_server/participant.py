@@ -85,9 +85,7 @@ def offer(participant: Participant, now: float) -> Step:
     time_left = max(0.0, participant.deadline - now)
     task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
     first = participant.offer_at == 0
-    inline = [
-        SendChunks(participant.device, ref, 0, 1) for ref in task.blobs.values() if ref.inline and first
-    ]
+    inline = [SendChunks(participant.device, ref, 0, 1) for ref in task.pushed() if first]
     patience = CHECK_UP_S if participant.status is Status.ACCEPTED else OFFER_PATIENCE_S
     return replace(participant, offer_at=now + patience), [Send(participant.device, task), *inline]
 
@@ -121,6 +119,14 @@ def claims(participant: Participant, update: Update, *, have: int = 0) -> Step:
         return refuse(participant, Reason.OVERSIZED, f"more than {MAX_CLAIMS} different updates of one task")
     again = participant.claims + (participant.update is None or participant.update.blob != update.blob)
     return replace(participant, status=Status.WAITING, update=update, receiving=begun, claims=again), []
+
+
+def on_its_way(participant: Participant) -> int:
+    """How many bytes of its update may be under way at once while it uploads."""
+    if participant.update is None:
+        return 0
+    blob = participant.update.blob
+    return min(blob.size, transfer.WINDOW * blob.chunk_bytes)
 
 
 def grant(participant: Participant, now: float) -> Step:

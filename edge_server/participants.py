@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edge_server.participant import Participant, Status
@@ -34,6 +34,12 @@ class Participants(Mapping[str, Participant]):
         if before is not None:
             counts[before.status] -= 1
         return Participants(by_name, counts)
+
+    def with_all(self, participants: Sequence[Participant]) -> Participants:
+        """With the next state of each of these."""
+        if not participants:
+            return self
+        return Participants.of({**self.by_name, **{one.device: one for one in participants}}.values())
 
     def count(self, statuses: Iterable[Status]) -> int:
         """How many have one of these statuses."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, announce, with_participant
 from edge_server.fleet import Device
@@ -64,4 +65,5 @@ def hand_out(federation: Federation, assignments: Mapping[str, Assignment], now:
         participant = Participant(device, assignment, deadline=now + federation.rules.deadline_s)
         federation, offers = with_participant(federation, part.offer(participant, now))
         commands += offers
-    return federation, commands
+    offered = [federation.participants[device] for device in assignments]
+    return broadcasting.begun(federation, offered, now), commands

@@ -151,6 +151,16 @@ class SendChunks:
 
 
 @dataclass(frozen=True)
+class Publish:
+    """Command: publish chunks of a blob on a shared topic, at QoS 0."""
+
+    channel: int
+    ref: BlobRef
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
 class SpoolChunk:
     """Command: put an update's chunk in its place."""
 
@@ -244,6 +254,7 @@ Command = (
     Announce
     | Send
     | SendChunks
+    | Publish
     | SpoolChunk
     | CheckUpdate
     | PlanRound

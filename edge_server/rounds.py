@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.closing import RETRY_S
 from edge_server.dealings import checked, chunk_came, receive, stored
@@ -51,6 +52,9 @@ from edge_server.round_events import (
 )
 from edge_server.secure import masked
 
+UPLOADING_BYTES = 48 * 1024 * 1024
+"""Of the 64 MB that Mosquitto, as it is set up here, keeps for one client."""
+
 __all__ = ["RETRY_S", "Buffering", "Federation", "Phase", "RoundRules", "Step", "step"]
 
 
@@ -60,7 +64,8 @@ def step(federation: Federation, event: Event, now: float) -> Step:
         return federation, []
     applied, commands = _apply(federation, event, now)
     settled, more = _settle(applied, now)
-    return settled, masked.with_segments(settled, commands + more)
+    told, shared = broadcasting.settle(settled, now)
+    return told, masked.with_segments(told, commands + more + shared)
 
 
 def _apply(federation: Federation, event: Event, now: float) -> Step:
@@ -146,27 +151,29 @@ def _conclude(federation: Federation) -> Step:
 
 def _tick(federation: Federation, now: float) -> Step:
     commands: list[Command] = []
-    participants: list[Participant] = []
-    for participant in federation.participants.values():
+    changed: list[Participant] = []
+    for participant in federation.at_work:
         known = federation.fleet.devices.get(participant.device)
         alive = known is not None and known.alive
         ticked, more = part.tick(participant, now, alive=alive)
-        participants.append(ticked)
+        if ticked is not participant:
+            changed.append(ticked)
         commands += more
-    return _give_up(replace(federation, participants=Participants.of(participants)), now), commands
+    after = replace(federation, participants=federation.participants.with_all(changed))
+    return _give_up(after, now), commands
 
 
 def _give_up(federation: Federation, now: float) -> Federation:
     """Mark who has missed its part: at its deadline, or a lost device after `rejoin_s`."""
-    participants = federation.participants
+    out = []
     for participant in federation.at_work:
         known = federation.fleet.devices.get(participant.device)
         lost_at = known.lost_at if known is not None else None
         gone = lost_at is not None and now >= lost_at + federation.rules.rejoin_s
         late = now >= participant.deadline
         if (late or gone) and participant.status is not Status.CHECKING:
-            participants = participants.put(missed(participant))
-    return replace(federation, participants=participants)
+            out.append(missed(participant))
+    return replace(federation, participants=federation.participants.with_all(out))
 
 
 def _settle(federation: Federation, now: float) -> Step:
@@ -184,7 +191,10 @@ def _settle(federation: Federation, now: float) -> Step:
 
 
 def _grant(federation: Federation, now: float) -> Step:
-    """Let the next devices upload, never more than `uploads_at_once`; none begins during a planning."""
+    """Let the next devices upload, never more than `uploads_at_once`; none begins during a planning.
+
+    Nor more than the broker's queue for the server holds, which drops what it cannot keep.
+    """
     if federation.phase is Phase.PLANNING:
         return federation, []
     free = federation.rules.uploads_at_once - federation.participants.count(SENDING)
@@ -196,7 +206,11 @@ def _grant(federation: Federation, now: float) -> Step:
         key=lambda participant: participant.receiving is not None,
     )
     commands: list[Command] = []
+    coming = sum(map(part.on_its_way, federation.participants.having({Status.UPLOADING}))) if waiting else 0
     for participant in waiting[:free]:
+        coming += part.on_its_way(participant)
+        if coming > UPLOADING_BYTES and federation.participants.count({Status.UPLOADING}):
+            break
         federation, more = with_participant(federation, part.grant(participant, now))
         commands += more
     return federation, commands

@@ -47,6 +47,11 @@ class RunFolder:
         return self.path / "blobs"
 
     @property
+    def unpacked(self) -> Path:
+        """Updates that came packed, as they are read."""
+        return self.path / "unpacked"
+
+    @property
     def ended(self) -> bool:
         """Whether the run in it is over."""
         return (self.path / "summary.json").exists()
@@ -70,6 +75,12 @@ class RunFolder:
         save_checkpoint(self.checkpoint(state.round), state, durable=durable)
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             old.unlink()
+
+    def written(self, round_number: int) -> list[Path]:
+        """The files of a round that is being closed: its model and, where there is one, the checkpoint."""
+        files = [path for path in self.version(round_number).iterdir() if path.is_file()]
+        checkpoint = self.checkpoint(round_number)
+        return [*files, checkpoint] if checkpoint.exists() else files
 
     def version(self, round_number: int) -> Path:
         """The global model after a round."""

@@ -5,6 +5,7 @@ One thread owns everything here; paho and the workshop's thread only put events 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import time
@@ -23,6 +24,8 @@ from edge_server.conduct import ConductRules
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
 from edge_server.history import RoundRecord, Summary
+from edge_server.receivers.pool import FromReceiver, ReceiverLost, Receivers
+from edge_server.receivers.told import Misfit, NoRoom, Placed, Told, Unable
 from edge_server.recovery import Recovered
 from edge_server.round_events import (
     Announce,
@@ -38,6 +41,7 @@ from edge_server.round_events import (
     Misbehaved,
     Note,
     PlanRound,
+    Publish,
     RoundClosed,
     RoundPlanned,
     Send,
@@ -51,21 +55,22 @@ from edge_server.round_events import (
 )
 from edge_server.rounds import Buffering, Federation, RoundRules
 from edge_server.snapshot import Snapshot
-from edge_server.tally import Tally
+from edge_server.tally import ALL, Tally
 from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
-from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, decode_chunk
-from schemas.errors import EdgeError, PeerError
+from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, Chunk, decode_chunk
+from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import (
     FromDevice,
     Message,
     Refusal,
+    Task,
     Telemetry,
     Update,
     decode_message,
     encode_message,
 )
-from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic, server_filters
+from schemas.topics import Channel, DeviceTopic, LayerTopic, StateTopic, parse_topic, server_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -74,6 +79,10 @@ TICK_S = 0.25
 LONGEST_DELAY_S = 2.0
 """There is one server: it may ask for the broker often."""
 PACKET_SLACK = 1024
+CHECKS_AT_ONCE = 64
+"""Updates that are checked together: their devices wait for one another, but for the disk only once."""
+SHOWN_SHARE = 50
+"""A look at the run, of which there are four a second, may take a fiftieth of the server's time."""
 
 
 class Suspended(EdgeError):
@@ -98,6 +107,13 @@ class JobDone:
 
     event: Event
     record: RoundRecord | None = None
+
+
+@dataclass(frozen=True)
+class ChecksDone:
+    """Event: some updates were checked."""
+
+    events: tuple[UpdateChecked, ...]
 
 
 @dataclass(frozen=True)
@@ -127,10 +143,14 @@ class Server:
             address,
             self.inbox,
             client_id=f"{name}-server",
-            filters=server_filters(name),
+            filters=server_filters(name, blobs=not config.federation.receivers),
             longest_delay_s=LONGEST_DELAY_S,
         )
+        self._receivers = Receivers(
+            config.federation.receivers, name, address, workshop.store.directory, self.inbox
+        )
         self._jobs = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
+        self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
         self._federation = Federation(name, run, make_rules(config))
         self._tally = Tally()
         self._partial: set[str] = set()
@@ -138,7 +158,7 @@ class Server:
         if recovered is not None:
             self._take_over(recovered)
         self._began = time.monotonic()
-        self._next_tick = 0.0
+        self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
         self._end: End | None = None
         self._exported: Future[dict[int, Path]] | None = None
@@ -148,6 +168,7 @@ class Server:
 
         Raises `Suspended` where the run is not over and may go on another time.
         """
+        self._receivers.open()
         self._link.open()
         self._step(Started())
         try:
@@ -158,6 +179,7 @@ class Server:
                 raise _suspended(error) from error
             raise
         finally:
+            self._receivers.close()
             self._link.close()
             finished = self._end is not None and self._end.outcome == "finished"
             self._jobs.shutdown(wait=True, cancel_futures=not finished)
@@ -186,7 +208,7 @@ class Server:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
-            self._watcher.show(self._snapshot())
+            self._show(now)
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
         except queue.Empty:
@@ -196,6 +218,11 @@ class Server:
         except PeerError as error:
             self._tally.refused(None, error.reason)
             log.warning("ignored (%s): %s", error.reason, error)
+
+    def _show(self, now: float) -> None:
+        if now >= self._next_look:
+            self._watcher.show(self._snapshot())
+            self._next_look = now + SHOWN_SHARE * (time.monotonic() - now)
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -216,10 +243,17 @@ class Server:
                 self._link.handle(event)
             case Confirmed():
                 self._link.handle(event)
+            case FromReceiver(told):
+                self._received(told)
+            case ReceiverLost():
+                self._receivers.replace(event)
             case JobDone(done, record):
                 if record is not None:
                     self._tally.closed(record)
                 self._step(done)
+            case ChecksDone(events):
+                for checked in events:
+                    self._step(checked)
             case JobFailed(error):
                 if disk_has_failed(error):
                     raise error
@@ -256,6 +290,35 @@ class Server:
         if isinstance(message, Refusal):
             log.info("%s refuses (%s): %s", message.device, message.reason, message.detail)
         self._step(FromFleet(message, have=self._have(message)))
+        if isinstance(message, Update):
+            self._expect(message)
+
+    def _expect(self, claim: Update) -> None:
+        """A claim that was taken: its chunks have a place, whoever gets them."""
+        participant = self._federation.participants.get(claim.device)
+        if participant is not None and participant.update == claim and not participant.final:
+            self._receivers.expect(claim.device, claim.blob)
+
+    def _received(self, told: Told) -> None:
+        """What a receiver says of what came to it."""
+        match told:
+            case Placed(device=device, prefix=prefix, index=index, size=size):
+                self._tally.received(device, size + CHUNK_HEADER_BYTES)
+                try:
+                    # Its bytes are in their place; the machine only looks at how many they are.
+                    self._step(ChunkArrived(device, Chunk(prefix, index, bytes(size))))
+                except PeerError as error:
+                    self._refuse(device, error)
+            case Misfit(device=device, reason=reason, detail=detail, size=size):
+                self._tally.received(device, size)
+                self._refuse(device, PeerError(detail, reason=Reason(reason)))
+            case NoRoom(errno=errno, detail=detail):
+                raise OSError(errno, detail)
+            case Unable(detail=detail):
+                raise ConfigError(
+                    f"[federation] receivers: {detail}: leave receivers at 0, or use a broker with shared "
+                    "subscriptions (Mosquitto 2, EMQX, HiveMQ, or the embedded one)"
+                )
 
     def _have(self, message: FromDevice) -> int:
         """The chunks of a claimed update that came before the server was restarted."""
@@ -292,6 +355,10 @@ class Server:
             case SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
                     self._send_chunk(device, ref, index)
+            case Publish():
+                self._publish(command)
+            case SpoolChunk() if len(self._receivers):
+                pass
             case SpoolChunk(_, WriteChunk(ref, index, data)):
                 self._workshop.store.write_chunk(ref, index, data)
             case PlanRound() | CheckUpdate() | CloseRound():
@@ -324,12 +391,20 @@ class Server:
             partial(self._workshop.store.read_frame, ref, index),
         )
 
+    def _publish(self, command: Publish) -> None:
+        """Once for all who listen; what gets lost, on its way or because there is no link, is asked for."""
+        topic = str(LayerTopic(self._config.federation.name, command.channel))
+        for index in range(command.first, command.first + command.count):
+            frame = self._workshop.store.read_frame(command.ref, index)
+            self._tally.sent(ALL, len(frame))
+            self._link.publish(topic, frame, qos=0)
+
     def _topic(self, device: str, channel: Channel) -> str:
         return str(DeviceTopic(self._config.federation.name, device, channel))
 
     # --- the workshop ---
     def _begin_job(self, command: PlanRound | CheckUpdate | CloseRound) -> None:
-        job: Callable[[], JobDone]
+        job: Callable[[], JobDone | ChecksDone]
         match command:
             case PlanRound():
                 # In buffered mode work goes on: there a round's figures run from closing to closing.
@@ -338,7 +413,8 @@ class Server:
                 job = partial(_plan, self._workshop, command)
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
-                job = partial(_check, self._workshop, command, task)
+                self._unchecked.put((command, task))
+                job = partial(_check, self._workshop, self._unchecked)
             case CloseRound():
                 uplink, downlink, seconds = self._tally.round_figures()
                 self._tally.begin_round()
@@ -351,11 +427,12 @@ class Server:
                     duration_s=seconds,
                     traffic=self._tally.traffic(),
                 )
-        self._jobs.submit(job).add_done_callback(self._job_ended)
+        future: Future[JobDone | ChecksDone] = self._jobs.submit(job)
+        future.add_done_callback(self._job_ended)
         if isinstance(command, PlanRound) and command.deliver:
             self._exported = self._jobs.submit(self._workshop.export_tiers)
 
-    def _job_ended(self, future: Future[JobDone]) -> None:
+    def _job_ended(self, future: Future[JobDone | ChecksDone]) -> None:
         if future.cancelled():
             return
         error = future.exception()
@@ -430,9 +507,13 @@ def _plan(workshop: Workshop, command: PlanRound) -> JobDone:
     return JobDone(planned)
 
 
-def _check(workshop: Workshop, command: CheckUpdate, task: Any) -> JobDone:
-    checked: UpdateChecked = workshop.check(command, task)
-    return JobDone(checked)
+def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
+    """Check all that wait, of which each has brought one such job: some find nothing left to do."""
+    checks: list[tuple[CheckUpdate, Task]] = []
+    with contextlib.suppress(queue.Empty):
+        while len(checks) < CHECKS_AT_ONCE:
+            checks.append(waiting.get_nowait())
+    return ChecksDone(tuple(workshop.check_all(checks)) if checks else ())
 
 
 def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:

@@ -32,7 +32,8 @@ class FederationSettings(Settings):
     `evaluate-tiers-every` divides it; both after the last round. The updates of as many of the last rounds as
     `replay_mb` megabytes hold are kept, so that `edge-server replay` can compute their aggregates again. It
     signs tasks and models with the Ed25519 key at `signing-key` (PEM, mode 0600, made where there is none) or
-    else with one made for the run.
+    else with one made for the run. Where one core is too few, `receivers` processes of their own take the
+    uploads' chunks (0: the server does).
     """
 
     name: Name = "federation"
@@ -42,6 +43,7 @@ class FederationSettings(Settings):
     evaluate_tiers_every: int = Field(default=1, ge=1)
     deliver: bool = True
     replay_mb: int = Field(default=1000, ge=0)
+    receivers: int = Field(default=0, ge=0, le=64)
     signing_key: Path | None = None
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_server.config import Config
+from edge_server.layering import Parts
 from edge_server.round_events import PlanRound
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Plan
-from schemas.blobs import BlobRef
 from schemas.messages import Task, encode_message
-from schemas.strategy import TrainingPlan
-from schemas.submodel import SubModelSpec
+from schemas.strategy import Piece, TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
 
@@ -39,6 +38,7 @@ class TaskTerms:
     run: str
     model: ModelSpec
     preprocessing: Preprocessing
+    uplink: tuple[Piece, ...] = ()
 
 
 def training_jobs(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, Job]:
@@ -51,25 +51,13 @@ def training_jobs(planned: Plan, tiers: Mapping[str, int], default_epochs: int) 
     }
 
 
-def state_blobs(jobs: Mapping[str, Job], put: Callable[[SubModelSpec], BlobRef]) -> dict[str, BlobRef]:
-    """What each device starts from, kept by `put`; sub-models that are alike are one blob."""
-    blobs: dict[str, BlobRef] = {}
-    states = {}
-    for name, job in jobs.items():
-        key = job.cut.spec.model_dump_json()
-        if key not in blobs:
-            blobs[key] = put(job.cut.spec)
-        states[name] = blobs[key]
-    return states
-
-
 def make_task(
     terms: TaskTerms,
     command: PlanRound,
     device: str,
     job: Job,
     *,
-    blobs: Mapping[str, BlobRef],
+    parts: Parts,
     participants: int,
 ) -> Task:
     """The message that gives `device` its job, as one of so many participants.
@@ -91,8 +79,11 @@ def make_task(
         spec=job.cut.spec,
         personal=job.cut.personal,
         returned=job.cut.returned,
+        uplink=() if command.deliver else terms.uplink,
         training=training,
-        blobs=blobs,
+        blobs=parts.blobs,
+        layers=parts.layers,
+        channels=parts.channels,
         provenance=job.provenance,
     )
     encode_message(task)

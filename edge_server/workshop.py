@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
+from edge_server.layering import Parts, lay_out
 from edge_server.notary import Notary
+from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
@@ -48,11 +51,12 @@ from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Network, close, plan, sent_down, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
-from edge_server.tasks import Job, TaskTerms, make_task, state_blobs, training_jobs
+from edge_server.tasks import Job, TaskTerms, make_task, training_jobs
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
+from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients, verdict
-from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_groups, encode_json
+from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_json
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.secure import MaskingTerms
@@ -66,7 +70,8 @@ class Workshop:
     A `resumable` run keeps its state after every round, and `resume` says what to go on from. One that is
     not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
     are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
-    `secret` is what noise is made from: 32 bytes, drawn here unless they are given.
+    `secret` is what noise is made from: 32 bytes, drawn here unless they are given. One that `broadcasts`
+    names shared topics for what several devices need.
     """
 
     def __init__(
@@ -80,19 +85,24 @@ class Workshop:
         durable: bool = True,
         notary: Notary | None = None,
         secret: bytes | None = None,
+        broadcasts: bool = True,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
         self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
+        # A run that goes on has told its devices before.
+        self._broadcasts, self._new_map = broadcasts, resume is None
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
+        self._unpacked = Unpacked(folder.unpacked)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal, durable=durable)
         self._test_data = load_test_data(config)
         self._test_inputs = self._test_data.inputs() if self._test_data else None
         self._preprocessing = self._test_data.preprocessing if self._test_data else Preprocessing()
         self._spec = model_spec(config, self._test_data)
-        self._terms = TaskTerms(config, run, self._spec, self._preprocessing)
+        uplink = self._strategy.uplink
+        self._terms = TaskTerms(config, run, self._spec, self._preprocessing, uplink)
         module = build_model(self._spec, seed=config.federation.seed)
         # In the order in which it is written: sums over parameters are then the same for whoever reads it.
         traced = trace_channels(module, self._spec.input_shape)
@@ -118,7 +128,7 @@ class Workshop:
         self._guard = Guard(firewall, channel_map, self._canary())
         self._guard.restore(resume.examined)
         self._spool = Spool(folder.spool, config.federation.replay_mb * 10**6 if durable else 0)
-        self._state_sha256 = self._save(self._state.round)
+        self._state_sha256 = self._save(self._state.round, durable=durable)
         if resumable:
             folder.save_checkpoint(self._state, durable=durable)
         if durable:
@@ -127,7 +137,8 @@ class Workshop:
     # --- planning ---
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks; sub-models that are alike are one blob."""
-        self._forget_old_blobs(command.keep)
+        channel_map = self._put(encode_json(self._network.channel_map))
+        self._forget_old_blobs(command.keep | {channel_map.digest})
         needed: int | None = None
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -144,13 +155,11 @@ class Workshop:
                 self._folder.save_checkpoint(self._state, durable=self._durable)
             if self._config.privacy.secure_aggregation:
                 jobs = with_examples(jobs, command.devices)
-        channel_map = self._put(encode_json(self._network.channel_map))
-        states = state_blobs(jobs, self._put_state)
+        parts = self._parts(command, jobs, channel_map)
         masking = self._masking(command, jobs)
         assignments = {}
         for name, job in jobs.items():
-            blobs = {"state": states[name], "channel-map": channel_map}
-            task = make_task(self._terms, command, name, job, blobs=blobs, participants=len(jobs))
+            task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
             task = task.model_copy(update={"masking": masking})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
             limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
@@ -209,9 +218,21 @@ class Workshop:
         level = mean_ratio(ratio)
         return Job(tier, Cut(self.tier_spec(ratio)), level, provenance=self._provenance(tier, level))
 
-    def _put_state(self, spec: SubModelSpec) -> BlobRef:
-        groups = sent_down(self._strategy, self._state, spec, self._network.channel_map)
-        return self._put(encode_groups(groups))
+    def _parts(self, command: PlanRound, jobs: Mapping[str, Job], described: BlobRef) -> dict[str, Parts]:
+        """What each device starts from; tasks that are handed out one at a time share nothing."""
+        channel_map = self._network.channel_map
+        shared = self._broadcasts and command.wanted is None
+        parts = lay_out(
+            {name: job.cut.spec for name, job in jobs.items()},
+            lambda spec: sent_down(self._strategy, self._state, spec, channel_map),
+            partial(self.store.put_groups, chunk_bytes=self.chunk_bytes),
+            channel_map,
+            described=described,
+            shared=shared,
+            new_map=self._new_map,
+        )
+        self._new_map = self._new_map and not shared
+        return parts
 
     def _put(self, data: bytes) -> BlobRef:
         return self.store.put(data, chunk_bytes=self.chunk_bytes)
@@ -219,6 +240,7 @@ class Workshop:
     def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
         """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""
         self.store.keep_only(keep)
+        self._unpacked.keep_only(keep)
 
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
@@ -232,7 +254,14 @@ class Workshop:
 
         channel_map, rules = self._network.channel_map, self._strategy.groups
         reason, detail = verdict(
-            update, task, self.store, channel_map, rules, segments=command.segments, further=further
+            update,
+            task,
+            self.store,
+            channel_map,
+            rules,
+            unpacked=self._unpacked,
+            segments=command.segments,
+            further=further,
         )
         self._guard.judged(update, norms, reason)
         # A refused blob stays until the next planning: the same bytes may be what another device is given,
@@ -241,6 +270,12 @@ class Workshop:
             self._ratios[update.device, update.attempt] = task.ratio
         self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
         return UpdateChecked(command.device, update.blob.digest, reason, detail)
+
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
+        """Check several updates: the disk is waited for once for all of them."""
+        self.store.keep_sound(command.update.blob for command, _ in checks)
+        with self._journal.together():
+            return [self.check(command, task) for command, task in checks]
 
     def struck(self, device: str, round_number: int, reason: str) -> None:
         """Note in the journal what counts against a device."""
@@ -281,7 +316,8 @@ class Workshop:
         before = self._folder.checkpoint(self._state.round)
         known = known_clients(self._state)
         self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
-        self._state_sha256 = self._save(command.round)
+        # Nothing of the round is named before the journal does: the disk is waited for once, before that.
+        self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(
             command,
             fraction=self._strategy.fraction(command.round),
@@ -296,7 +332,9 @@ class Workshop:
         if self._resumable:
             paths = [self.store.path(update.blob.digest) for update in made_of.values()]
             self._spool.keep(command.round, before, paths)
-            self._folder.save_checkpoint(self._state, durable=self._durable)
+            self._folder.save_checkpoint(self._state, durable=False)
+        if self._durable:
+            wait_for_disk(self._folder.written(command.round))
         self._journal.closed(
             command.round,
             self._state_sha256,
@@ -316,6 +354,7 @@ class Workshop:
             client_update(
                 update,
                 self.store.path(update.blob.digest),
+                unpacked=self._unpacked,
                 staleness=staleness.get(device, 0),
                 ratio=self._ratios.pop((update.device, update.attempt), None),
             )
@@ -347,7 +386,7 @@ class Workshop:
             lambda spec: self.model.test(self._state.params, spec, data, self._test_inputs),
         )
 
-    def _save(self, number: int) -> str:
+    def _save(self, number: int, *, durable: bool) -> str:
         manifest = {
             "federation": self._config.federation.name,
             "run": self._run,
@@ -355,9 +394,9 @@ class Workshop:
             "preprocessing": self._preprocessing.model_dump(mode="json"),
         }
         digest = self._folder.save_model(
-            number, self._state.params, self._network.channel_map, manifest, durable=self._durable
+            number, self._state.params, self._network.channel_map, manifest, durable=durable
         )
-        self.notary.model(self._folder.version(number) / "manifest.json", number)
+        self.notary.model(self._folder.version(number) / "manifest.json", number, durable=durable)
         return digest
 
     # --- delivering ---
@@ -408,4 +447,5 @@ class Workshop:
         """Write the summary; let go of the journal and of blobs that nobody will ask for."""
         self._folder.write_summary(summary)
         self._forget_old_blobs()
+        self._unpacked.remove()
         self._journal.close()

@@ -86,7 +86,12 @@ CHUNK_HEADER_BYTES = _HEADER.size
 
 def encode_chunk(digest: str, index: int, data: bytes) -> bytes:
     """Frame `data` as chunk `index` of blob `digest`: header (20 bytes, crc32 of the data), then the data."""
-    return _HEADER.pack(_MAGIC, _VERSION, bytes.fromhex(digest[:16]), index, zlib.crc32(data)) + data
+    return chunk_header(digest, index, zlib.crc32(data)) + data
+
+
+def chunk_header(digest: str, index: int, crc: int) -> bytes:
+    """What stands before the data of chunk `index`, whose crc32 is known already."""
+    return _HEADER.pack(_MAGIC, _VERSION, bytes.fromhex(digest[:16]), index, crc)
 
 
 def decode_chunk(frame: bytes) -> Chunk:

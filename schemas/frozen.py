@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_snake
 class Frozen(BaseModel):
     """A value: unknown fields are refused, non-finite numbers too, and nothing changes after it is made."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def kebab(name: str) -> str:

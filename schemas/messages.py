@@ -3,9 +3,10 @@
 Messages are JSON objects with a `kind`; tensors never travel in them, only blob references. A device
 speaks of itself (`Birth`, `Death`, `TaskReply`, `Update`, `Delivery`, `Telemetry`), the server speaks to
 one device (`Task`, `Acknowledgement`, `Refusal`) or to all (`RoundAnnouncement`, `FederationEnd`), and
-whoever wants a blob, on either side, sends a `BlobRequest`. Six more agree on the masks of a round and undo
-them, in this order: `KeyAdvertisement`, `MaskCohort`, `KeyShares`, `EntrustedShares`, `UnmaskRequest`,
-`UnmaskAnswer`.
+whoever wants a blob, on either side, sends a `BlobRequest`. While blobs are published once for several
+devices these say what they have `Heard`, and are told of the `BroadcastEnd`. Six more agree on the masks of
+a round and undo them, in this order: `KeyAdvertisement`, `MaskCohort`, `KeyShares`, `EntrustedShares`,
+`UnmaskRequest`, `UnmaskAnswer`.
 A device asks the authority for a certificate with a `CertificateRequest`, and gets an `IssuedCertificate`.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -23,8 +25,9 @@ from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest
 from schemas.names import Digest, Name
 from schemas.secure import MAX_COHORT, Key, MaskingTerms, Member, Sealed, Share
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
+from schemas.topics import MAX_LAYER_TOPIC
 from schemas.values import (
     Attempt,
     CapabilityProfile,
@@ -77,13 +80,21 @@ class Death(Message):
     session: int = Field(ge=0)
 
 
-class Task(Message):
-    """One device's work in one round. `blobs` names what it must hold: `state` and `channel-map`.
+class Layer(Frozen):
+    """One part of the state that a task starts from, as the blob of that name."""
 
+    blob: Text
+
+
+class Task(Message):
+    """One device's work in one round. `blobs` names what it must hold: `channel-map` and those of `layers`.
+
+    The layers, smallest sub-model first, add up to the state; without any, `state` is all of it. `channels`
+    says of some blobs on which shared topic they are published; all others are the device's to ask for.
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
     `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
-    masked, in the group `masked`. `manifest` is the server's signature over all of it and the device that it
-    is for.
+    masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
+    signature over all of it and the device that it is for.
     """
 
     kind: Literal["task"] = "task"
@@ -99,16 +110,34 @@ class Task(Message):
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     masking: MaskingTerms | None = None
+    uplink: tuple[Piece, ...] = ()
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
+    layers: tuple[Layer, ...] = ()
+    channels: Mapping[str, Annotated[int, Field(ge=0, le=MAX_LAYER_TOPIC)]] = {}
     deadline_s: Seconds | None = None
     provenance: Mapping[str, Text] = {}
     manifest: SignedManifest | None = None
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
+    @model_validator(mode="after")
+    def _blobs_are_named(self) -> Task:
+        named = {*self.channels, *(layer.blob for layer in self.layers)}
+        if strangers := sorted(named - self.blobs.keys()):
+            raise ValueError(f"there is no blob {strangers[0]!r}")
+        return self
+
+    def pushed(self) -> tuple[BlobRef, ...]:
+        """The blobs that are sent along unasked: small ones that no other device needs."""
+        own = [layer.blob for layer in self.layers] or [*self.blobs]
+        return tuple(self.blobs[n] for n in own if self.blobs[n].inline and n not in self.channels)
+
 
 class TaskReply(Message):
-    """Accept or decline a task; a task that fails later is declined too, with the reason."""
+    """Accept or decline a task; a task that fails later is declined too, with the reason.
+
+    `listens`: the shared topics on which the device, from now on, hears what it lacks.
+    """
 
     kind: Literal["task-reply"] = "task-reply"
     device: Name
@@ -118,6 +147,7 @@ class TaskReply(Message):
     accepted: bool
     reason: Reason | None = None
     detail: Text = ""
+    listens: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=256)] = ()
 
 
 class Update(Message):
@@ -153,6 +183,28 @@ class BlobRequest(Message):
     digest: Digest
     first: int = Field(ge=0)
     count: int = Field(ge=1, le=64)
+
+
+class Heard(Message):
+    """The device has heard a shared topic up to chunk `index` of this blob; said every few megabytes."""
+
+    kind: Literal["heard"] = "heard"
+    device: Name
+    run: Name
+    attempt: Attempt
+    digest: Digest
+    index: int = Field(ge=0)
+
+
+class BroadcastEnd(Message):
+    """To a device: nothing more of these blobs comes on a shared topic for it; it asks for what it lacks."""
+
+    kind: Literal["broadcast-end"] = "broadcast-end"
+    device: Name
+    run: Name
+    attempt: Attempt
+    digests: Annotated[tuple[Digest, ...], Field(max_length=256)]
+    max_bytes: ClassVar[int] = 20 * 1024
 
 
 class Acknowledgement(Message):
@@ -337,6 +389,7 @@ FromDevice = (
     | Update
     | Delivery
     | BlobRequest
+    | Heard
     | Refusal
     | Telemetry
     | KeyAdvertisement
@@ -346,6 +399,7 @@ FromDevice = (
 FromServer = (
     Task
     | BlobRequest
+    | BroadcastEnd
     | Acknowledgement
     | Refusal
     | RoundAnnouncement
@@ -366,6 +420,8 @@ MESSAGES: dict[str, type[Message]] = {
     "update": Update,
     "delivery": Delivery,
     "blob-request": BlobRequest,
+    "heard": Heard,
+    "broadcast-end": BroadcastEnd,
     "acknowledgement": Acknowledgement,
     "refusal": Refusal,
     "telemetry": Telemetry,
@@ -381,7 +437,11 @@ MESSAGES: dict[str, type[Message]] = {
     "unmask-answer": UnmaskAnswer,
 }
 
-_ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])
+
+@cache
+def _adapter() -> TypeAdapter[AnyMessage]:
+    """Made for the first message, not at import: it takes as long as much of the rest of the import."""
+    return TypeAdapter(Annotated[AnyMessage, Field(discriminator="kind")])
 
 
 def encode_message(message: Message) -> bytes:
@@ -413,7 +473,7 @@ def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessa
             f"protocol {version!r} is not within {low}..{high}", reason=Reason.UNSUPPORTED_PROTOCOL
         )
     try:
-        message = _ADAPTER.validate_json(payload)
+        message = _adapter().validate_json(payload)
     except ValidationError as error:
         raise PeerError(f"malformed {head['kind']}: {_first_problem(error)}") from error
     if federation is not None and message.federation != federation:

@@ -1,14 +1,15 @@
 """The topic tree, `fed/v1/{federation}/...`, as values.
 
     all/state                       retained announcement, server to every device
+    layers/{n}                      chunk frames, server to every device that needs them (QoS 0)
     devices/{device}/up/birth       retained birth, or death by last will
     devices/{device}/up/control     JSON, device to server        (down/control: server to device)
     devices/{device}/up/blob        chunk frames, device to server (down/blob: server to device)
     enrol/{who}/request             JSON, to the authority: a certificate, please (enrol/{who}/answer)
 
-A device reads `all/#` and its own `down/#` and writes its own `up/#`: two access rules per device, and no
-two filters of one client overlap. `who` is the device, for its next certificate, or the id of an enrolment
-code, for its first.
+A device reads `all/#` and its own `down/#` and writes its own `up/#`; of `layers/` it reads what its task
+names, while it fetches that. No two filters of one client overlap. `who` is the device, for its next
+certificate, or the id of an enrolment code, for its first.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from schemas.errors import PeerError
 from schemas.names import is_name
 
 ROOT = "fed/v1"
+MAX_LAYER_TOPIC = 99_999
 CODE_ID_PATTERN = r"^~[0-9a-f]{16}$"
 """The id of an enrolment code: never a device's name, which cannot begin so."""
 _CODE_ID = re.compile(CODE_ID_PATTERN.replace("$", r"\Z"))
+_NUMBER = re.compile(r"(0|[1-9][0-9]{0,4})\Z")
 
 
 class Channel(StrEnum):
@@ -57,6 +60,17 @@ class StateTopic:
 
     def __str__(self) -> str:
         return f"{ROOT}/{self.federation}/all/state"
+
+
+@dataclass(frozen=True)
+class LayerTopic:
+    """Where blobs that several devices need are published once; which, a task says."""
+
+    federation: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{ROOT}/{self.federation}/layers/{self.number}"
 
 
 @dataclass(frozen=True)
@@ -96,18 +110,31 @@ def device_filters(federation: str, device: str) -> tuple[str, ...]:
     return (f"{ROOT}/{federation}/all/#", f"{ROOT}/{federation}/devices/{device}/down/#")
 
 
-def server_filters(federation: str) -> tuple[str, ...]:
-    """What the server subscribes to."""
-    return (f"{ROOT}/{federation}/devices/+/up/#",)
+def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
+    """What the server subscribes to; without `blobs`, which its receivers take, all but those."""
+    if blobs:
+        return (f"{ROOT}/{federation}/devices/+/up/#",)
+    return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
 
 
-def parse_topic(topic: str) -> DeviceTopic | StateTopic | EnrolTopic:
+def receiver_filters(federation: str, group: str) -> tuple[str, ...]:
+    """What the server's receivers share: each message goes to one of them.
+
+    Where access rules only keep messages from whoever may not read them, as Mosquitto's, a stranger in the
+    `group` would let its share of them vanish: its name must be known to nobody else.
+    """
+    return (f"$share/{group}/{ROOT}/{federation}/devices/+/{Channel.UP_BLOB}",)
+
+
+def parse_topic(topic: str) -> DeviceTopic | StateTopic | LayerTopic | EnrolTopic:
     """Read a topic; raises `PeerError` when it is none of this protocol."""
     parts = topic.split("/")
     if parts[:2] == ROOT.split("/") and len(parts) > 3 and is_name(parts[2]):
         federation, rest = parts[2], parts[3:]
         if rest == ["all", "state"]:
             return StateTopic(federation)
+        if rest[0] == "layers" and len(rest) == 2 and _NUMBER.match(rest[1]):
+            return LayerTopic(federation, int(rest[1]))
         if rest[0] == "enrol" and len(rest) == 3 and (is_name(rest[1]) or is_code_id(rest[1])):
             if rest[2] == "request":
                 return EnrolTopic(federation, rest[1], "request")

@@ -70,6 +70,13 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--partition", default="iid", metavar="P", help="iid, dirichlet(ALPHA) or shards(K)")
     parser.add_argument("--share", default="1/1", metavar="I/N", help="use share I of N (default: all data)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the partition (default: 0)")
+    parser.add_argument(
+        "--hold-out",
+        type=float,
+        default=0.2,
+        metavar="F",
+        help="share of the data that is never trained on, for accuracies (default: %(default)s)",
+    )
     parser.add_argument("--tier", type=positive_int, metavar="N", help="capability tier, 1 is the weakest")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="threads for training")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="blobs and models (default: under ~)")
@@ -170,5 +177,5 @@ def _local_data(args: argparse.Namespace) -> LocalData:
         raise ConfigError(f"--share '{args.share}': expected I/N with I from 1 to N, for instance 3/5")
     data = load_source(args.data, data_root=args.data_root)
     mine = share(data, parse_partition(args.partition), index=index - 1, count=count, seed=args.seed)
-    train, held_out = holdout(mine, seed=args.seed)
+    train, held_out = holdout(mine, fraction=args.hold_out, seed=args.seed)
     return LocalData(train, held_out)

@@ -100,4 +100,4 @@ class Call:
 
 def shape_of(node: Node) -> tuple[int, ...]:
     """The shape that propagation found for a node; empty when it is no tensor."""
-    return tuple(getattr(node.meta.get("tensor_meta"), "shape", ()))
+    return tuple(node.meta.get("shape", ()))

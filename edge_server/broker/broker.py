@@ -29,6 +29,7 @@ from edge_server.broker.packets import (
 )
 from edge_server.broker.properties import Prop, Property
 from edge_server.broker.session import NEVER_EXPIRES, Session, Subscription, new_message
+from edge_server.broker.shared import split_share
 from edge_server.broker.topics import check_filter
 from edge_server.broker.wire import Code, MqttError
 
@@ -146,7 +147,7 @@ class Broker:
             Property(Prop.MAXIMUM_PACKET_SIZE, self.limits.packet_bytes),
             Property(Prop.TOPIC_ALIAS_MAXIMUM, 0),
             Property(Prop.SUBSCRIPTION_IDS_AVAILABLE, 0),
-            Property(Prop.SHARED_SUBSCRIPTIONS_AVAILABLE, 0),
+            Property(Prop.SHARED_SUBSCRIPTIONS_AVAILABLE, 1),
         )
         return (*told, Property(Prop.ASSIGNED_CLIENT_ID, assigned)) if assigned else told
 
@@ -162,20 +163,24 @@ class Broker:
         if _has(packet.properties, Prop.SUBSCRIPTION_ID):
             raise MqttError("subscription identifiers are not supported", Code.NO_SUBSCRIPTION_IDS)
         known = set(session.subscriptions)
-        codes = [self._grant(session, one) for one in packet.filters]
+        codes = [self._grant(session, one, link.version) for one in packet.filters]
         told = codes if link.version == V5 else [min(code, Code.UNSPECIFIED) for code in codes]
         link.send(encoding.encode(SubAck(packet.packet_id, tuple(told)), link.version))
         for one, code in zip(packet.filters, codes, strict=True):
             wanted = one.retain_handling == 0 or (one.retain_handling == 1 and one.topic not in known)
-            if wanted and code < Code.UNSPECIFIED:
+            if wanted and code < Code.UNSPECIFIED and not split_share(one.topic):
                 self._exchange.send_retained(session, one.topic, code)
 
-    def _grant(self, session: Session, one: Filter) -> int:
+    def _grant(self, session: Session, one: Filter, version: int) -> int:
         """Return the granted QoS, or the code that says why there is none."""
         try:
             check_filter(one.topic)
         except MqttError as refused:
             return refused.code
+        if split_share(one.topic) and version != V5:
+            return Code.NO_SHARED_SUBSCRIPTIONS
+        if split_share(one.topic) and one.no_local:
+            raise MqttError("a shared subscription with no-local", Code.PROTOCOL_ERROR)
         subscription = Subscription(min(one.qos, 1), one.no_local)
         granted = self._exchange.subscribe(session, one.topic, subscription)
         return subscription.qos if granted else Code.QUOTA_EXCEEDED

@@ -11,6 +11,7 @@ from edge_server.broker.link import Link
 from edge_server.broker.packets import V5
 from edge_server.broker.retained import Retained
 from edge_server.broker.session import Delivery, Message, Session, Subscription, new_message
+from edge_server.broker.shared import Shares, split_share
 from edge_server.broker.topics import TopicTree
 from edge_server.broker.wire import Code, MqttError
 
@@ -26,6 +27,7 @@ class Exchange:
         self._online: dict[str, Link] = {}
         self._sessions: dict[str, Session] = {}
         self._subscriptions: TopicTree[Subscription] = TopicTree()
+        self._shares = Shares()
         self._retained = Retained(limits)
 
     # --- sessions ---
@@ -75,7 +77,7 @@ class Exchange:
     def _end(self, session: Session) -> None:
         del self._sessions[session.client_id]
         for topic_filter in session.subscriptions:
-            self._subscriptions.pop(topic_filter, session.client_id)
+            self._forget(topic_filter, session.client_id)
         self._publish_will(session)
 
     def _publish_will(self, session: Session) -> None:
@@ -94,15 +96,24 @@ class Exchange:
         ):
             return False
         session.subscriptions[topic_filter] = subscription
-        self._subscriptions.put(topic_filter, session.client_id, subscription)
+        if share := split_share(topic_filter):
+            self._shares.put(share, session.client_id, subscription.qos)
+        else:
+            self._subscriptions.put(topic_filter, session.client_id, subscription)
         return True
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
         """Remove a subscription; False where there is none."""
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
-        self._subscriptions.pop(topic_filter, session.client_id)
+        self._forget(topic_filter, session.client_id)
         return True
+
+    def _forget(self, topic_filter: str, client_id: str) -> None:
+        if share := split_share(topic_filter):
+            self._shares.pop(share, client_id)
+        else:
+            self._subscriptions.pop(topic_filter, client_id)
 
     def send_retained(self, session: Session, topic_filter: str, qos: int) -> None:
         """Give one client the retained messages that its new subscription covers."""
@@ -118,6 +129,9 @@ class Exchange:
             if not (one.no_local and client_id == sender):
                 receivers[client_id] = max(one.qos, receivers.get(client_id, 0))
         for client_id, qos in receivers.items():
+            self._deliver(client_id, message, qos=qos, retain=False)
+        # A shared subscription is one of its own: a client may get the same message for it again.
+        for client_id, qos in self._shares.receivers(topic, self._online):
             self._deliver(client_id, message, qos=qos, retain=False)
         if retain and not self._retained.store(topic, message):
             log.warning("%r: no room to retain a message on %r", sender, topic)

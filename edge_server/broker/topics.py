@@ -20,9 +20,12 @@ def check_topic(topic: str) -> None:
 
 
 def check_filter(topic_filter: str) -> None:
-    """Raise MqttError unless `topic_filter` is one to subscribe with."""
+    """Raise MqttError unless `topic_filter` is one to subscribe with, alone or shared."""
     if topic_filter.startswith("$share/"):
-        raise MqttError("shared subscriptions are not supported", Code.NO_SHARED_SUBSCRIPTIONS)
+        group, _, inner = topic_filter.removeprefix("$share/").partition("/")
+        if not group or "+" in group or "#" in group or inner.startswith("$share/"):
+            raise MqttError(f"not a shared filter: {topic_filter[:80]!r}", Code.BAD_FILTER)
+        topic_filter = inner
     levels = topic_filter.split("/")
     wild_inside = any(len(level) > 1 and ("+" in level or "#" in level) for level in levels)
     if not topic_filter or wild_inside or "#" in levels[:-1] or len(levels) > MAX_LEVELS:

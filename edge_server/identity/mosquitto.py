@@ -72,15 +72,17 @@ user {server}
 topic read {root}/devices/+/up/#
 topic write {root}/devices/+/down/#
 topic readwrite {root}/all/#
+topic write {root}/layers/#
 
 user {service}
 topic read {enrol}+/request
 topic write {enrol}+/answer
 
-# A device: its own topics, and what is everybody's. Mosquitto warns that one rule has no %u: it is meant so.
+# A device: its own topics, and what is everybody's. Two rules have no %u, of which Mosquitto warns.
 pattern write {root}/devices/%u/up/#
 pattern read {root}/devices/%u/down/#
 pattern read {root}/all/#
+pattern read {root}/layers/#
 # Its next certificate; for an enrolment code, %u is the code's id.
 pattern write {enrol}%u/request
 pattern read {enrol}%u/answer

@@ -20,7 +20,14 @@ from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
 
 BENCHMARKS: dict[str, str] = {
+    "bytes": "bytes",
+    "overhead": "overhead",
+    "flower": "flower.comparison",
+    "crowd": "crowd.figures",
     "client-memory": "client_memory",
+    "simulation": "simulation",
+    "simulation-memory": "memory",
+    "gpu": "gpu",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 

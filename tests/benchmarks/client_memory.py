@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
-from tests.benchmarks.processes import watch
+from tests.benchmarks.resident import watch
 
 AREA = "client memory"
 MOST_MB = 350

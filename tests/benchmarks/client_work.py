@@ -34,7 +34,7 @@ from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec
-from tests.benchmarks.processes import forget_peak, peak_rss, rss
+from tests.benchmarks.resident import forget_peak, peak_rss, rss
 
 LARGE = {"large": (2048, 6), "small": (64, 2), "tiny": (1024, 2)}
 """Width and number of the inner layers: 101 MB, 40 kB and 8.5 MB of float32."""

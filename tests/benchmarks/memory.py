@@ -16,7 +16,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.benchmarks.processes import family, pss
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.options import Options
+from tests.benchmarks.resident import family, pss
 
 BOUND_BYTES = 1_500_000_000
 """What a simulation of 1,000 clients of `two-nn` may take."""
@@ -62,6 +64,34 @@ def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
     if process.returncode != 0:
         raise RuntimeError(f"the simulation ended with {process.returncode}")
     return peak, dict(peaks), time.perf_counter() - started
+
+
+def figures(options: Options) -> list[Figure]:
+    """A twentieth of the devices trains in each of two rounds: all of them are there all the same."""
+    clients, fraction = (40, 0.1) if options.quick else (1000, 0.05)
+    args = argparse.Namespace(
+        data_root=options.data_root,
+        folder=options.folder,
+        clients=clients,
+        fraction=fraction,
+        rounds=2,
+        workers=2,
+    )
+    found = f"{clients:,} clients of two-nn, a share of {fraction:g} per round, two rounds, two workers"
+    if not (options.data_root / "MNIST").exists():
+        return [Figure("simulation", "memory", "MB", (), reason=f"no MNIST in {options.data_root}")]
+    peak, peaks, seconds = measure(args)
+    return [
+        Figure(
+            "simulation",
+            f"memory, {clients:,} devices",
+            "MB",
+            (peak / 1e6,),
+            target=BOUND_BYTES / 1e6,
+            detail=f"{found}; the largest sum of all processes' PSS, in {seconds:.0f} s",
+            raw={"processes": peaks},
+        )
+    ]
 
 
 def sample(root: int) -> dict[str, int]:

@@ -1,66 +1,129 @@
-"""What processes take of memory, seen from outside and from within (Linux)."""
+"""Processes that a benchmark starts; they end with the block, each by its own id, on Ctrl-C too."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.benchmarks.resident import family
 
-def family(root: int) -> dict[int, int]:
-    """The process and its descendants, each with how far down it is."""
-    parents = {int(path.name): parent(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    depths, found = {root: 0}, [root]
-    for pid in found:
-        children = [child for child, its_parent in parents.items() if its_parent == pid]
-        depths.update((child, depths[pid] + 1) for child in children)
-        found += children
-    return depths
+STOP_S = 8.0
 
 
-def parent(process: Path) -> int | None:
-    """The parent of a process; None for one that is gone."""
+class Started:
+    """The processes of a block; each leads a group of its own, which what it starts belongs to."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process; what it prints goes to `log`."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+        self.all[name] = process
+        return process
+
+    def end(self) -> None:
+        """Ask all to end, wait, and kill the groups of those that did not."""
+        for process in self.all.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + STOP_S
+        for process in self.all.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+            # What it has started may outlive it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def check(self) -> None:
+        """Raise `RuntimeError` where one has ended in failure."""
+        for name, process in self.all.items():
+            if process.poll():
+                raise RuntimeError(f"{name} has ended with {process.returncode}: {process.args!r}")
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Processor time so far of each process that still runs, without that of what it has started."""
+        running = {name: one.pid for name, one in self.all.items() if one.poll() is None}
+        return {name: cpu_seconds(pid) for name, pid in running.items()}
+
+
+@contextlib.contextmanager
+def processes() -> Iterator[Started]:
+    """Processes that end with the block."""
+    started = Started()
     try:
-        # The name, in brackets, may itself hold blanks and brackets.
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        yield started
+    finally:
+        started.end()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident(pid: int) -> dict[str, float]:
+    """The most MB that a process and each that descends from it have held so far, by command and number.
+
+    What a board with this one device would hold: pages that processes share count in each of them.
+    """
+    sizes = {f"{_command(member)} {member}": _peak(member) for member in family(pid)}
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+class Watch:
+    """Looks at the memory of a family of processes every quarter of a second until it is told to stop."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._done = pid, threading.Event()
+        self.largest: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._look, name="memory", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> dict[str, float]:
+        """MB of each process when their sum was largest."""
+        self._done.set()
+        self._thread.join()
+        return self.largest
+
+    def _look(self) -> None:
+        while not self._done.wait(0.25):
+            now = resident(self._pid)
+            if sum(now.values()) > sum(self.largest.values()):
+                self.largest = now
+
+
+def _peak(pid: int) -> float | None:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return None
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:")), None)
 
 
-def pss(pid: int) -> int | None:
-    """The process's proportional set size in bytes; None for one that is gone."""
-    return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
-
-
-def rss(pid: int | str = "self") -> int | None:
-    """The process's resident set size in bytes; None for one that is gone."""
-    return _kilobytes(Path(f"/proc/{pid}/status"), "VmRSS")
-
-
-def peak_rss(pid: int | str = "self") -> int | None:
-    """The largest that the resident set ever was, or was since `forget_peak`; None for one that is gone."""
-    return _kilobytes(Path(f"/proc/{pid}/status"), "VmHWM")
-
-
-def forget_peak() -> None:
-    """Begin anew with this process's `peak_rss`."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def watch(process: subprocess.Popen[bytes], *, every_s: float = 0.1) -> dict[str, int]:
-    """Peaks of one process in bytes, `rss` as the kernel keeps it and `pss` as it is met, until it ends."""
-    peaks = {"rss": 0, "pss": 0}
-    while process.poll() is None:
-        for name, read in (("rss", peak_rss), ("pss", pss)):
-            peaks[name] = max(peaks[name], read(process.pid) or 0)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(every_s)
-    return peaks
-
-
-def _kilobytes(path: Path, name: str) -> int | None:
+def _command(pid: int) -> str:
     try:
-        lines = path.read_text().splitlines()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
+        return "?"
+    names = [Path(os.fsdecode(word)).name for word in words[:3] if word]
+    return next((name for name in names if not name.startswith("python") and name != "-m"), "python")

@@ -277,12 +277,32 @@ def test_subscriptions_are_granted_one_by_one() -> None:
         Filter("a", 1),
     )
     for version, expected in (
-        (V5, (1, Code.BAD_FILTER, Code.NO_SHARED_SUBSCRIPTIONS, 0, Code.QUOTA_EXCEEDED, 1)),
+        (V5, (1, Code.BAD_FILTER, 0, Code.QUOTA_EXCEEDED, Code.QUOTA_EXCEEDED, 1)),
         (V311, (1, 0x80, 0x80, 0, 0x80, 1)),
     ):
         link = scene.join(f"device-{version}", version=version)
         scene.broker.received(link, Subscribe(1, asked))
         assert getattr(link.sent[-1], "codes", None) == expected
+
+
+def test_a_shared_subscription_is_served_in_turn_and_passes_over_who_is_away() -> None:
+    scene = Scene()
+    one, two, other = (scene.join(name, f"$share/{group}/a/+") for name, group in ("1g", "2g", "3h"))
+    for payload in (b"1", b"2", b"3"):
+        scene.publish("a/b", payload)
+    # Each group has every message once: 1, 3 and 2 among the two of g, all of them for the one of h.
+    assert (one.messages, two.messages) == ([b"1", b"3"], [b"2"])
+    assert other.messages == [b"1", b"2", b"3"]
+    scene.broker.closed(two)
+    for payload in (b"4", b"5"):
+        scene.publish("a/b", payload)
+    assert one.messages == [b"1", b"3", b"4", b"5"]
+
+
+def test_retained_messages_do_not_come_by_a_shared_subscription() -> None:
+    scene = Scene()
+    scene.publish("a/b", b"m", retain=True)
+    assert scene.join("device", "$share/g/a/+").messages == []
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,20 @@ def numbered(count: int, size: int = 4) -> list[bytes]:
     return [i.to_bytes(4, "big") + bytes(size - 4) for i in range(count)]
 
 
+# --- shared subscriptions ---
+
+
+@only_5
+def test_of_a_group_that_shares_a_filter_one_gets_each_message(paho: MakePaho, name: str) -> None:
+    members, sender = [paho(), paho()], paho()
+    for member in members:
+        member.subscribe(f"$share/group/{name}/+")
+    sent = numbered(20)
+    for payload in sent:
+        sender.publish(f"{name}/x", payload)
+    assert sorted(members[0].payloads(10) + members[1].payloads(10)) == sent
+
+
 # --- QoS 1 ---
 
 

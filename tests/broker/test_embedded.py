@@ -62,7 +62,7 @@ def test_it_says_what_it_can(raw: Callable[[], Raw], name: str) -> None:
     told = raw().join(name).properties
     assert number(told, Prop.MAXIMUM_QOS, 9) == 1
     assert number(told, Prop.TOPIC_ALIAS_MAXIMUM, 9) == 0
-    assert number(told, Prop.SHARED_SUBSCRIPTIONS_AVAILABLE, 9) == 0
+    assert number(told, Prop.SHARED_SUBSCRIPTIONS_AVAILABLE, 9) == 1
     assert number(told, Prop.SUBSCRIPTION_IDS_AVAILABLE, 9) == 0
 
 

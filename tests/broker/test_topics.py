@@ -89,7 +89,12 @@ def test_a_misplaced_wildcard_is_refused(topic_filter: str) -> None:
     assert refused.value.code is Code.BAD_FILTER
 
 
-def test_a_shared_subscription_is_refused_by_its_own_code() -> None:
+@pytest.mark.parametrize("topic_filter", ["$share//a", "$share/g", "$share/g/", "$share/+/a", "$share/g/a+"])
+def test_a_shared_filter_without_a_group_or_a_filter_is_refused(topic_filter: str) -> None:
     with pytest.raises(MqttError) as refused:
-        check_filter("$share/group/a")
-    assert refused.value.code is Code.NO_SHARED_SUBSCRIPTIONS
+        check_filter(topic_filter)
+    assert refused.value.code is Code.BAD_FILTER
+
+
+def test_a_shared_filter_is_one_to_subscribe_with() -> None:
+    check_filter("$share/group/a/+/#")

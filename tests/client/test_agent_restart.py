@@ -67,6 +67,9 @@ class StillLink:
         assert read()
         self.chunks.append(key[1])
 
+    def listen(self, topics: frozenset[str]) -> None:
+        pass
+
     def handle(self, event: Any) -> None:
         pass
 

@@ -26,9 +26,9 @@ class JoinedMachines(RuleBasedStateMachine):
     played = RoundRules(**PATIENT, min_clients=2, quorum=0.3)
     world: World | None = None
 
-    @initialize(seed=ANY, chunks=st.integers(1, 40))
-    def begin(self, seed: int, chunks: int) -> None:
-        self.world = World(3, self.played, seed, blob_chunks=chunks)
+    @initialize(seed=ANY, chunks=st.integers(1, 40), shared=st.booleans())
+    def begin(self, seed: int, chunks: int, shared: bool) -> None:
+        self.world = World(3, self.played, seed, blob_chunks=chunks, shared=shared)
 
     @rule(count=st.integers(1, 60), index=ANY)
     def packets_arrive(self, count: int, index: int) -> None:

@@ -83,13 +83,28 @@ class Packet:
     to_server: bool
     content: object
     reliable: bool = False
+    shared: bool = False
 
 
 class World:
-    """The joined machines; every method is one thing that can happen."""
+    """The joined machines; every method is one thing that can happen.
 
-    def __init__(self, devices: int, rules: RoundRules, seed: int = 0, blob_chunks: int = 3) -> None:
+    Where states are `shared`, they are published once for all who listen. `egress` counts the chunks that the
+    server has sent, to one device or published.
+    """
+
+    def __init__(
+        self,
+        devices: int,
+        rules: RoundRules,
+        seed: int = 0,
+        blob_chunks: int = 3,
+        *,
+        shared: bool = False,
+    ) -> None:
         self.now = 0.0
+        self.shared = shared
+        self.egress = 0
         self.random = random.Random(seed)
         self.blob_chunks = blob_chunks
         self.network: list[Packet] = []
@@ -120,7 +135,10 @@ class World:
                     self.network.append(Packet(device, False, message))
             case on_server.SendChunks(device, ref, first, count):
                 for chunk in self.disk.chunks(ref, first, count):
+                    self.egress += 1
                     self.network.append(Packet(device, False, chunk))
+            case on_server.Publish():
+                self._publish(command)
             case on_server.SpoolChunk(_, chunk):
                 self.disk.write(chunk)
             case on_server.CloseRound():
@@ -132,6 +150,14 @@ class World:
                 self.notes.append(command)
             case on_server.End(outcome, _):
                 self.outcome = outcome
+
+    def _publish(self, command: on_server.Publish) -> None:
+        """The broker fans a chunk out to whoever listens when it is published."""
+        for chunk in self.disk.chunks(command.ref, command.first, command.count):
+            self.egress += 1
+            for name, node in self.nodes.items():
+                if node.online and command.channel in node.session.listens:
+                    self.network.append(Packet(name, False, chunk, shared=True))
 
     def finish_job(self, index: int = 0) -> None:
         """One of the server's own jobs (planning, checking, aggregating) ends."""
@@ -170,6 +196,7 @@ class World:
             model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
             training=None if plan.deliver else TrainingPlan(),
             blobs={"state": self.disk.put(model)},
+            channels={"state": 1} if self.shared and plan.wanted is None else {},
         )
         return on_server.Assignment(task, max_bytes=CHUNK * 100)
 
@@ -250,7 +277,8 @@ class World:
                 self.on_server(on_server.FromFleet(packet.content))
         elif self.nodes[packet.device].online:
             if isinstance(packet.content, Chunk):
-                self.on_device(packet.device, on_device.ChunkArrived(packet.content))
+                arrived = on_device.ChunkArrived(packet.content, shared=packet.shared)
+                self.on_device(packet.device, arrived)
             else:
                 self.on_device(packet.device, on_device.Received(packet.content))
 

@@ -10,14 +10,17 @@ from schemas.messages import (
     Acknowledgement,
     Birth,
     BlobRequest,
+    BroadcastEnd,
     CertificateRequest,
     Death,
     Delivery,
     EntrustedShares,
     FederationEnd,
+    Heard,
     IssuedCertificate,
     KeyAdvertisement,
     KeyShares,
+    Layer,
     MaskCohort,
     Message,
     Refusal,
@@ -104,6 +107,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             min_holders=3,
             threshold=0.75,
         ),
+        uplink=(Piece(name="int8", options={"levels": 7}), Piece(name="zstd")),
         training=TrainingPlan(
             optimizer="sgd",
             learning_rate=0.05,
@@ -118,7 +122,9 @@ MESSAGES_BY_KIND: dict[str, Message] = {
                 Piece(name="attentive", options={"layers": ("conv2",)}),
             ),
         ),
-        blobs={"state": BlobRef(digest=DIGEST, size=300_000, chunk_bytes=65_536)},
+        blobs={"layer-1": BlobRef(digest=DIGEST, size=300_000, chunk_bytes=65_536)},
+        layers=(Layer(blob="layer-1"),),
+        channels={"layer-1": 1},
         deadline_s=599.5,
         provenance={"git": "c405d1a"},
         manifest=SIGNED,
@@ -132,6 +138,11 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         accepted=False,
         reason=Reason.TASK_FAILED,
         detail="no pictures",
+        listens=(1, 2),
+    ),
+    "heard": Heard(federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST, index=7),
+    "broadcast-end": BroadcastEnd(
+        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digests=(DIGEST,)
     ),
     "update": Update(
         federation=FEDERATION,
@@ -245,6 +256,7 @@ STRATEGY = StrategySpec(
     groups=(Piece(name="control"),),
     transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
     server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}),
+    uplink=(Piece(name="top-k", options={"share": 0.05}), Piece(name="zstd", options={"level": 9})),
 )
 
 # A convolution of 2 channels, flattened from 3x3 maps into a linear layer of 4 classes.

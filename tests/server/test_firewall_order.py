@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from edge_client.address import parse_address
+from edge_client.layers import received_groups
 from edge_client.link import Arrived
 from edge_server.config import load_config
 from edge_server.firewall.guard import Guard
@@ -22,7 +23,7 @@ from edge_server.run_folder import RunFolder
 from edge_server.server import Server
 from edge_server.settings import FirewallSettings
 from edge_server.workshop import Workshop
-from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups, read_groups
+from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -36,7 +37,14 @@ from schemas.messages import (
 from schemas.submodel import SubModelSpec
 from schemas.values import DataCard, Reason, TrainingMetrics
 
-WORDS = ("data.source=digits", "model.name=mlp", "num-clients=1", "rounds=2", "deliver=false")
+WORDS = (
+    "data.source=digits",
+    "model.name=mlp",
+    "num-clients=1",
+    "rounds=2",
+    "deliver=false",
+    "strategy.uplink=[]",
+)
 TURNS = 400
 CARD = DataCard(source="digits", examples=50, input_shape=(1, 8, 8), num_classes=10)
 
@@ -91,7 +99,7 @@ class Desk:
 
     def delta(self, value: float) -> dict[str, np.ndarray]:
         """A whole model's update of one number everywhere."""
-        state = read_groups(self.workshop.store.path(self.task.blobs["state"].digest))["model"]
+        state = received_groups(self.task, self.workshop.store, self.workshop._network.channel_map)["model"]
         return {name: np.full(array.shape, value, np.float32) for name, array in state.items()}
 
     def update(self, groups: Mapping[str, Any], **changes: Any) -> Update:

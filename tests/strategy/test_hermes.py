@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from edge_client.answer import in_sub_model
+from edge_client.layers import received_groups
 from edge_client.private import PrivateState
 from edge_client.work import do_training
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
@@ -104,7 +105,7 @@ def test_another_elsewhere_is_refused():
 # --- a device over two rounds ---
 def test_a_device_goes_on_from_its_own_values_where_the_other_trained_nothing(tmp_path: Path):
     # With `keep` the global model learns nothing there, so that the device's own values are unlike it.
-    words = ("clients.fraction=1.0", "model.name=mlp", "strategy.combiner=overlap-mean")
+    words = ("clients.fraction=1.0", "model.name=mlp", "strategy.combiner=overlap-mean", "strategy.uplink=[]")
     bench = Bench(tmp_path, "hermes", *words)
     bench.places = {
         name: replace(place, private=PrivateState(tmp_path / f"{name}-private"))
@@ -119,8 +120,9 @@ def test_a_device_goes_on_from_its_own_values_where_the_other_trained_nothing(tm
     place = bench.places["strong"]
     done = do_training(look, place, on_epoch=lambda report: None, should_stop=lambda: False)
     delta = read_groups(place.store.path(done.blob.digest))["model"]
-    received = read_groups(place.store.path(task.blobs["state"].digest))
-    kept = in_sub_model(private.load("run-1", 2), task.spec, bench.workshop._network.channel_map)
+    channel_map = bench.workshop._network.channel_map
+    received = received_groups(task, place.store, channel_map)
+    kept = in_sub_model(private.load("run-1", 2), task.spec, channel_map)
     own, personal = kept["personal"], 0
     for name, shared in received["overlap"].items():
         mine = kept["personal-held"][name] & ~shared

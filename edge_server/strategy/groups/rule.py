@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from edge_client.slicing import extract
+from edge_client.excerpt import Excerpt
 from edge_server.strategy.policies import RoundResult
 from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -45,8 +45,7 @@ class GroupRule(Protocol):
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
         """What a device with this sub-model receives: arrays that bear a parameter's name are cut like it."""
-        parameters = {name: array for name, array in held.items() if name in channel_map.parameters}
-        return {**held, **extract(parameters, spec, channel_map)}
+        return Excerpt(held, spec, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
         """The arrays that a device sends, by its sub-model's parameter shapes; by default just those."""

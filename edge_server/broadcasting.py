@@ -1,0 +1,109 @@
+"""What a federation's broadcast has to do with its devices: who listens, who is told to ask for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from edge_server import broadcast as shared
+from edge_server.federation import Federation, Phase, Step
+from edge_server.participant import Participant, Status
+from edge_server.round_events import Command, Publish, Send
+from schemas.messages import BroadcastEnd, Heard, TaskReply
+
+
+def begun(federation: Federation, participants: Iterable[Participant], now: float) -> Federation:
+    """The broadcast of what the tasks that were just offered have in common, if there is anything."""
+    tasks = (one.assignment.task for one in participants)
+    return replace(federation, broadcast=shared.broadcast_of(tasks, now))
+
+
+def answered(federation: Federation, reply: TaskReply, participant: Participant, now: float) -> Step:
+    """A device has answered: it listens, or not, and must ask for what was published before it did."""
+    task, current = participant.assignment.task, federation.broadcast
+    if not reply.accepted or not reply.listens:
+        # One that has come back asks for what it lacks.
+        return replace(federation, broadcast=current and shared.left(current, [reply.device])), []
+    listens = {name: n for name, n in task.channels.items() if n in reply.listens}
+    if current is None or (current.run, current.attempt) != (task.run, task.attempt):
+        return federation, _end(federation, participant, [task.blobs[name].digest for name in listens])
+    if current.begun:
+        coming = {piece.ref.digest for piece in current.pieces[current.next :]}
+        past = [task.blobs[name].digest for name in listens if task.blobs[name].digest not in coming]
+    else:
+        past = []
+    if reply.device not in current.followers:
+        current = shared.joined(current, reply.device, listens.values(), now)
+    return replace(federation, broadcast=current), _end(federation, participant, past)
+
+
+def heard(federation: Federation, message: Heard, now: float) -> Step:
+    """A device tells how far it has heard."""
+    current = federation.broadcast
+    if current is None or (current.run, current.attempt) != (message.run, message.attempt):
+        return federation, []
+    further = shared.heard(current, message.device, message.digest, message.index, now)
+    return replace(federation, broadcast=further), []
+
+
+def settle(federation: Federation, now: float) -> Step:
+    """Publish what may be published by now."""
+    current = federation.broadcast
+    if current is None or current.over:
+        return federation, []
+    if federation.phase not in (Phase.TRAINING, Phase.DELIVERING) or current.attempt != federation.attempt:
+        return replace(federation, broadcast=None), []
+    if not current.begun:
+        nobody_open = not federation.participants.count({Status.OFFERED})
+        if not current.may_begin(now, answered=nobody_open):
+            return federation, []
+        current = shared.begin(current, now)
+    if shared.held_up(current, now) and _is_there(federation, current.awaits):
+        return federation, []
+    commands: list[Command] = []
+    while not current.over:
+        if waited_for := shared.behind(current):
+            followers = current.followers
+            current, more = _give_up(federation, current, waited_for, now)
+            commands += more
+            if current.followers == followers:
+                current = replace(current, awaits=waited_for[0])
+                break
+        else:
+            current, piece = shared.published(current, now)
+            commands.append(Publish(piece.channel, piece.ref, piece.first, piece.count))
+    return replace(federation, broadcast=current), commands
+
+
+def _give_up(
+    federation: Federation, current: shared.Broadcast, waited_for: tuple[str, ...], now: float
+) -> tuple[shared.Broadcast, list[Command]]:
+    """Wait no longer for who is gone, has its part done, or is too slow."""
+    commands: list[Command] = []
+    gone = [name for name in waited_for if not _is_there(federation, name)]
+    late = shared.stalled(current, (name for name in waited_for if name not in gone), now)
+    for name in (*gone, *late):
+        participant = federation.participants.get(name)
+        if participant is not None:
+            digests = [ref.digest for ref in participant.assignment.task.blobs.values()]
+            commands += _end(federation, participant, digests)
+    return shared.left(current, (*gone, *late)), commands
+
+
+def _is_there(federation: Federation, device: str) -> bool:
+    known, participant = federation.fleet.devices.get(device), federation.participants.get(device)
+    return known is not None and known.alive and participant is not None and not participant.final
+
+
+def _end(federation: Federation, participant: Participant, digests: list[str]) -> list[Command]:
+    if not digests:
+        return []
+    task = participant.assignment.task
+    end = BroadcastEnd(
+        federation=federation.name,
+        device=participant.device,
+        run=task.run,
+        attempt=task.attempt,
+        digests=tuple(digests[:256]),
+    )
+    return [Send(participant.device, end)]

@@ -1,0 +1,60 @@
+"""Shared subscriptions: each message goes to one of a group's members, in turn (MQTT 5.0, section 4.8.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+
+from edge_server.broker.topics import TopicTree
+
+SHARE = "$share/"
+
+
+def split_share(topic_filter: str) -> tuple[str, str] | None:
+    """Group and filter of `$share/group/filter`; None for a filter that is not shared."""
+    if not topic_filter.startswith(SHARE):
+        return None
+    group, _, inner = topic_filter.removeprefix(SHARE).partition("/")
+    return group, inner
+
+
+@dataclass
+class _Group:
+    """The members' QoS by client identifier, whoever had his turn last at the end."""
+
+    members: dict[str, int] = field(default_factory=dict)
+
+    def next(self, online: Container[str]) -> tuple[str, int]:
+        """Whose turn it is among those who are there; or else of those who are away."""
+        client_id = next((one for one in self.members if one in online), next(iter(self.members)))
+        qos = self.members[client_id] = self.members.pop(client_id)
+        return client_id, qos
+
+
+class Shares:
+    """All groups by their filter."""
+
+    def __init__(self) -> None:
+        self._groups: TopicTree[_Group] = TopicTree()
+
+    def put(self, share: tuple[str, str], client_id: str, qos: int) -> None:
+        """Add a member, or change its QoS."""
+        name, inner = share
+        group = self._groups.pop(inner, name) or _Group()
+        group.members[client_id] = qos
+        self._groups.put(inner, name, group)
+
+    def pop(self, share: tuple[str, str], client_id: str) -> None:
+        """Remove a member, and its group with the last one."""
+        name, inner = share
+        group = self._groups.pop(inner, name)
+        if group is None:
+            return
+        group.members.pop(client_id, None)
+        if group.members:
+            self._groups.put(inner, name, group)
+
+    def receivers(self, topic: str, online: Container[str]) -> Iterator[tuple[str, int]]:
+        """One member of every group that wants this topic, with the QoS that it asked for."""
+        for _, group in self._groups.matching(topic):
+            yield group.next(online)

@@ -1,0 +1,200 @@
+"""Cutting what the devices of a round start from into layers, each of which is made and sent once.
+
+Sub-models that contain each other form a chain. Its first layer is what the smallest of them holds; every
+other one is what the next larger sub-model adds (`edge_client.layers` has the format and puts it together).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from edge_client.excerpt import picked_rows
+from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, crossed, spec_group
+from schemas.blobs import BlobRef, Groups
+from schemas.messages import Layer
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
+
+MAP = "channel-map"
+MAP_CHANNEL = 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one device starts from: its layers, the blobs by name, the shared channels that some come on."""
+
+    layers: tuple[Layer, ...]
+    blobs: Mapping[str, BlobRef]
+    channels: Mapping[str, int] = field(default_factory=dict)
+
+
+def lay_out(
+    specs: Mapping[str, SubModelSpec],
+    holding: Callable[[SubModelSpec], Groups],
+    put: Callable[[Groups], BlobRef],
+    channel_map: ChannelMap,
+    *,
+    described: BlobRef,
+    shared: bool,
+    new_map: bool,
+) -> dict[str, Parts]:
+    """What each device starts from, by its sub-model; `put` keeps a layer, `described` is the channel map.
+
+    Where they are `shared`, layers of several devices get channels, and a `new_map` does.
+    """
+    paths = _paths(specs.values(), holding, put, channel_map)
+    mine = {name: paths[spec.model_dump_json()] for name, spec in specs.items()}
+    receivers = Counter(ref.digest for refs in mine.values() for ref in refs)
+    numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
+    if new_map and len(specs) > 1:
+        numbers[described.digest] = MAP_CHANNEL
+    parts = {}
+    for name, refs in mine.items():
+        blobs = {MAP: described, **{f"layer-{n}": ref for n, ref in enumerate(refs, start=1)}}
+        channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
+        layers = tuple(Layer(blob=key) for key in blobs if key != MAP)
+        parts[name] = Parts(layers, blobs, channels if shared else {})
+    return parts
+
+
+def chains(specs: Iterable[SubModelSpec], channel_map: ChannelMap) -> list[list[SubModelSpec]]:
+    """Distinct sub-models in chains, smallest first, in which each is contained in the next."""
+    distinct = {spec.model_dump_json(): spec for spec in specs}
+    sized = sorted((_bits(spec, channel_map), key) for key, spec in distinct.items())
+    sized.sort(key=lambda one: one[0].bit_count())
+    made: list[list[SubModelSpec]] = []
+    lasts: list[int] = []
+    for bits, key in sized:
+        fitting = [n for n, last in enumerate(lasts) if not last & ~bits]
+        if fitting:
+            chain = max(fitting, key=lambda n: lasts[n].bit_count())
+            made[chain].append(distinct[key])
+            lasts[chain] = bits
+        else:
+            made.append([distinct[key]])
+            lasts.append(bits)
+    return made
+
+
+def _bits(spec: SubModelSpec, channel_map: ChannelMap) -> int:
+    """The kept channels of all groups as one number: a thousand random sub-models are compared quickly."""
+    bits = 0
+    for name, group in sorted(channel_map.groups.items()):
+        kept = np.zeros(group.channels, np.uint8)
+        kept[list(spec.indices(name, group.channels))] = 1
+        bits = bits << group.channels | int.from_bytes(np.packbits(kept).tobytes()) >> -group.channels % 8
+    return bits
+
+
+def _paths(
+    specs: Iterable[SubModelSpec],
+    holding: Callable[[SubModelSpec], Groups],
+    put: Callable[[Groups], BlobRef],
+    channel_map: ChannelMap,
+) -> dict[str, tuple[BlobRef, ...]]:
+    """The layers, smallest first, that each distinct sub-model needs."""
+    paths: dict[str, tuple[BlobRef, ...]] = {}
+    for chain in chains(specs, channel_map):
+        smaller: Holding | None = None
+        path: tuple[BlobRef, ...] = ()
+        for spec in chain:
+            larger = Holding(spec, holding(spec))
+            if smaller is None or not _keeps_all(smaller.groups, larger.groups):
+                path, layer = (), whole(larger)
+            else:
+                layer = difference(smaller, larger, channel_map)
+            path = (*path, put(layer))
+            paths[spec.model_dump_json()] = path
+            smaller = larger
+    return paths
+
+
+def _keeps_all(smaller: Groups, larger: Groups) -> bool:
+    """Whether the larger sub-model has an array wherever the smaller one has."""
+    return all(name in larger.get(group, {}) for group, arrays in smaller.items() for name in arrays)
+
+
+def whole(larger: Holding) -> Groups:
+    """The first layer of a chain."""
+    return {**larger.groups, SPEC: spec_group(larger.spec)}
+
+
+def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Groups:
+    """What the larger sub-model adds to the smaller one, which it contains; made when it is asked for."""
+    layer: dict[str, Mapping[str, AnyArray]] = {SPEC: spec_group(larger.spec)}
+    for group, arrays in larger.groups.items():
+        before = smaller.groups.get(group, {})
+        missing: dict[str, Kind] = {}
+        blocks: dict[str, Block] = {}
+        for name in arrays:
+            block = _block(name, before, arrays, smaller.spec, larger.spec, channel_map)
+            if block is None:
+                missing[name] = kind_of(arrays, name)
+            elif not block.is_all:
+                blocks[name] = block
+        layer[group] = MadeArrays(missing, partial(rows_of, arrays))
+        added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in blocks.items()}
+        layer[group + ADDED] = MadeArrays(added, partial(_added, arrays, blocks))
+    return layer
+
+
+def _block(
+    name: str,
+    before: Mapping[str, AnyArray],
+    arrays: Mapping[str, AnyArray],
+    smaller: SubModelSpec,
+    larger: SubModelSpec,
+    channel_map: ChannelMap,
+) -> Block | None:
+    """Where the smaller array lies in the larger one; None unless it is there, to the bit."""
+    if name not in before or kind_of(before, name)[0] != kind_of(arrays, name)[0]:
+        return None
+    (_, inner), (_, shape) = kind_of(before, name), kind_of(arrays, name)
+    layout, block = channel_map.parameters.get(name), None
+    if layout is not None and len(layout.shape) == len(shape):
+        block = block_of(layout, smaller, larger, shape=shape)
+    if inner == shape and (block is None or block.inner_shape != inner):
+        block = Block(shape, tuple(np.arange(n) for n in shape)) if shape else None
+    if block is None or block.inner_shape != inner:
+        return None
+    return block if _is_there(name, before, arrays, block) else None
+
+
+def _is_there(
+    name: str, before: Mapping[str, AnyArray], arrays: Mapping[str, AnyArray], block: Block
+) -> bool:
+    """Whether the smaller array's bytes are those of its place in the larger one."""
+    for start, stop in pieces(kind_of(before, name)):
+        rows = picked_rows(arrays, name, block.inner[0][start:stop])
+        there = rows[crossed(np.arange(stop - start), *block.inner[1:])]
+        if there.tobytes() != rows_of(before, name, start, stop).tobytes():
+            return False
+    return True
+
+
+def _added(
+    arrays: Mapping[str, AnyArray], blocks: Mapping[str, Block], name: str, start: int, stop: int
+) -> AnyArray:
+    """Values `start` to `stop - 1` of those that are added to an array."""
+    block = blocks[name]
+    first = int(np.searchsorted(block.starts, start, "right")) - 1
+    last = int(np.searchsorted(block.starts, stop, "left"))
+    runs = [*_runs(arrays, name, block, first, last)]
+    values = np.concatenate(runs) if runs else np.empty(0, kind_of(arrays, name)[0])
+    begin = int(block.starts[first]) if first < len(block.starts) else 0
+    return values[start - begin : stop - begin]
+
+
+def _runs(
+    arrays: Mapping[str, AnyArray], name: str, block: Block, first: int, last: int
+) -> Iterator[AnyArray]:
+    """The added values of rows `first` to `last - 1`, a piece at a time: few of a row may be added."""
+    dtype, shape = kind_of(arrays, name)
+    for start, stop in pieces((dtype, (last - first, *shape[1:]))):
+        rows = rows_of(arrays, name, first + start, first + stop)
+        yield rows[block.is_added(first + start, first + stop)]

@@ -1,0 +1,187 @@
+"""The server's side of its receivers: it starts them, tells them what to expect, and replaces who has died.
+
+Each has a thread that reads what it says into the server's inbox, and one that writes what it shall know, so
+that one which hangs holds up nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import secrets
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_client.address import BrokerAddress
+from edge_client.link import Inbox
+from edge_server.receivers.told import Expect, Told, line_of, told_in
+from schemas.blobs import BlobRef
+from schemas.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+END_S, PAUSE_S = 5.0, 1.0
+
+
+@dataclass(frozen=True)
+class FromReceiver:
+    """Event: a receiver says something."""
+
+    told: Told
+
+
+@dataclass(frozen=True)
+class ReceiverLost:
+    """Event: receiver `number` has ended without having been asked to."""
+
+    number: int
+
+
+class Receivers:
+    """Some receivers of one federation; all methods belong to the server's thread."""
+
+    def __init__(
+        self,
+        count: int,
+        federation: str,
+        address: BrokerAddress,
+        folder: Path,
+        inbox: Inbox,
+        *,
+        durable: bool = True,
+    ) -> None:
+        if count and address.tls is not None and address.tls.certificate is not None:
+            raise ConfigError(
+                "[federation] receivers: a certificate is one client's, and each receiver is a client of its "
+                "own: leave receivers at 0, or let the server log in with a password (mqtts://user:password@...)"
+            )
+        self._count, self._federation, self._address = count, federation, address
+        self._folder, self._inbox, self._durable = folder, inbox, durable
+        self._group = secrets.token_hex(16)
+        self._expected: dict[str, Expect] = {}
+        self._running: dict[int, _Running] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes."""
+        return tuple(one.pid for one in self._running.values())
+
+    def open(self) -> None:
+        """Start them."""
+        for number in range(self._count):
+            self._start(number)
+
+    def expect(self, device: str, blob: BlobRef) -> None:
+        """A device has claimed this blob: whoever gets its chunks shall know where they belong."""
+        if not self._count or (device in self._expected and self._expected[device].blob == blob):
+            return
+        self._expected[device] = told = Expect(device=device, blob=blob)
+        for one in self._running.values():
+            one.tell(told)
+
+    def replace(self, lost: ReceiverLost) -> None:
+        """Start another in place of one that has died; what that one had not told is asked for again."""
+        log.warning("receiver %d has ended: another one takes its place", lost.number)
+        self._start(lost.number, pause_s=PAUSE_S)
+
+    def close(self) -> None:
+        """End them."""
+        for one in self._running.values():
+            one.end()
+        self._running.clear()
+
+    def _start(self, number: int, *, pause_s: float = 0.0) -> None:
+        settings = {
+            "federation": self._federation,
+            "group": self._group,
+            "client_id": f"{self._federation}-receiver-{number}",
+            "address": _as_json(self._address),
+            "folder": str(self._folder),
+            "durable": self._durable,
+        }
+        self._running[number] = one = _Running(number, settings, self._inbox, pause_s)
+        for told in self._expected.values():
+            one.tell(told)
+
+
+class _Running:
+    """One process and its two threads."""
+
+    def __init__(self, number: int, settings: dict[str, Any], inbox: Inbox, pause_s: float) -> None:
+        self._number, self._inbox = number, inbox
+        self._to_tell: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._ending = threading.Event()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "edge_server.receivers.receiver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.pid = self._process.pid
+        self._to_tell.put(json.dumps(settings).encode() + b"\n")
+        self._threads = [
+            threading.Thread(target=target, args=args, name=f"receiver-{number}", daemon=True)
+            for target, args in ((self._read, (pause_s,)), (self._write, ()))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def tell(self, told: Told) -> None:
+        """Say it soon."""
+        self._to_tell.put(line_of(told))
+
+    def end(self) -> None:
+        """Close its standard input, upon which it ends."""
+        self._ending.set()
+        self._to_tell.put(None)
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(END_S)
+
+    def _read(self, pause_s: float) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._inbox.put(FromReceiver(told_in(line)))
+        self._to_tell.put(None)
+        # One that cannot even start must not be started over and over at once.
+        if not self._ending.wait(pause_s):
+            self._process.wait()
+            self._inbox.put(ReceiverLost(self._number))
+
+    def _write(self) -> None:
+        assert self._process.stdin is not None
+        try:
+            while (line := self._to_tell.get()) is not None:
+                self._process.stdin.write(line)
+                if self._to_tell.empty():
+                    self._process.stdin.flush()
+            self._process.stdin.close()
+        except OSError:
+            # It is gone; whoever reads from it says so.
+            pass
+
+
+def _as_json(address: BrokerAddress) -> dict[str, Any]:
+    tls = address.tls and {
+        "ca": address.tls.ca and str(address.tls.ca),
+        "certificate": address.tls.certificate and str(address.tls.certificate),
+        "key": address.tls.key and str(address.tls.key),
+    }
+    return {
+        "host": address.host,
+        "port": address.port,
+        "username": address.username,
+        "password": address.password,
+        "tls": tls,
+    }

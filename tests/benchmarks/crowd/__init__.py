@@ -1,0 +1,1 @@
+"""A thousand devices with real connections to one broker and one server, in a few processes."""

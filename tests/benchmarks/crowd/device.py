@@ -1,0 +1,229 @@
+"""One device on the wire: the real session machine, with an edge of its own that trains nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from edge_client import session as machine
+from edge_client.session import Phase, Session
+from edge_client.session_events import (
+    BlobChecked,
+    ChunkArrived,
+    Command,
+    Connected,
+    Event,
+    Received,
+    Send,
+    SendChunks,
+    Settled,
+    StartWork,
+    Tick,
+    WorkDone,
+)
+from edge_client.transfer import VerifyBlob
+from edge_server.broker.packets import Will
+from schemas.errors import PeerError
+from schemas.messages import AnyMessage, Birth, Death, Task, Update, decode_message, encode_message
+from schemas.topics import ROOT, Channel, DeviceTopic, LayerTopic, StateTopic, device_filters
+from schemas.values import CapabilityProfile, DataCard, TrainingMetrics
+from tests.benchmarks.crowd.contents import Contents, Upload
+from tests.benchmarks.crowd.wire import Arrived, Client
+
+TIERS = 5
+EXAMPLES = 600
+
+
+@dataclass
+class Place:
+    """What the devices of one process have in common; `counts` is what they have seen altogether."""
+
+    federation: str
+    contents: Contents
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def tier_of(number: int) -> int:
+    """Devices are of all tiers in turn."""
+    return 1 + number % TIERS
+
+
+def device_name(number: int) -> str:
+    """What device `number` is called."""
+    return f"board-{number:05d}"
+
+
+def plain_topic(federation: str, layer: int) -> str:
+    """Where the floor publishes a layer of the model to all who hold it."""
+    return f"{ROOT}/{federation}/plain/{layer}"
+
+
+class Device:
+    """Device `number` of a federation."""
+
+    def __init__(self, place: Place, number: int) -> None:
+        self._place, self.number = place, number
+        self.name, self.tier = device_name(number), tier_of(number)
+        topics = {channel: str(DeviceTopic(place.federation, self.name, channel)) for channel in Channel}
+        self.topics, self._state_topic = topics, str(StateTopic(place.federation))
+        self._born = time.time_ns() // 1_000_000
+        self._session = Session(place.federation, self.name)
+        self._upload: Upload | None = None
+        self._listens: frozenset[str] = frozenset()
+        self.plain: PlainPart | None = None
+        layers = [plain_topic(place.federation, layer) for layer in range(1, self.tier + 1)]
+        self.client = Client(
+            f"{place.federation}-{self.name}",
+            (*device_filters(place.federation, self.name), *layers),
+            on_message=self._arrived,
+            on_ready=self._ready,
+            will=Will(topics[Channel.BIRTH], encode_message(self._death()), qos=1, retain=True),
+        )
+
+    def tick(self, now: float) -> None:
+        """Time has passed; a device that waits for nothing has nothing to do."""
+        if self._session.phase is not Phase.IDLE:
+            self._step(Tick(), now)
+
+    # --- what comes in ---
+    def _ready(self) -> None:
+        self._place.counts["ready"] += 1
+        self.client.publish(self.topics[Channel.BIRTH], encode_message(self._birth()), retain=True)
+        self._step(Connected())
+
+    def _arrived(self, arrived: Arrived) -> None:
+        counts = self._place.counts
+        if self.plain is not None:
+            self.plain.arrived(arrived)
+        elif arrived.topic == self.topics[Channel.DOWN_BLOB]:
+            counts["chunks"] += 1
+            counts[f"down {self.tier}"] += arrived.stop - arrived.start
+            self._step(ChunkArrived(self._place.contents.chunk(arrived)))
+        elif "/layers/" in arrived.topic:
+            counts["shared chunks"] += 1
+            counts[f"down {self.tier}"] += arrived.stop - arrived.start
+            self._step(ChunkArrived(self._place.contents.chunk(arrived), shared=True))
+        elif arrived.stop > arrived.start:
+            own = arrived.topic != self._state_topic
+            if own:
+                counts["control"] += 1
+                counts["control bytes"] += 5 + len(arrived.topic) + arrived.stop - arrived.start
+            message = (decode_message if own else _announced)(
+                arrived.payload, federation=self._place.federation
+            )
+            self._step(Received(message))
+
+    def _step(self, event: Event, now: float | None = None) -> None:
+        try:
+            stepped = machine.step(self._session, event, time.monotonic() if now is None else now)
+        except PeerError as error:
+            self._place.counts[f"ignored: {error.reason}"] += 1
+            return
+        self._session, commands = stepped
+        # Before the reply to a task, which says that these topics are heard.
+        listens = frozenset(str(LayerTopic(self._place.federation, n)) for n in self._session.listens)
+        if listens != self._listens:
+            self._listens = listens
+            self.client.listen(listens)
+        for command in commands:
+            self._do(command)
+
+    # --- what the machine decides ---
+    def _do(self, command: Command) -> None:
+        match command:
+            case Send(message):
+                self._place.counts[f"sent {message.kind}"] += 1
+                self.client.publish(self.topics[Channel.UP], encode_message(message))
+            case SendChunks(ref, first, count):
+                for index in range(first, min(first + count, ref.chunks)):
+                    self._send_chunk(index)
+            case VerifyBlob(ref):
+                self._step(BlobChecked(ref.digest, self._place.contents.sound(ref)))
+            case StartWork(task):
+                self._step(WorkDone(self._update(task)))
+            case Settled(_, refusal):
+                self._place.counts["refused" if refusal else "accepted"] += 1
+                if refusal:
+                    self._place.counts[f"refused: {refusal.reason} {refusal.detail}"] += 1
+                kept = (
+                    {ref.digest for ref in self._session.task.blobs.values()} if self._session.task else set()
+                )
+                self._session = replace(self._session, held=frozenset(kept))
+            case _:
+                pass
+
+    def _send_chunk(self, index: int) -> None:
+        upload = self._upload
+        if upload is not None:
+            topic = self.topics[Channel.UP_BLOB]
+            self.client.publish_later(lambda: (topic, *upload.frame(index)))
+
+    def _update(self, task: Task) -> Update:
+        self._upload = self._place.contents.answer(task, self.number)
+        self._place.counts[f"tier {self.tier}"] += 1
+        self._place.counts[f"up {self.tier}"] += self._upload.ref.size
+        return Update(
+            federation=task.federation,
+            device=self.name,
+            run=task.run,
+            round=task.round,
+            attempt=task.attempt,
+            blob=self._upload.ref,
+            spec=task.spec,
+            metrics=TrainingMetrics(examples=EXAMPLES, epochs=1, steps=19, train_loss=1.0),
+        )
+
+    def _birth(self) -> Birth:
+        profile = CapabilityProfile(machine="board", cores=4, memory_bytes=10**9, tier=self.tier)
+        card = DataCard(source="MNIST", examples=EXAMPLES, input_shape=(1, 28, 28), num_classes=10)
+        return Birth(
+            federation=self._place.federation,
+            device=self.name,
+            session=self._born,
+            profile=profile,
+            data=card,
+        )
+
+    def _death(self) -> Death:
+        return Death(federation=self._place.federation, device=self.name, session=self._born)
+
+
+@lru_cache(maxsize=16)
+def _announced(payload: bytes, *, federation: str) -> AnyMessage:
+    """What is said to all is read once."""
+    return decode_message(payload, federation=federation)
+
+
+class PlainPart:
+    """A device's part in the floor: it takes `down` bytes, and sends `up` bytes when it is its turn.
+
+    What comes is looked at no further than its length. `came` hears of every chunk by topic.
+    """
+
+    def __init__(
+        self, device: Device, *, down: int, up: int, chunk: bytes, came: Callable[[str], None]
+    ) -> None:
+        self._client, self._came = device.client, came
+        self._topic, self._turn_topic = device.topics[Channel.UP_BLOB], device.topics[Channel.DOWN]
+        self._down, self._up, self._chunk = down, up, chunk
+        self._turn = False
+
+    def arrived(self, arrived: Arrived) -> None:
+        """Bytes of the model, or the word that it is this device's turn."""
+        if arrived.topic == self._turn_topic:
+            self._turn = True
+        else:
+            self._down -= arrived.stop - arrived.start
+            self._came(arrived.topic)
+        if self._turn and self._down == 0:
+            self._turn = False
+            self._send()
+
+    def _send(self) -> None:
+        whole = memoryview(self._chunk)
+        for at in range(0, self._up, len(whole)):
+            part = whole[: min(len(whole), self._up - at)]
+            self._client.publish_later(lambda part=part: (self._topic, b"", part))

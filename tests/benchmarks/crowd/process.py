@@ -1,0 +1,121 @@
+"""A process of devices: `python -m tests.benchmarks.crowd.process HOST PORT FEDERATION`.
+
+It is told what to do in JSON lines, and says in JSON lines what has come of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.crowd.contents import Contents
+from tests.benchmarks.crowd.device import Device, Place, PlainPart
+from tests.benchmarks.crowd.wire import KEEP_ALIVE_S
+
+TICK_S, AT_ONCE = 0.25, 100
+
+
+class Process:
+    """Some of the devices of one federation."""
+
+    def __init__(self, host: str, port: int, federation: str, folder: Path) -> None:
+        self._host, self._port = host, port
+        self._place = Place(federation, Contents(folder))
+        self._devices: list[Device] = []
+        self._came: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Do as told until there is nothing more to be told."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        ticking = loop.create_task(self._tick())
+        while line := await reader.readline():
+            await self._do(json.loads(line))
+        ticking.cancel()
+
+    async def _do(self, order: dict[str, Any]) -> None:
+        match order:
+            case {"do": "join", "numbers": numbers}:
+                began = time.monotonic()
+                await self._join(numbers)
+                say(event="joined", seconds=time.monotonic() - began)
+            case {"do": "plain", "down": down, "up": up, "chunk": chunk}:
+                self._came.clear()
+                data = random.randbytes(chunk)
+                for one in self._devices:
+                    tier = str(one.tier)
+                    one.plain = PlainPart(
+                        one, down=down[tier], up=up[tier], chunk=data, came=self._chunk_came
+                    )
+                say(event="plain")
+            case {"do": "federate"}:
+                for one in self._devices:
+                    one.plain = None
+                say(event="federate")
+            case {"do": "counts"}:
+                lost = sum(one.client.lost is not None for one in self._devices)
+                say(event="counts", counts=self._place.counts, lost=lost, memory=memory())
+                self._place.counts.clear()
+            case {"do": "leave"}:
+                for one in self._devices:
+                    one.client.close()
+                self._devices.clear()
+                say(event="left")
+
+    async def _join(self, numbers: list[int]) -> None:
+        """Connect, so many at once as the broker's backlog holds easily."""
+        loop = asyncio.get_running_loop()
+        wanted = len(self._devices) + len(numbers)
+        for at in range(0, len(numbers), AT_ONCE):
+            fresh = [Device(self._place, number) for number in numbers[at : at + AT_ONCE]]
+            await asyncio.gather(
+                *(loop.create_connection(lambda one=one: one.client, self._host, self._port) for one in fresh)
+            )
+            self._devices += fresh
+            while not all(one.client.is_open or one.client.lost for one in fresh):
+                await asyncio.sleep(0.002)
+        assert len(self._devices) == wanted
+
+    async def _tick(self) -> None:
+        pinged = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            for one in self._devices:
+                one.tick(now)
+            if now > pinged + KEEP_ALIVE_S / 2:
+                pinged = now
+                for one in self._devices:
+                    one.client.ping()
+
+    def _chunk_came(self, topic: str) -> None:
+        """In the floor: tell when all devices here that wait for this topic have one chunk more."""
+        self._came[topic] += 1
+        layer = int(topic.rpartition("/")[2])
+        if self._came[topic] % sum(one.tier >= layer for one in self._devices) == 0:
+            say(event="came", layer=layer)
+
+
+def say(**what: Any) -> None:
+    """Tell the parent."""
+    print(json.dumps(what), flush=True)
+
+
+def memory() -> int:
+    """This process's memory in bytes."""
+    with open("/proc/self/statm") as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="edge-bench-") as folder:
+        asyncio.run(Process(sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(folder)).run())

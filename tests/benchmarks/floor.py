@@ -1,0 +1,74 @@
+"""The training of a round with no federation: ten warm processes that train at the same time.
+
+Network, data, training loop, threads per process and number of processes are those of the devices. What is
+left out is all the rest: links, blobs, checks, aggregation, models on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+from tests.benchmarks.federation import DEVICES, LIMIT_S, Work
+
+
+@contextlib.contextmanager
+def floor(work: Work, data: Path) -> Iterator[Callable[[], float]]:
+    """Ten processes that have trained an epoch already; a call lets all train one more: wall seconds."""
+    spawning = multiprocessing.get_context("spawn")
+    barrier = spawning.Barrier(DEVICES + 1)
+    # They import numpy and torch, which read this once.
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    workers = [
+        spawning.Process(target=_train, args=(work.network, data, index, barrier), daemon=True)
+        for index in range(DEVICES)
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        barrier.wait(LIMIT_S)
+        yield lambda: _epoch(barrier)
+    finally:
+        barrier.abort()
+        for worker in workers:
+            worker.join(10)
+            worker.kill()
+        os.environ.pop("OMP_NUM_THREADS")
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _epoch(barrier: Barrier) -> float:
+    barrier.wait(LIMIT_S)
+    started = time.perf_counter()
+    barrier.wait(LIMIT_S)
+    return time.perf_counter() - started
+
+
+def _train(network: str, folder: Path, index: int, barrier: Barrier) -> None:
+    import torch
+
+    from edge_client.data.sources import load_source
+    from edge_client.models.build import build_model
+    from edge_client.training import train
+    from schemas.strategy import TrainingPlan
+    from schemas.values import ModelSpec
+
+    torch.set_num_threads(1)
+    data = load_source(f"npz:{folder / f'client-{index}.npz'}")
+    module = build_model(ModelSpec(name=network, input_shape=(1, 28, 28), num_classes=10), seed=0)
+    plan = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=32, local_epochs=1, seed=index)
+    train(module, data, plan)
+    with contextlib.suppress(threading.BrokenBarrierError):
+        barrier.wait(LIMIT_S)
+        while True:
+            barrier.wait()
+            train(module, data, plan)
+            barrier.wait(LIMIT_S)

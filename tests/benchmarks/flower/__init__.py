@@ -1,0 +1,1 @@
+"""The same federation with Flower, beside ours."""

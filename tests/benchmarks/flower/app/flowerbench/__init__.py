@@ -1,0 +1,1 @@
+"""A Flower app that does what the devices of the benchmark do."""

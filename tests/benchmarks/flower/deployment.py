@@ -1,0 +1,177 @@
+"""Flower as its documentation deploys it: a SuperLink, ten SuperNodes, `flwr run`, each a process.
+
+ServerApp and ClientApps are subprocesses of SuperLink and SuperNodes (isolation mode `subprocess`, the
+default). Off are TLS, telemetry, the search for updates, and the installation of the app's dependencies at
+run time, which are there. The SuperNodes' way to the SuperLink is a relay that counts bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tests.benchmarks.federation import DEVICES, LARGE, Work
+from tests.benchmarks.flower.environment import Environment
+from tests.benchmarks.processes import Started, Watch, processes
+from tests.benchmarks.wire import Relay, relay
+
+APP = Path(__file__).with_name("app")
+LIMIT_S = 300.0
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+NETWORKS = {"two-nn": "two-nn", LARGE: "large"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The ServerApp was at a point of a round, at so many seconds since 1970."""
+
+    what: str
+    round: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What a `flwr run` came to; `egress` are the bytes that the SuperLink has sent per round."""
+
+    marks: Sequence[Mark]
+    egress: float
+
+    def at(self, what: str, number: int) -> float:
+        """When the round was at that point."""
+        return next(mark.at for mark in self.marks if mark.round == number and mark.what.startswith(what))
+
+    @property
+    def last(self) -> int:
+        """The number of the last round."""
+        return max(mark.round for mark in self.marks)
+
+    @property
+    def round_s(self) -> list[float]:
+        """Seconds from the end of each round to the end of the next."""
+        ends = [self.at("closed", number) for number in range(1, self.last + 1)]
+        return [after - before for before, after in pairwise(ends)]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """SuperLink and SuperNodes that run; `launched` is when the first of them was started."""
+
+    environment: Environment
+    folder: Path
+    port: int
+    wire: Relay
+    started: Started
+    launched: float
+
+    def run(self, name: str, work: Work, data: Path) -> Rounds:
+        """`flwr run` to its end; raises `RuntimeError` where it fails or takes too long."""
+        marks = self.folder / f"{name}.jsonl"
+        config = {
+            "num-server-rounds": work.rounds,
+            "nodes": DEVICES,
+            "network": NETWORKS[work.network],
+            "local-epochs": 1,
+            "data": str(data),
+            "marks": str(marks),
+        }
+        words = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        flwr = [self.environment.program("flwr"), "run", str(APP), "bench", "--run-config", words]
+        home = {"FLWR_HOME": str(self.folder / "home")}
+        self._until_listening()
+        self.started.start(f"flwr {name}", flwr, log=self.folder / f"{name}.log", env={**QUIET, **home})
+        return self._until_ended(marks, work)
+
+    def watch(self) -> Watch:
+        """Look at the memory of the first SuperNode and of what it starts."""
+        return Watch(self.started.all["supernode 0"].pid)
+
+    def _until_listening(self) -> None:
+        """`flwr run` does not wait for a SuperLink that is still starting."""
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until:
+            self.started.check()
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"the SuperLink does not listen after {LIMIT_S:.0f} s")
+
+    def _until_ended(self, path: Path, work: Work) -> Rounds:
+        until = time.monotonic() + LIMIT_S
+        while True:
+            marks = read_marks(path)
+            if any(mark.what == "ended" for mark in marks):
+                break
+            if time.monotonic() > until:
+                raise RuntimeError(f"not done in {LIMIT_S:.0f} s; {self.folder} has the logs")
+            self.started.check()
+            time.sleep(0.1)
+        wrong = [mark.what for mark in marks if mark.what.startswith("closed") and mark.what != ALL]
+        if wrong:
+            raise RuntimeError(f"rounds that are not whole: {', '.join(wrong)}")
+        rounds = Rounds([mark for mark in marks if mark.round], 0.0)
+        sent = self.wire.back.between(rounds.at("closed", 1), rounds.at("closed", work.rounds))
+        return Rounds(rounds.marks, sent / max(1, work.rounds - 1))
+
+
+ALL = f"closed with {DEVICES}"
+
+
+@contextlib.contextmanager
+def deployment(environment: Environment, folder: Path) -> Iterator[Deployment]:
+    """A SuperLink with its SuperNodes for as long as the block lasts."""
+    port, home = free_port(), folder / "home"
+    home.mkdir(parents=True)
+    config = f'[superlink]\ndefault = "bench"\n\n[superlink.bench]\naddress = "127.0.0.1:{port}"\n'
+    (home / "config.toml").write_text(config + "insecure = true\n")
+    launched = time.time()
+    with relay(("127.0.0.1", port)) as wire, processes() as started:
+        superlink = [environment.program("flower-superlink"), "--insecure", "--port", str(port)]
+        env = {**QUIET, "FLWR_HOME": str(home), "PATH": _path(environment)}
+        command = [*superlink, "--disable-runtime-dependency-installation"]
+        started.start("superlink", command, log=folder / "superlink.log", env=env)
+        for index in range(DEVICES):
+            started.start(
+                f"supernode {index}",
+                _supernode(environment, wire.port, index),
+                log=folder / f"supernode-{index}.log",
+                env=env,
+            )
+        yield Deployment(environment, folder, port, wire, started, launched)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def read_marks(path: Path) -> list[Mark]:
+    """What the ServerApp has noted so far."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    told = [json.loads(line) for line in lines if line.endswith("}")]
+    return [Mark(one["what"], one["round"], one["at"]) for one in told]
+
+
+def _supernode(environment: Environment, port: int, index: int) -> list[str]:
+    words = {
+        "--superlink": f"127.0.0.1:{port}",
+        "--port": str(free_port()),
+        "--node-config": f"partition-id={index} num-partitions={DEVICES}",
+    }
+    options = [word for pair in words.items() for word in pair]
+    return [environment.program("flower-supernode"), "--insecure", *options]
+
+
+def _path(environment: Environment) -> str:
+    """SuperLink and SuperNodes start commands of theirs by name."""
+    rest = os.environ.get("PATH", "")
+    return f"{environment.folder / 'bin'}:{rest}"

@@ -1,0 +1,84 @@
+"""What a round costs beyond its training: `python -m tests.benchmarks overhead`.
+
+Ten device processes, Mosquitto and `edge-server run`, `fedavg` with the full `two-nn` (1.66 M parameters),
+600 images of MNIST per device, one epoch of SGD, batch 32, one thread per process. The floor is that
+training alone, in ten warm processes at the same time on the same cores (`floor`). Both take turns.
+A round is all from the end of one to the end of the next: planning, sending, training, checking,
+aggregating, writing model, checkpoint and journal to disk. Left out are the first round, in which devices
+import torch, and evaluation, which is off: nothing is held out and the server has no data.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks.client_data import write_clients
+from tests.benchmarks.client_import import import_figure
+from tests.benchmarks.federation import DEVICES, Told, Work, run
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.floor import floor
+from tests.benchmarks.options import Options
+
+AREA = "overhead"
+MAX_RATIO = 1.05
+MAX_DEVICE_MB = 350.0
+
+
+def figures(options: Options) -> list[Figure]:
+    """Rounds over their training alone, memory of a device, import of the client."""
+    pairs, rounds, epochs = (1, 2, 1) if options.quick else (3, 5, 3)
+    imported = import_figure(1 if options.quick else 7)
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name:
+        data = Path(name) / "data"
+        try:
+            write_clients(options.data_root, data, DEVICES)
+        except OSError as error:
+            return [imported, Figure(AREA, "a round over its training", "x", (), reason=f"no MNIST: {error}")]
+        taken = _turns(Work(rounds=rounds), data, Path(name), pairs=pairs, epochs=epochs)
+    return [*_rounds(taken), _memory([told for _, told in taken]), imported]
+
+
+def _turns(work: Work, data: Path, folder: Path, *, pairs: int, epochs: int) -> list[tuple[float, Told]]:
+    """The floor, which is taken before and after each run, and the run."""
+    taken = []
+    with floor(work, data) as epoch:
+        before = [epoch() for _ in range(epochs)]
+        for number in range(pairs):
+            told = run(work, data, folder / f"federation-{number}")
+            after = [epoch() for _ in range(epochs)]
+            taken.append((statistics.median(before + after), told))
+            before = after
+    return taken
+
+
+def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:
+    floors = [seconds for seconds, _ in taken]
+    ours = [statistics.median(told.round_s) for _, told in taken]
+    beyond = tuple(1000 * (mine - its) for mine, its in zip(ours, floors, strict=True))
+    last = taken[-1][1]
+    cpu = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in last.cpu_s.items())
+    ratio = Figure(
+        AREA,
+        "a round over its training alone",
+        "x",
+        tuple(mine / its for mine, its in zip(ours, floors, strict=True)),
+        target=MAX_RATIO,
+        detail=f"{statistics.median(ours):.2f} s against {statistics.median(floors):.2f} s in ten warm "
+        f"processes; first round and evaluation left out; processor seconds per round: {cpu}",
+        raw={"floor_s": floors, "round_s": [told.round_s for _, told in taken]},
+    )
+    return [ratio, Figure(AREA, "a round beyond its training", "ms", beyond)]
+
+
+def _memory(runs: list[Told]) -> Figure:
+    return Figure(
+        AREA,
+        "memory of a device, at most",
+        "MB",
+        tuple(told.memory_mb["device"] for told in runs),
+        target=MAX_DEVICE_MB,
+        detail="peak resident size (VmHWM) of one process that trains `two-nn`; the server's was "
+        f"{runs[-1].memory_mb['server']:.0f} MB",
+    )

@@ -1,0 +1,92 @@
+"""What goes over a connection: a relay on loopback that counts bytes and never looks at them."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+PIECE = 1 << 20
+
+
+class Relay:
+    """Relays every connection to `target`; `splice` moves pages in the kernel and costs next to nothing.
+
+    `towards` counts bytes to the target, `back` those that the target sends.
+    """
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.towards, self.back = Count(), Count()
+        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(self._target)
+                except OSError:
+                    near.close()
+                    continue
+                for one in (near, far):
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for source, sink, count in ((near, far, self.towards), (far, near, self.back)):
+                    threading.Thread(target=_pass_on, args=(source, sink, count), daemon=True).start()
+
+
+class Count:
+    """Bytes so far, and when they had passed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times, self._totals = [0.0], [0]
+
+    def add(self, size: int) -> None:
+        """So many bytes have passed."""
+        with self._lock:
+            self._times.append(time.time())
+            self._totals.append(self._totals[-1] + size)
+
+    def between(self, begin: float, end: float) -> int:
+        """Bytes that have passed between two times (seconds since 1970)."""
+        with self._lock:
+            first, last = (bisect.bisect_right(self._times, at) - 1 for at in (begin, end))
+            return self._totals[last] - self._totals[first]
+
+
+@contextlib.contextmanager
+def relay(target: tuple[str, int]) -> Iterator[Relay]:
+    """A relay to `target` for as long as the block lasts."""
+    one = Relay(target)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def _pass_on(source: socket.socket, sink: socket.socket, count: Count) -> None:
+    out, into = os.pipe()
+    try:
+        while moved := os.splice(source.fileno(), into, PIECE):
+            count.add(moved)
+            while moved:
+                moved -= os.splice(out, sink.fileno(), moved)
+    except OSError:
+        pass
+    finally:
+        os.close(out)
+        os.close(into)
+        for one in (source, sink):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

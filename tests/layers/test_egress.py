@@ -1,0 +1,111 @@
+"""What leaves the server in a round, counted on its connection: one model, whoever many devices there are."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.agent import Agent, AgentSettings
+from edge_client.data.labelled import LabelledData
+from edge_client.workplace import LocalData
+from edge_server.broker.launch import RunningBroker
+from edge_server.config import Config, load_config
+from schemas.values import CapabilityProfile, Preprocessing
+from tests.chaos.links import Links
+from tests.integration.conftest import BROKERS, DEADLINE_S, Run
+from tests.integration.conftest import broker as broker
+
+SHAPE = (1, 28, 28)
+PARAMETERS = 1_663_370
+"""Of `two-nn` on pictures of 28 x 28: 6.7 MB."""
+TIERS = (1, 2, 3, 4, 5, 5)
+
+
+def config(recipe: str = "heterofl", **overrides: object) -> Config:
+    """A run in which nobody trains: what travels is all there is."""
+    settings = {
+        "federation.name": "test",
+        "rounds": 2,
+        "deliver": "false",
+        "local-epochs": 0,
+        "num-clients": len(TIERS),
+        "fraction": 1.0,
+        "model.name": "two-nn",
+        "model.input-shape": [*SHAPE],
+        "model.num-classes": 10,
+        **overrides,
+    }
+    return load_config(recipe, [f"{key}={value}" for key, value in settings.items()])
+
+
+@contextlib.contextmanager
+def agents(url: str, folder: Path, tiers: tuple[int, ...] = TIERS) -> Iterator[list[Agent]]:
+    """Devices of these tiers, each in a thread of this process."""
+    random = np.random.default_rng(0)
+    pictures = random.random((8, *SHAPE), np.float32)
+    data = LabelledData(pictures, np.arange(8), tuple("0123456789"), Preprocessing())
+    made, threads = [], []
+    for number, tier in enumerate(tiers):
+        state = folder / f"pi-{number}"
+        state.mkdir(parents=True)
+        profile = CapabilityProfile(tier=tier)
+        settings = AgentSettings("test", f"pi-{number}", parse_address(url), state, "made-up", profile)
+        made.append(Agent(settings, LocalData(data, data)))
+        threads.append(threading.Thread(target=made[-1].run, daemon=True))
+        threads[-1].start()
+    try:
+        yield made
+    finally:
+        for agent in made:
+            agent.stop()
+        for thread in threads:
+            thread.join(timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def links(broker: RunningBroker) -> Iterator[Links]:
+    relays = Links(broker.port)
+    yield relays
+    relays.close()
+
+
+def egress(links: Links, broker: RunningBroker, folder: Path, settings: Config) -> tuple[int, Run]:
+    """The bytes that the server has sent by the end of a run."""
+    with agents(broker.url, folder / "devices"):
+        address = parse_address(f"mqtt://127.0.0.1:{links.port('server')}")
+        run = Run(settings, address, folder / "run")
+        try:
+            assert run.finished().outcome == "finished"
+        finally:
+            run.stop()
+    return links.sent["server"], run
+
+
+def test_a_round_of_mixed_tiers_costs_one_model(links: Links, broker: RunningBroker, tmp_path: Path) -> None:
+    sent, run = egress(links, broker, tmp_path, config())
+    model = 4 * PARAMETERS
+    assert model <= sent <= 1.03 * model
+    first, second = run.server._tally.history
+    assert model <= first.downlink_bytes <= sent
+    # Nobody has trained: round two begins from what all devices hold.
+    assert second.downlink_bytes < 0.01 * model
+    assert [len(first.completed), len(second.completed)] == [len(TIERS)] * 2
+
+
+@pytest.mark.parametrize("recipe", ["feddrop", "attending"])
+@pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
+def test_recipes_whose_sub_models_do_not_all_nest_go_the_same_way(
+    links: Links, broker: RunningBroker, tmp_path: Path, recipe: str
+) -> None:
+    sent, _ = egress(links, broker, tmp_path, config(recipe, rounds=1))
+    whole = 4 * PARAMETERS
+    if recipe == "attending":
+        # All get the full model in round one.
+        assert whole <= sent <= 1.03 * whole
+    assert whole <= sent
