@@ -157,13 +157,15 @@ class Workshop:
                 jobs = with_examples(jobs, command.devices)
         parts = self._parts(command, jobs, channel_map)
         masking = self._masking(command, jobs)
-        assignments = {}
+        assignments, limits = {}, dict[str, int]()
         for name, job in jobs.items():
             task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
             task = task.model_copy(update={"masking": masking})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
-            limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
-            assignments[name] = Assignment(task, limit)
+            alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
+            if alike not in limits:
+                limits[alike] = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
+            assignments[name] = Assignment(task, limits[alike])
         self._journal.planned(
             command.attempt,
             command.round,
