@@ -22,6 +22,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
+from edge_server.downlink import Downlink
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
 from edge_server.firewall.canary import SAMPLES, Accuracy
@@ -224,9 +225,12 @@ class Workshop:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
         channel_map = self._network.channel_map
         shared = self._broadcasts and command.wanted is None
+        # A model that is there to stay is what it is.
+        number = None if command.deliver else self._strategy.downlink
+        downlink = Downlink(number, self._state.params, channel_map)
         parts = lay_out(
             {name: job.cut.spec for name, job in jobs.items()},
-            lambda spec: sent_down(self._strategy, self._state, spec, channel_map),
+            lambda spec: downlink.groups(sent_down(self._strategy, self._state, spec, channel_map), spec),
             partial(self.store.put_groups, chunk_bytes=self.chunk_bytes),
             channel_map,
             described=described,
