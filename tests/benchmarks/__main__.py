@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, str] = {
     "overhead": "overhead",
     "flower": "flower.comparison",
     "crowd": "crowd.figures",
+    "server-memory": "server_memory",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 
