@@ -8,14 +8,16 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from edge_client.files import put_in_place, sync, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
-from schemas.tensors import write_tensors
+from schemas.tensors import AnyArray, write_tensors
 
+WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
 SYNCS_AT_ONCE = 8
 """File systems write down what several wait for in one go."""
 _RECORD = struct.Struct("!II")
@@ -57,12 +59,17 @@ class BlobStore:
             write_synced(self.path(ref.digest), data, durable=self._durable)
         return ref
 
-    def put_groups(self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES) -> BlobRef:
-        """Keep parameter groups as a blob, written a piece at a time; the bytes are `encode_groups`'s."""
+    def put_groups(
+        self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors = write_tensors
+    ) -> BlobRef:
+        """Keep parameter groups as a blob, written a piece at a time; the bytes are `encode_groups`'s.
+
+        Another `write` gives other bytes, and returns their sha256 in hex.
+        """
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         try:
             with temporary.open("wb") as file:
-                digest = write_tensors(file, FlatGroups(groups))
+                digest = write(file, FlatGroups(groups))
             ref = BlobRef(digest=digest, size=temporary.stat().st_size, chunk_bytes=chunk_bytes)
             if digest not in self:
                 put_in_place(temporary, self.path(digest), durable=self._durable)

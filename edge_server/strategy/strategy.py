@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_client.codecs.chain import make_chain
 from edge_client.excerpt import Excerpt
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
@@ -57,6 +58,7 @@ class Strategy:
     combiner: Combiner
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
+    uplink: tuple[Piece, ...] = ()
 
     def count(self, round_number: int, clients: int) -> int:
         """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""
@@ -123,6 +125,7 @@ def make_strategy(
     run = {"rounds": rounds, "seed": seed}
     fraction = make("schedule", SCHEDULES, spec.fraction or _EVERYONE, **run)
     epochs = make("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
+    make_chain(spec.uplink or ())
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
@@ -135,6 +138,7 @@ def make_strategy(
         weighting=make("weighting", WEIGHTINGS, spec.weighting),
         combiner=make("combiner", COMBINERS, spec.combiner),
         server_optimizer=make("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
+        uplink=spec.uplink or (),
     )
 
 
