@@ -77,10 +77,13 @@ class BlobStore:
             temporary.unlink(missing_ok=True)
         return ref
 
-    def write_chunk(self, ref: BlobRef, index: int, data: bytes) -> None:
-        """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more."""
+    def write_chunk(self, ref: BlobRef, index: int, data: bytes, crc: int | None = None) -> None:
+        """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more.
+
+        `crc` spares computing it again.
+        """
         _write_at(self._part(ref), index * ref.chunk_bytes, data)
-        crc = zlib.crc32(data)
+        crc = zlib.crc32(data) if crc is None else crc
         _write_at(self._list(ref), index * _RECORD.size, _RECORD.pack(crc, ~crc & 0xFFFFFFFF))
 
     def present(self, ref: BlobRef) -> int:

@@ -23,6 +23,7 @@ from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
+from edge_server.downlink import Downlink
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
 from edge_server.firewall.canary import SAMPLES, Accuracy
@@ -162,13 +163,15 @@ class Workshop:
         parts = self._parts(command, jobs, channel_map)
         masking = self._masking(command, jobs)
         terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
-        assignments = {}
+        assignments, limits = {}, dict[str, int]()
         for name, job in jobs.items():
             task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
             task = task.model_copy(update={"masking": masking, "depot": terms})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
-            limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
-            assignments[name] = Assignment(task, limit)
+            alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
+            if alike not in limits:
+                limits[alike] = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
+            assignments[name] = Assignment(task, limits[alike])
         self._journal.planned(
             command.attempt,
             command.round,
@@ -227,9 +230,12 @@ class Workshop:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
         channel_map = self._network.channel_map
         shared = self._broadcasts and command.wanted is None
+        # A model that is there to stay is what it is.
+        number = None if command.deliver else self._strategy.downlink
+        downlink = Downlink(number, self._state.params, channel_map)
         parts = lay_out(
             {name: job.cut.spec for name, job in jobs.items()},
-            lambda spec: sent_down(self._strategy, self._state, spec, channel_map),
+            lambda spec: downlink.groups(sent_down(self._strategy, self._state, spec, channel_map), spec),
             partial(self.store.put_groups, chunk_bytes=self.chunk_bytes),
             channel_map,
             described=described,

@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, str] = {
     "flower": "flower.comparison",
     "crowd": "crowd.figures",
     "out-of-band": "outofband",
+    "server-memory": "server_memory",
     "client-memory": "client_memory",
     "simulation": "simulation",
     "simulation-memory": "memory",

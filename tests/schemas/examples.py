@@ -263,6 +263,7 @@ STRATEGY = StrategySpec(
     groups=(Piece(name="control"),),
     transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
     server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}),
+    downlink=(Piece(name="fp16"),),
     uplink=(Piece(name="top-k", options={"share": 0.05}), Piece(name="zstd", options={"level": 9})),
 )
 
