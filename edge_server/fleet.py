@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from edge_server.known_devices import KnownDevices
 from schemas.messages import Birth, Death
 from schemas.values import CapabilityProfile, DataCard
 
@@ -30,13 +31,14 @@ class Device:
 
 @dataclass(frozen=True)
 class Fleet:
-    """All devices by name."""
+    """All devices by name, at most `most`."""
 
     devices: Mapping[str, Device] = field(default_factory=dict)
+    most: int = MAX_DEVICES
 
     def has_room_for(self, device: str) -> bool:
         """Whether the device is known, or one more may be."""
-        return device in self.devices or len(self.devices) < MAX_DEVICES
+        return device in self.devices or len(self.devices) < self.most
 
     def alive(self) -> tuple[Device, ...]:
         """The devices that are connected, by name."""
@@ -48,11 +50,15 @@ class Fleet:
         if known is not None and birth.session < known.session:
             return self
         device = Device(birth.device, birth.session, birth.profile, birth.data)
-        return Fleet({**self.devices, birth.device: device})
+        return self._with(device)
 
     def died(self, death: Death, now: float) -> Fleet:
         """Take a last will; one of an older session cannot end a newer one."""
         known = self.devices.get(death.device)
         if known is None or not known.alive or death.session < known.session:
             return self
-        return Fleet({**self.devices, death.device: replace(known, lost_at=now)})
+        return self._with(replace(known, lost_at=now))
+
+    def _with(self, device: Device) -> Fleet:
+        known = self.devices if isinstance(self.devices, KnownDevices) else KnownDevices(self.devices)
+        return replace(self, devices=known.put(device.name, device))

@@ -16,17 +16,17 @@ LAST_NOTES = 5
 ALL = "(all)"
 """Who was sent what is published once for many. No device has this name."""
 OTHERS = "(others)"
-"""Who came when `MAX_DEVICES` names were known already: all counted together. No device has this name."""
+"""Who came when as many names as may be were known already: all counted together. No device has this name."""
 
 
 class Tally:
     """Running counts of one run; bytes are MQTT payloads as the server sends and receives them.
 
-    `clock` gives seconds: real ones, or those of a simulation.
+    `clock` gives seconds: real ones, or those of a simulation. At most `most` devices are counted by name.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, most: int = MAX_DEVICES) -> None:
+        self._clock, self._most = clock, most
         self.uplink: Counter[str] = Counter()
         self.downlink: Counter[str] = Counter()
         self.refusals: Counter[tuple[str | None, str]] = Counter()
@@ -42,7 +42,7 @@ class Tally:
     def _name(self, device: str) -> str:
         """The name that a device is counted under: made-up ones must not fill the memory."""
         if device not in self._names:
-            if len(self._names) >= MAX_DEVICES:
+            if len(self._names) >= self._most:
                 return OTHERS
             self._names.add(device)
         return device

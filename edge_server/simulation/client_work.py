@@ -52,6 +52,7 @@ class ClientWork:
     def __init__(self, setup: WorkSetup) -> None:
         import torch
 
+        from edge_client.recording import Recorder
         from edge_client.submodels import SubModels
 
         torch.set_num_threads(1)
@@ -59,6 +60,7 @@ class ClientWork:
         self._data = setup.data.open()
         self._store = BlobStore(setup.blobs, durable=False)
         self._sub_models = SubModels(KEPT_MODULES, device=setup.accelerator)
+        self._recorder = Recorder()
 
     def do(self, job: Job, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; whatever it raises is its outcome, as on a device."""
@@ -80,7 +82,12 @@ class ClientWork:
         if task.action == "deliver":
             return encode_message(do_delivery(task, place)).decode()
         update = do_training(
-            task, place, on_epoch=lambda _: None, should_stop=should_stop, sub_models=self._sub_models
+            task,
+            place,
+            on_epoch=lambda _: None,
+            should_stop=should_stop,
+            sub_models=self._sub_models,
+            recorder=self._recorder,
         )
         return encode_message(update).decode()
 

@@ -24,8 +24,8 @@ from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
 
 JobFuture = Future[Outcome]
 
-PRELOADED = ["edge_client.work", "edge_server.simulation.client_work", "torch._dynamo"]
-"""What workers share from their birth; the last one is large, and torch's optimizers import it when used."""
+PRELOADED = ["edge_client.work", "edge_server.simulation.client_work", "torch._inductor"]
+"""What workers share from their birth; the last one is large, and recording a step imports it."""
 
 
 class LocalEngine(Engine[JobFuture]):

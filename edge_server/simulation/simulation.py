@@ -18,7 +18,7 @@ from pathlib import Path
 from edge_server import rounds
 from edge_server.conduct import ConductRules
 from edge_server.config import Config
-from edge_server.fleet import Device, Fleet
+from edge_server.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.history import Summary
 from edge_server.round_events import (
     Announce,
@@ -89,7 +89,9 @@ class Simulation:
         self._devices, self._around, self._folder = devices, around, folder
         self._export = export
         self._timeline, self._tally = around.timeline, around.tally
-        self._federation = Federation(config.federation.name, run, _rules(config, devices))
+        # Nobody here makes up names: all the devices of the file are let in.
+        fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
+        self._federation = Federation(config.federation.name, run, _rules(config, devices), fleet=fleet)
         self._latency_s = max(device.latency_s for device in devices.values())
         self._ticks: set[float] = set()
         self._seen: set[str] = set()
@@ -315,7 +317,7 @@ class Simulation:
             phase=Phase.CLOSING,
             round=boundary.round,
             attempt=boundary.attempt,
-            fleet=Fleet(fleet),
+            fleet=Fleet(fleet, most=max(MAX_DEVICES, len(self._devices))),
         )
         self._step(RoundClosed(boundary.round))
 

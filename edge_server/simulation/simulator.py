@@ -11,6 +11,7 @@ from edge_client.blobstore import BlobStore
 from edge_client.data.labelled import LabelledData
 from edge_client.data.sources import load_source
 from edge_server.config import Config
+from edge_server.fleet import MAX_DEVICES
 from edge_server.history import Summary
 from edge_server.journal_reader import read_examined
 from edge_server.privacy_guard import repeatable_secret
@@ -63,7 +64,7 @@ def simulate(
     folder = reopen(out, config) if resume else RunFolder.create(out, config)
     run = f"{config.federation.name[:40]}-seed-{config.federation.seed}"
     timeline: Timeline[Happening] = Timeline()
-    tally = Tally(lambda: timeline.now)
+    tally = Tally(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     boundary = restore(folder, tally) if resume else None
     workshop = Workshop(
         config,

@@ -16,6 +16,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.options import Options
+from tests.benchmarks.resident import family, pss
+
 BOUND_BYTES = 1_500_000_000
 """What a simulation of 1,000 clients of `two-nn` may take."""
 SAMPLE_S = 0.5
@@ -62,40 +66,39 @@ def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
     return peak, dict(peaks), time.perf_counter() - started
 
 
+def figures(options: Options) -> list[Figure]:
+    """A twentieth of the devices trains in each of two rounds: all of them are there all the same."""
+    clients, fraction = (40, 0.1) if options.quick else (1000, 0.05)
+    args = argparse.Namespace(
+        data_root=options.data_root,
+        folder=options.folder,
+        clients=clients,
+        fraction=fraction,
+        rounds=2,
+        workers=2,
+    )
+    found = f"{clients:,} clients of two-nn, a share of {fraction:g} per round, two rounds, two workers"
+    if not (options.data_root / "MNIST").exists():
+        return [Figure("simulation", "memory", "MB", (), reason=f"no MNIST in {options.data_root}")]
+    peak, peaks, seconds = measure(args)
+    return [
+        Figure(
+            "simulation",
+            f"memory, {clients:,} devices",
+            "MB",
+            (peak / 1e6,),
+            target=BOUND_BYTES / 1e6,
+            detail=f"{found}; the largest sum of all processes' PSS, in {seconds:.0f} s",
+            raw={"processes": peaks},
+        )
+    ]
+
+
 def sample(root: int) -> dict[str, int]:
     """Bytes of a process and of all that descend from it, by role and process number."""
     depths = family(root)
     sizes = {pid: pss(pid) for pid in depths}
     return {f"{ROLES[min(depths[pid], 2)]} {pid}": size for pid, size in sizes.items() if size is not None}
-
-
-def family(root: int) -> dict[int, int]:
-    """The process and its descendants, each with how far down it is."""
-    parents = {int(path.name): parent(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    depths, found = {root: 0}, [root]
-    for pid in found:
-        children = [child for child, its_parent in parents.items() if its_parent == pid]
-        depths.update((child, depths[pid] + 1) for child in children)
-        found += children
-    return depths
-
-
-def parent(process: Path) -> int | None:
-    """The parent of a process; None for one that is gone."""
-    try:
-        # The name, in brackets, may itself hold blanks and brackets.
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return None
-
-
-def pss(pid: int) -> int | None:
-    """The process's proportional set size in bytes; None for one that is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
 
 
 def main() -> None:

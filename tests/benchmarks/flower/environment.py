@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-WANTED = "flwr"
-"""The newest release of which all dependencies can be had."""
+WANTED = "flwr[simulation]"
+"""Both of its engines. The newest release of which all dependencies can be had."""
 CONSTRAINTS = Path(__file__).parents[3] / "deploy" / "constraints.txt"
 PINNED = ("torch", "numpy")
 """The same on both sides; Flower itself wants other releases of some of the rest."""
@@ -44,7 +44,7 @@ def default_folder() -> Path:
 
 def installed(folder: Path) -> Environment:
     """The environment in `folder`, made where there is none; raises `NotInstalled`."""
-    environment, done = Environment(folder), folder / "installed"
+    environment, done = Environment(folder), folder / "installed-both"
     if done.exists():
         return environment
     try:

@@ -1,0 +1,101 @@
+"""A Flower app of the same training; `flower_run.py` has the engine run it.
+
+Written as Flower's own guide has it: a `ClientApp`, a `ServerApp` with its FedAvg, the Ray backend with one
+core per client. The clients' loop is that of our floor. Nothing is tested, on neither side of it, which
+spares Flower what our simulation does beside its rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from torch import nn
+from torch.nn import functional
+
+client = ClientApp()
+server = ServerApp()
+ended: list[float] = []
+
+
+def job() -> dict:
+    """What to do; the actors are told where it is by the environment."""
+    return json.loads(Path(os.environ["FLOWER_JOB"]).read_text())
+
+
+def network(inputs: int, hidden: int, classes: int) -> nn.Module:
+    """The same layers."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(inputs, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
+
+
+@lru_cache(maxsize=1)
+def data() -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Prepared images, labels and each client's numbers; images are mapped, not copied."""
+    folder = Path(job()["data"])
+    order = np.load(folder / "order.npy")
+    shares = np.split(order, np.load(folder / "ends.npy")[:-1])
+    return np.load(folder / "inputs.npy", mmap_mode="r"), np.load(folder / "labels.npy"), shares
+
+
+@client.train()
+def train(message: Message, context: Context) -> Message:
+    """Local epochs on the client's own share."""
+    torch.set_num_threads(1)
+    plan = job()
+    images, labels, shares = data()
+    share = shares[int(context.node_config["partition-id"])]
+    inputs, wanted = torch.from_numpy(images[share]), torch.from_numpy(labels[share])
+    module = network(*plan["layers"])
+    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    optimizer = torch.optim.SGD(module.parameters(), lr=plan["learning_rate"], momentum=plan["momentum"])
+    for _ in range(plan["epochs"]):
+        for batch in torch.randperm(len(wanted)).split(plan["batch"]):
+            optimizer.zero_grad(set_to_none=True)
+            functional.cross_entropy(module(inputs[batch]), wanted[batch]).backward()
+            optimizer.step()
+    answer = {
+        "arrays": ArrayRecord(module.state_dict()),
+        "metrics": MetricRecord({"num-examples": len(wanted)}),
+    }
+    return Message(content=RecordDict(answer), reply_to=message)
+
+
+class Timed(FedAvg):
+    """FedAvg that notes when each round has been aggregated."""
+
+    def aggregate_train(self, server_round, replies):
+        """As FedAvg does; without an answer of everyone the round is worth nothing."""
+        replies = list(replies)
+        failed = [message.error.reason for message in replies if message.has_error()]
+        if failed or len(replies) != round(job()["fraction"] * job()["clients"]):
+            raise RuntimeError(f"{len(replies)} answers, {len(failed)} of them failed: {failed[:1]}")
+        aggregated = super().aggregate_train(server_round, replies)
+        ended.append(time.perf_counter())
+        return aggregated
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the rounds."""
+    plan = job()
+    strategy = Timed(
+        fraction_train=plan["fraction"], fraction_evaluate=0.0, min_available_nodes=plan["clients"]
+    )
+    arrays = ArrayRecord(network(*plan["layers"]).state_dict())
+    strategy.start(grid=grid, initial_arrays=arrays, num_rounds=plan["rounds"])

@@ -1,0 +1,163 @@
+"""Recorded steps give the bits of plain ones; what cannot be recorded is trained plainly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from edge_client import recording
+from edge_client.data.labelled import LabelledData
+from edge_client.models.build import build_model
+from edge_client.recording import Recorder
+from edge_client.training import train
+from schemas.strategy import TrainingPlan
+from schemas.values import ModelSpec, Preprocessing
+
+SHAPE = (1, 28, 28)
+NAMES = tuple("0123456789")
+
+
+def normalised() -> nn.Module:
+    """Buffers that change, and random numbers."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.Linear(676, 10),
+    )
+
+
+def named(name: str) -> Callable[[], nn.Module]:
+    """One of ours."""
+    return lambda: build_model(ModelSpec(name=name, input_shape=SHAPE, num_classes=10), seed=0)
+
+
+def examples(count: int) -> LabelledData:
+    """Images of noise."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+    return LabelledData(images, rng.integers(0, 10, count), NAMES, Preprocessing())
+
+
+def plan(**changes: object) -> TrainingPlan:
+    """Three batches of ten and one of five."""
+    return TrainingPlan(local_epochs=2, batch_size=10, learning_rate=0.05, seed=7).model_copy(update=changes)
+
+
+def trained(
+    module: nn.Module, how: TrainingPlan, recorder: Recorder | None
+) -> tuple[dict[str, Tensor], float | None]:
+    """What training makes of it, and its loss."""
+    result = train(module, examples(35), how, recorder=recorder)
+    return module.state_dict(), result.metrics.train_loss
+
+
+class Counting:
+    """The recorder's comparison, with a count of what has come of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.outcomes: list[bool] = []
+        equal = recording._equal
+
+        def counted(*given: list[Tensor]) -> bool:
+            self.outcomes.append(equal(*given))
+            return self.outcomes[-1]
+
+        monkeypatch.setattr(recording, "_equal", counted)
+
+
+@pytest.mark.parametrize("make", [named("mlp"), named("cnn"), named("two-nn"), normalised])
+@pytest.mark.parametrize(
+    "how",
+    [
+        plan(),
+        plan(momentum=0.5, weight_decay=0.01),
+        plan(optimizer="adam", learning_rate=0.001),
+    ],
+    ids=["sgd", "momentum", "adam"],
+)
+def test_recorded_steps_give_the_bits_of_plain_ones(
+    make: Callable[[], nn.Module], how: TrainingPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared, recorder, module = Counting(monkeypatch), Recorder(), make()
+    start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    plain, loss = trained(make(), how, None)
+    for _ in range(2):
+        module.load_state_dict(start)
+        played, its_loss = trained(module, how, recorder)
+        assert its_loss == loss
+        assert all(torch.equal(played[name], plain[name]) for name in plain)
+    # Batches of ten and of five: two recordings, which the second training finds ready.
+    assert compared.outcomes == [True, True]
+
+
+class Moody(nn.Module):
+    """Decides in Python, from step to step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(784, 10), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Every other time twice as much."""
+        self.calls += 1
+        return self.layer(x.flatten(1)) * (1 + self.calls % 2)  # type: ignore[no-any-return]
+
+
+def moody() -> nn.Module:
+    """With the same weights each time."""
+    torch.manual_seed(0)
+    return Moody()
+
+
+def hooked() -> nn.Module:
+    """Made of known parts, but something looks on."""
+    module, seen = named("mlp")(), [0]
+
+    def double_every_other(part: nn.Module, given: object, outputs: Tensor) -> Tensor:
+        seen[0] += 1
+        return outputs * (1 + seen[0] % 2)
+
+    module.register_forward_hook(double_every_other)
+    return module
+
+
+@pytest.mark.parametrize("make", [moody, hooked])
+def test_a_network_with_code_of_its_own_is_trained_plainly(make: Callable[[], nn.Module]) -> None:
+    plain, loss = trained(make(), plan(), None)
+    same, its_loss = trained(make(), plan(), Recorder())
+    assert its_loss == loss
+    assert all(torch.equal(same[name], plain[name]) for name in plain)
+
+
+def test_a_recording_that_gives_other_bits_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = recording._record
+
+    def slightly_off(*given: nn.Module) -> Callable[..., list[Tensor]]:
+        play = record(*given)  # type: ignore[arg-type]
+        return lambda *tensors: [one + 1e-7 for one in play(*tensors)]
+
+    monkeypatch.setattr(recording, "_record", slightly_off)
+    compared = Counting(monkeypatch)
+    plain, loss = trained(named("mlp")(), plan(), None)
+    same, its_loss = trained(named("mlp")(), plan(), Recorder())
+    assert compared.outcomes == [False, False]
+    assert its_loss == loss
+    assert all(torch.equal(same[name], plain[name]) for name in plain)
+
+
+def test_a_step_that_cannot_be_recorded_is_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(recording, "_record", broken)
+    plain, _ = trained(named("mlp")(), plan(), None)
+    same, _ = trained(named("mlp")(), plan(), Recorder())
+    assert all(torch.equal(same[name], plain[name]) for name in plain)
