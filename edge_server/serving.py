@@ -18,7 +18,6 @@ from edge_server.commands.options import run_name
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.reopening import locked, open_run
-from edge_server.report.report import write_report
 from edge_server.server import Server, Suspended, Watcher, make_rules
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
@@ -55,6 +54,8 @@ def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path
         server = Server(config, run, address, workshop, watcher, recovered)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()
+        from edge_server.report.report import write_report
+
         write_report(folder.path)
     return summary
 
