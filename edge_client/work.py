@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
+from edge_client.codecs.form import decoded
 from edge_client.codecs.sending import encode_answer
 from edge_client.evaluation import evaluate
 from edge_client.layers import received_groups
@@ -130,7 +131,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
     place.check_model(task.model.name)
     channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
-    return channel_map, received_groups(task, place.store, channel_map)
+    return channel_map, decoded(received_groups(task, place.store, channel_map))
 
 
 @lru_cache(maxsize=2)

@@ -43,6 +43,7 @@ class Worker:
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
         self._one_at_a_time = threading.Lock()
+        self._sub_models: Any = None
 
     def warm_up(self) -> None:
         """Import torch now, in idle time, rather than when the first task is there."""
@@ -114,8 +115,17 @@ class Worker:
             place,
             on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
             should_stop=cancelled.is_set,
+            sub_models=self._kept_networks(),
         )
         return update
+
+    def _kept_networks(self) -> Any:
+        """The last round's network, to be filled again: drawing first weights that nobody uses takes time."""
+        if self._sub_models is None:
+            from edge_client.submodels import SubModels
+
+            self._sub_models = SubModels()
+        return self._sub_models
 
 
 def _import_work() -> ModuleType:

@@ -10,7 +10,6 @@ from torch import nn
 
 from edge_client.data.labelled import Inputs, LabelledData
 from edge_client.evaluation import Evaluation, evaluate
-from edge_client.export import export_onnx
 from edge_client.slicing import extract
 from edge_client.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
 from schemas.blobs import Arrays
@@ -60,6 +59,8 @@ class GlobalModel:
         provenance: Mapping[str, str],
     ) -> None:
         """Write a sub-model as ONNX, compared with torch."""
+        from edge_client.export import export_onnx
+
         export_onnx(
             self.sub_model(params, spec).eval(),
             path,

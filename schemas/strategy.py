@@ -33,7 +33,7 @@ class StrategySpec(Settings):
     """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer).
 
     `uplink` are the codecs of updates on their way up: none where it is empty, the usual ones where it is
-    not stated.
+    not stated. `downlink` is that of models on their way down.
     """
 
     fraction: Piece | None = None
@@ -48,6 +48,7 @@ class StrategySpec(Settings):
     combiner: Piece = Piece(name="mean")
     server_optimizer: Piece = Piece(name="sgd")
     uplink: tuple[Piece, ...] | None = None
+    downlink: tuple[Piece, ...] = ()
 
 
 class TrainingSettings(Settings):

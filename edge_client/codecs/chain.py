@@ -46,6 +46,8 @@ CODECS: Mapping[str, Callable[..., Any]] = {
     "zstd": Zstd,
 }
 """In the order in which they may be named: what is chosen, how it is written, how that is packed."""
+DOWNLINK = ("fp16", "int8")
+"""Those of models: a model's numbers are none that could be left out, and hardly any repeat."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,11 @@ class Chain:
         scaled = (SCALES,) if self.number is not None and self.number.scaled else ()
         return (*scaled, SHAPES, COUNTED, COLUMNS) if self.thin is not None else scaled
 
-    def encode(self, arrays: Arrays, seed: int, residual: Arrays | None = None) -> Encoded:
-        """The groups that stand for the group `model` of an update, made when they are asked for.
+    def encode(self, arrays: Arrays, seed: int | None, residual: Arrays | None = None) -> Encoded:
+        """The groups that stand for the group `model`, made when they are asked for.
 
-        `seed` decides how numbers are rounded. `residual` is what earlier rounds have left unsent.
+        `seed` decides how numbers are rounded, without one to the nearest. `residual` is what earlier rounds
+        have left unsent.
         """
         if self.thin is not None:
             return _thinned(self, self.thin, arrays, seed, residual or {})
@@ -113,7 +116,7 @@ class Encoded:
 def make_chain(named: Iterable[Piece]) -> Chain:
     """The codecs of these pieces; raises `ConfigError` for names, options and orders that there are not."""
     named = list(named)
-    made = {piece.name: _make(piece) for piece in named}
+    made = {piece.name: _make(piece, "uplink") for piece in named}
     order = list(CODECS)
     ranks = [order.index(piece.name) for piece in named]
     if len(made) != len(named):
@@ -126,18 +129,32 @@ def make_chain(named: Iterable[Piece]) -> Chain:
     return Chain(made.get("top-k"), made.get("fp16", made.get("int8")), made.get("zstd"))
 
 
-def _make(piece: Piece) -> Any:
+def make_downlink(named: Iterable[Piece]) -> NumberCodec | None:
+    """The codec of the model on its way down, if one is named; raises `ConfigError` as `make_chain` does."""
+    named = list(named)
+    for piece in named:
+        if piece.name not in DOWNLINK:
+            raise ConfigError(
+                f"downlink: no codec of models is '{piece.name}'{nearest(piece.name, DOWNLINK)}"
+            )
+    if len(named) > 1:
+        raise ConfigError("downlink: 'fp16' and 'int8' both say how a number is written: name one of them")
+    made: NumberCodec | None = _make(named[0], "downlink") if named else None
+    return made
+
+
+def _make(piece: Piece, key: str) -> Any:
     codec = CODECS.get(piece.name)
     if codec is None:
-        raise ConfigError(f"uplink: unknown codec '{piece.name}'{nearest(piece.name, CODECS)}")
+        raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, CODECS)}")
     options = set(getattr(codec, "__dataclass_fields__", {}))
     for option in piece.options.keys() - options:
         hint = nearest(kebab(option), map(kebab, options))
-        raise ConfigError(f"uplink: codec '{piece.name}' has no option '{kebab(option)}'{hint}")
+        raise ConfigError(f"{key}: codec '{piece.name}' has no option '{kebab(option)}'{hint}")
     try:
         return codec(**piece.options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"uplink: codec '{piece.name}': {error}") from error
+        raise ConfigError(f"{key}: codec '{piece.name}': {error}") from error
 
 
 def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:
@@ -152,7 +169,13 @@ def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> d
 
 
 def _codes(
-    number: NumberCodec, arrays: Arrays, scales: Arrays, seed: int, name: str, start: int, stop: int
+    number: NumberCodec,
+    arrays: Arrays,
+    scales: Arrays,
+    seed: int | None,
+    name: str,
+    start: int,
+    stop: int,
 ) -> AnyArray:
     rows = rows_of(arrays, name, start, stop)
     if not is_coded(kind_of(arrays, name)[1]):
@@ -160,15 +183,17 @@ def _codes(
     return _written(number, name, rows, scales.get(name, _NONE)[start:stop], seed, start)
 
 
-def _written(number: NumberCodec, name: str, rows: Array, scales: Array, seed: int, start: int) -> AnyArray:
-    drawn = draw(seed, name, start, rows.shape) if number.scaled else _NONE
-    return number.encode(rows, scales, drawn)
+def _written(
+    number: NumberCodec, name: str, rows: Array, scales: Array, seed: int | None, start: int
+) -> AnyArray:
+    by_chance = number.scaled and seed is not None
+    return number.encode(rows, scales, draw(seed, name, start, rows.shape) if by_chance else _HALF)
 
 
-_NONE = np.zeros(0, np.float32)
+_NONE, _HALF = np.zeros(0, np.float32), np.array(0.5, np.float32)
 
 
-def _thinned(chain: Chain, thin: TopK, arrays: Arrays, seed: int, residual: Arrays) -> Encoded:
+def _thinned(chain: Chain, thin: TopK, arrays: Arrays, seed: int | None, residual: Arrays) -> Encoded:
     """The largest numbers, one parameter at a time; what they are decoded to is what is not left."""
     groups: dict[str, dict[str, AnyArray]] = {MODEL: {}}
     left: dict[str, Array] = {}
@@ -187,7 +212,7 @@ def _thinned(chain: Chain, thin: TopK, arrays: Arrays, seed: int, residual: Arra
     return Encoded(groups, left)
 
 
-def _parts(number: NumberCodec | None, name: str, thinned: Array, seed: int) -> dict[str, AnyArray]:
+def _parts(number: NumberCodec | None, name: str, thinned: Array, seed: int | None) -> dict[str, AnyArray]:
     """One sparse parameter, by group."""
     scales = number.scales(thinned) if isinstance(number, Int8) else None
     codes = thinned

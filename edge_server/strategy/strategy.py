@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.codecs.chain import make_chain
+from edge_client.codecs.chain import make_chain, make_downlink
+from edge_client.codecs.numbers import NumberCodec
 from edge_client.excerpt import Excerpt
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
@@ -59,6 +60,7 @@ class Strategy:
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
     uplink: tuple[Piece, ...] = ()
+    downlink: NumberCodec | None = None
 
     def count(self, round_number: int, clients: int) -> int:
         """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""
@@ -139,6 +141,7 @@ def make_strategy(
         combiner=make("combiner", COMBINERS, spec.combiner),
         server_optimizer=make("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
         uplink=spec.uplink or (),
+        downlink=make_downlink(spec.downlink),
     )
 
 

@@ -31,12 +31,13 @@ class Work:
     """What is asked of the devices: a network, and an epoch of SGD on so many images each, batch 32.
 
     A single image is the least that makes another model of it: a model that the devices have already would
-    not be sent at all.
+    not be sent at all. Updates go up as shipped, in few levels and packed, or `exact`: in float32.
     """
 
     network: str = "two-nn"
     images: int = IMAGES
     rounds: int = 4
+    exact: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -54,6 +55,7 @@ class Work:
             "learning-rate=0.01",
             "batch-size=32",
             "local-epochs=1",
+            *(["strategy.uplink=[]"] if self.exact else []),
         ]
 
 

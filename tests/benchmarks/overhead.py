@@ -2,7 +2,8 @@
 
 Ten device processes, Mosquitto and `edge-server run`, `fedavg` with the full `two-nn` (1.66 M parameters),
 600 images of MNIST per device, one epoch of SGD, batch 32, one thread per process. The floor is that
-training alone, in ten warm processes at the same time on the same cores (`floor`). Both take turns.
+training alone, in ten warm processes at the same time on the same cores (`floor`). Both take turns. Updates
+are sent as shipped: in few levels and packed.
 A round is all from the end of one to the end of the next: planning, sending, training, checking,
 aggregating, writing model, checkpoint and journal to disk. Left out are the first round, in which devices
 import torch, and evaluation, which is off: nothing is held out and the server has no data.
