@@ -5,6 +5,7 @@ Who sent it, whether it was selected and whether it has counted already is the r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
@@ -54,8 +55,7 @@ def examine(
     # Each check goes over all arrays before the next begins: an update is refused for the first thing wrong.
     for group, arrays in groups.items():
         _check_shapes(group, arrays, shapes[group])
-    _check_finite(groups)
-    _check_bounds(groups)
+    _check_numbers(groups)
 
 
 def _answer_shapes(
@@ -128,16 +128,19 @@ def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
             raise PeerError(detail, reason=Reason.WRONG_SHAPE)
 
 
-def _check_finite(groups: Groups) -> None:
+def _check_numbers(groups: Groups) -> None:
+    """All in one pass: what is not finite is neither below a bound nor above it, or above any."""
+    beyond = None
     for name, array in named_pieces(groups):
-        if not np.isfinite(array).all():
+        if not array.size:
+            continue
+        largest = max(float(array.max()), -float(array.min()))
+        if not math.isfinite(largest):
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
-
-
-def _check_bounds(groups: Groups) -> None:
-    for name, array in named_pieces(groups):
-        if array.size and float(np.abs(array).max()) > MAX_ABS:
-            raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
+        if largest > MAX_ABS and beyond is None:
+            beyond = name
+    if beyond is not None:
+        raise PeerError(f"'{beyond}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
 
 
 def named_pieces(groups: Groups) -> Iterator[tuple[str, Array]]:
