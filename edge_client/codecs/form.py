@@ -71,8 +71,11 @@ class Decoded(LazyArrays):
         if name not in self._scales:
             return codes.astype(FLOAT, copy=False)
         scales = rows_of(self._scales, name, start, stop)
+        # In two steps: numpy multiplies unlike types at half the speed.
+        numbers = codes.astype(FLOAT)
         with np.errstate(over="ignore", invalid="ignore"):
-            return codes * scales.reshape(-1, *[1] * (codes.ndim - 1))
+            numbers *= scales.reshape(-1, *[1] * (codes.ndim - 1))
+        return numbers
 
     def _dense(self, name: str, start: int, stop: int) -> AnyArray:
         counts, shape = self._counts[name], self._shapes[name]

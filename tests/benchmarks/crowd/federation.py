@@ -8,6 +8,7 @@ kernel's counts of its socket are told.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from typing import Any
 from edge_client.address import parse_address
 from edge_server import serving
 from edge_server.config import load_config
-from edge_server.server import JobDone, Server
+from edge_server.server import JobDone, Server, Suspended
 from edge_server.snapshot import Snapshot
 
 ACKED_AT, RECEIVED_AT = 120, 128
@@ -105,8 +106,9 @@ def main() -> None:
     url, out, *overrides = sys.argv[1:]
     config = load_config("heterofl", overrides)
     serving.Server = Told  # type: ignore[misc]
-    summary = serving.serve(config, parse_address(url), Counting(), out=Path(out))
-    say(event="ended", outcome=summary.outcome, detail=summary.detail)
+    with contextlib.suppress(Suspended):
+        summary = serving.serve(config, parse_address(url), Counting(), out=Path(out))
+        say(event="ended", outcome=summary.outcome, detail=summary.detail)
 
 
 if __name__ == "__main__":
