@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 from edge_client import session as machine
 from edge_client.address import BrokerAddress
 from edge_client.blobstore import BlobStore
+from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
+from edge_client.depot.carrier import Carrier
+from edge_client.depot.web import web_of
 from edge_client.disk import forget_others, keep_blob, keep_chunk, note_session, settle
 from edge_client.epochs import INTERVAL_S, EpochCheckpoints
 from edge_client.files import sweep
@@ -145,6 +148,7 @@ class Agent:
         self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
         self._earlier: Memory | None = self._wake()
         self._worker = Worker(self.inbox, threads=settings.threads)
+        self._carrier = Carrier(self.inbox, self._store, web_of(settings.address.tls))
         self._sessions = settings.state / "session"
         self._keeper = _keeper(settings)
         kept = self._keeper.filters if self._keeper else ()
@@ -176,6 +180,7 @@ class Agent:
             while not self._turn():
                 pass
         finally:
+            self._carrier.stop()
             self._worker.stop(wait_s=2.0)
             self._say_goodbye()
         return self._outcome
@@ -218,7 +223,7 @@ class Agent:
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
-            case WorkDone() | WorkFailed() | UpdateMasked():
+            case WorkDone() | WorkFailed() | UpdateMasked() | FetchEnded() | PutEnded():
                 self._step(event)
             case _:
                 self._link.handle(event)
@@ -422,6 +427,8 @@ class Agent:
                 self._step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
             case MaskUpdate(update, membership):
                 self._worker.mask(update, membership, self._place)
+            case Fetch() | Put() | StopTransfers():
+                self._carrier.do(command)
             case StopWork():
                 log.info("the task is no longer wanted")
                 self._worker.stop()

@@ -2,6 +2,8 @@
 
     idle -> fetching (blobs it lacks) -> working (training or exporting) -> reporting (until acknowledged)
 
+Large blobs may go past the broker (`depot.bypass`); what does not come that way comes in chunks.
+
 No socket, clock or thread: `step(state, event, now)` returns the next state and the commands to carry out.
 Every message may be lost, doubled, reordered or stale; what counts is repeated until it is answered.
 """
@@ -14,6 +16,8 @@ from enum import StrEnum
 from typing import Any
 
 from edge_client import transfer
+from edge_client.depot import bypass
+from edge_client.depot.bypass import Bypass, FetchEnded, PutEnded, StopTransfers
 from edge_client.memory import KEPT_RUNS, Memory
 from edge_client.secure import partaking
 from edge_client.secure.partaking import FromGathering, Partaking
@@ -89,7 +93,7 @@ class Session:
     them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
     overtaken by another task: whether it counted is still to be heard. `untold` are the bytes heard on shared
     topics since the server was last told, `repeats` how often the result was sent again. `masks` is its part
-    in masked rounds.
+    in masked rounds, `bypass` what goes past the broker.
     """
 
     federation: str
@@ -108,6 +112,7 @@ class Session:
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
     masks: Partaking = field(default_factory=Partaking)
+    bypass: Bypass = field(default_factory=Bypass)
 
     def has_all_of(self, ref: BlobRef) -> bool:
         """Whether every chunk of a blob on its way has come and none of them was lost again."""
@@ -160,6 +165,10 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _heard(*taken, chunk, now) if shared else taken
         case BlobChecked(digest, sound):
             return _blob_checked(session, digest, sound, now)
+        case FetchEnded():
+            return _fetched(session, event, now)
+        case PutEnded():
+            return _deposited(session, event, now)
         case WorkDone(result):
             return _work_done(session, result, now)
         case WorkFailed():
@@ -211,7 +220,7 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     if task.run in session.ended or task.attempt < session.attempts.get(task.run, 0):
         return session, []
     if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
-        return _repeat(session, now)
+        return _repeat(session, task, now)
     if (why := partaking.unwilling(session.masks, task)) is not None:
         return session, [Send(_task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
     dropped, commands = _drop_task(session)
@@ -240,7 +249,8 @@ def _remembered(session: Session, memory: Memory, present: Mapping[str, int], no
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
         return _begin(known, task, present, now)
     reporting = replace(known, task=task, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
-    return reporting, _report(result)
+    # The server is about to offer the task again, and with it the address where this belongs.
+    return reporting, [] if bypass.belongs_there(task, result) else _report(result)
 
 
 def _begin(
@@ -251,15 +261,20 @@ def _begin(
     pushed = {ref.digest for ref in task.pushed()}
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
+    beside, fetches = bypass.fetch(bypass.readdressed(Bypass(), task), task, missing.values())
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
+        if digest in beside.fetching:
+            continue
         receiving[digest], asks = transfer.start(
             ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
         )
         commands += _requests(session, asks)
     begun = replace(
         session,
-        task=task,
+        # Addresses end and are secrets: what is remembered of the task is without them.
+        task=task.model_copy(update={"addresses": None}),
+        bypass=beside,
         untold=0,
         phase=Phase.FETCHING,
         receiving=receiving,
@@ -268,15 +283,28 @@ def _begin(
     )
     fetching, more = _work_when_complete(begun)
     draw: list[Command] = [DrawEntropy(task)] if task.masking is not None else []
-    return fetching, [*draw, *commands, *more]
+    return fetching, [*draw, *fetches, *commands, *more]
 
 
-def _repeat(session: Session, now: float) -> Step:
+def _repeat(session: Session, task: Task, now: float) -> Step:
     """The server asks again for work that is under way or done: say so again."""
-    assert session.task is not None
+    session = replace(session, bypass=bypass.readdressed(session.bypass, task))
+    if session.bypass.putting is not None:
+        return session, [_reply(session, task)]
     if session.result is None:
-        return session, [_reply(session, session.task), *partaking.unheard(session.masks)]
-    return replace(session, resend_at=now + RESEND_S), _report(session.result)
+        past, fetches = _go_past(session)
+        return past, [_reply(session, task), *fetches, *partaking.unheard(session.masks)]
+    return _reporting(replace(session, resend_at=now + RESEND_S))
+
+
+def _go_past(session: Session) -> Step:
+    """What comes in chunks, because there was no address for it, goes on past the broker."""
+    assert session.task is not None
+    # What is being published for several devices comes by itself.
+    coming = [one.ref for one in session.receiving.values() if not (one.complete or one.expected)]
+    beside, fetches = bypass.fetch(session.bypass, session.task, coming)
+    staying = {name: one for name, one in session.receiving.items() if name not in beside.fetching}
+    return replace(session, bypass=beside, receiving=staying), list(fetches)
 
 
 def _reply(session: Session, task: Task) -> Command:
@@ -297,8 +325,10 @@ def _task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> 
 
 def _drop_task(session: Session) -> Step:
     stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
+    stop += [StopTransfers()] if session.bypass.busy else []
     told = session.result if session.phase is Phase.REPORTING else session.unanswered
     idle = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None, unanswered=told)
+    idle = replace(idle, bypass=Bypass())
     return replace(idle, masks=partaking.left(session.masks)), stop
 
 
@@ -389,8 +419,38 @@ def _blob_checked(session: Session, digest: str, sound: bool, now: float) -> Ste
     return _work_when_complete(replace(session, held=held, receiving=rest))
 
 
+def _fetched(session: Session, event: FetchEnded, now: float) -> Step:
+    """A blob has come past the broker, or some of it: what is missing comes in chunks."""
+    fetch = session.bypass.fetching.get(event.digest)
+    if fetch is None or session.task is None:
+        return session, []
+    beside, again = bypass.fetched(session.bypass, session.task, event)
+    session = replace(session, bypass=beside)
+    if again is not None:
+        return session, [again]
+    receiving, asks = transfer.start(fetch.ref, now, event.have)
+    # Without a connection nothing can be asked for; all of it is once there is one again.
+    wanted = [one for one in asks if session.connected or not isinstance(one, transfer.Ask)]
+    return _with_receiving(session, receiving), _requests(session, wanted)
+
+
+def _deposited(session: Session, event: PutEnded, now: float) -> Step:
+    """The result's blob lies in the store, or has to go by chunks: now it can be told."""
+    putting, result = session.bypass.putting, session.result
+    if putting is None or putting.ref.digest != event.digest or not isinstance(result, Update):
+        return session, []
+    beside, again = bypass.put_ended(session.bypass, session.task, result, event)
+    session = replace(session, bypass=beside, resend_at=now + RESEND_S)
+    if again is not None:
+        return session, [again]
+    told = result.model_copy(update={"deposited": event.done})
+    return replace(session, result=told), _report(told)
+
+
 def _work_when_complete(session: Session) -> Step:
-    if session.task is None or session.phase is not Phase.FETCHING or session.receiving:
+    if session.task is None or session.phase is not Phase.FETCHING:
+        return session, []
+    if session.receiving or session.bypass.fetching:
         return session, []
     return replace(session, phase=Phase.WORKING), [StartWork(session.task)]
 
@@ -447,7 +507,14 @@ def _ended(session: Session, result: Result, now: float) -> Step:
     done = replace(
         session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
     )
-    return done, _report(result)
+    return _reporting(done)
+
+
+def _reporting(session: Session) -> Step:
+    """Tell the result, once its blob is where it belongs."""
+    assert session.result is not None
+    beside, put = bypass.put(session.bypass, session.task, session.result)
+    return replace(session, bypass=beside), _report(session.result) if put is None else [put]
 
 
 def _report(result: Result) -> list[Command]:
@@ -526,6 +593,8 @@ def _tick(session: Session, now: float) -> Step:
         receiving[digest], asks = transfer.tick(one, now)
         commands += _requests(session, asks)
     ticked = replace(session, receiving=receiving)
+    if session.bypass.putting is not None:
+        return ticked, commands
     if session.phase is Phase.REPORTING and session.result is not None and now >= session.resend_at:
         # Where a thousand wait for their turn, what they repeat must not be what they wait for.
         repeats = min(session.repeats + 1, MOST_REPEATS)
@@ -543,7 +612,8 @@ def _resume(session: Session, now: float) -> Step:
     for digest, one in session.receiving.items():
         receiving[digest], asks = transfer.resume(one, now)
         commands += _requests(session, asks)
-    if session.phase is Phase.REPORTING and session.result is not None:
+    told = session.phase is Phase.REPORTING and session.bypass.putting is None
+    if told and session.result is not None:
         commands += _report(session.result)
     commands += partaking.unheard(session.masks)
     return replace(session, receiving=receiving, resend_at=now + RESEND_S, repeats=0), commands

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edge_client.depot.bypass import BypassCommand, BypassEvent
 from edge_client.memory import Memory
 from edge_client.secure.membership import Membership
 from edge_client.transfer import VerifyBlob, WriteChunk
@@ -127,6 +128,7 @@ Event = (
     | Distrusted
     | EntropyDrawn
     | UpdateMasked
+    | BypassEvent
     | Tick
 )
 
@@ -200,4 +202,5 @@ Command = (
     | VerifyBlob
     | DrawEntropy
     | MaskUpdate
+    | BypassCommand
 )

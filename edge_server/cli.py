@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
 from edge_server.commands import (
+    blobs,
     check,
     compare,
     demo,
@@ -38,6 +39,7 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
     verbs=(
         demo,
         run,
+        blobs,
         enroll,
         revoke,
         devices,

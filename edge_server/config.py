@@ -16,6 +16,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from edge_server.config_errors import explain
+from edge_server.depot.settings import BlobSettings
 from edge_server.privacy_settings import PrivacySettings
 from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.settings import (
@@ -50,6 +51,7 @@ class Config(Settings):
     simulation: SimulationSettings = SimulationSettings()
     privacy: PrivacySettings = PrivacySettings()
     firewall: FirewallSettings = FirewallSettings()
+    blobs: BlobSettings = BlobSettings()
     strategy: StrategySpec = StrategySpec()
 
     def algorithm(self) -> StrategySpec:

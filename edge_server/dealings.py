@@ -13,7 +13,7 @@ from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.fleet import MAX_DEVICES
 from edge_server.participant import Participant, Status
 from edge_server.quarantine import quarantine_end, strike, told
-from edge_server.round_events import Command, Deliver, Note, Send, SendChunks, UpdateChecked
+from edge_server.round_events import Command, Deliver, NotDeposited, Note, Send, SendChunks, UpdateChecked
 from edge_server.secure import masked
 from schemas.blobs import Chunk
 from schemas.manifest import Manifest
@@ -152,6 +152,14 @@ def stored(federation: Federation, device: str) -> Step:
     """Take the word that a claimed update need not be fetched."""
     participant = federation.participants.get(device)
     return (federation, []) if participant is None else with_participant(federation, part.stored(participant))
+
+
+def not_deposited(federation: Federation, event: NotDeposited) -> Step:
+    """Take the word that a claimed update is not in the store where its device has put it."""
+    participant = federation.participants.get(event.device)
+    if participant is None or participant.update is None or participant.update.blob.digest != event.digest:
+        return federation, []
+    return with_participant(federation, part.not_deposited(participant, event.have))
 
 
 def checked(federation: Federation, event: UpdateChecked) -> Step:

@@ -53,7 +53,8 @@ SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
 class Participant:
     """A device's part in the round; `update` is its newest claim, `receiving` the claimed blob on its way.
 
-    `deadline` is when its part must be done, in seconds of the server's clock.
+    `deadline` is when its part must be done, in seconds of the server's clock. `by_chunks`: the claimed blob
+    is not to be had from the store where it was put.
     """
 
     device: str
@@ -65,6 +66,7 @@ class Participant:
     receiving: Receiving | None = None
     reason: Reason | None = None
     claims: int = 0
+    by_chunks: bool = False
 
     @property
     def final(self) -> bool:
@@ -119,8 +121,10 @@ def claims(participant: Participant, update: Update, *, have: int = 0) -> Step:
     begun = Receiving(update.blob, have=have) if have else None
     if participant.claims == MAX_CLAIMS:
         return refuse(participant, Reason.OVERSIZED, f"more than {MAX_CLAIMS} different updates of one task")
-    again = participant.claims + (participant.update is None or participant.update.blob != update.blob)
-    return replace(participant, status=Status.WAITING, update=update, receiving=begun, claims=again), []
+    another = participant.update is None or participant.update.blob != update.blob
+    waiting = replace(participant, status=Status.WAITING, update=update, receiving=begun)
+    by_chunks = participant.by_chunks and not another
+    return replace(waiting, claims=participant.claims + another, by_chunks=by_chunks), []
 
 
 def on_its_way(participant: Participant) -> int:
@@ -137,6 +141,8 @@ def grant(participant: Participant, now: float) -> Step:
     if participant.receiving is not None and participant.receiving.complete:
         whole = replace(participant, status=Status.CHECKING)
         return whole, [CheckUpdate(participant.device, participant.update)]
+    if participant.update.deposited and not participant.by_chunks:
+        return stored(participant)
     if participant.receiving is not None:
         receiving, asks = transfer.resume(participant.receiving, now)
     else:
@@ -168,6 +174,15 @@ def stored(participant: Participant) -> Step:
         return participant, []
     there = replace(participant, status=Status.CHECKING, receiving=None)
     return there, [CheckUpdate(participant.device, participant.update)]
+
+
+def not_deposited(participant: Participant, have: int) -> Step:
+    """The claimed update is not where the device has put it: its chunks are asked for, but those there."""
+    if participant.update is None or participant.status is not Status.CHECKING:
+        return participant, []
+    begun = Receiving(participant.update.blob, have=have) if have else None
+    waiting = replace(participant, status=Status.WAITING, receiving=begun, by_chunks=True)
+    return waiting, [Note("update is not in the store, it comes in chunks", participant.device)]
 
 
 def tick(participant: Participant, now: float, *, alive: bool) -> Step:

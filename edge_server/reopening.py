@@ -9,15 +9,17 @@ from pathlib import Path
 
 from edge_client.files import write_synced
 from edge_server.config import Config
+from edge_server.depot.settings import BlobSettings
 from edge_server.federation import RoundRules
 from edge_server.journal_reader import JournalReader
 from edge_server.recovery import Recovered, recover
 from edge_server.run_folder import RunFolder
 from edge_server.same_run import differences
 from schemas.errors import ConfigError, EdgeError
+from schemas.frozen import kebab
 
-MAY_DIFFER = frozenset({"federation.rounds"})
-"""A run may go on for longer than was meant at first."""
+MAY_DIFFER = frozenset({"federation.rounds", *(f"blobs.{kebab(name)}" for name in BlobSettings.model_fields)})
+"""A run may go on for longer than was meant at first, and send its blobs another way."""
 
 
 def unfinished_run(runs: Path, config: Config) -> Path | None:

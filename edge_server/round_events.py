@@ -68,6 +68,18 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class NotDeposited:
+    """Event: the update that a device says to have put into the store is not to be had from there.
+
+    `have` are the chunks of it that came all the same, as bits.
+    """
+
+    device: str
+    digest: str
+    have: int = 0
+
+
+@dataclass(frozen=True)
 class UpdateChecked:
     """Event: an uploaded update was verified and examined; `reason` says why it may not count."""
 
@@ -115,6 +127,7 @@ Event = (
     | ChunkArrived
     | RoundPlanned
     | Stored
+    | NotDeposited
     | UpdateChecked
     | RoundClosed
     | Misbehaved

@@ -18,7 +18,7 @@ from itertools import islice
 from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.closing import RETRY_S
-from edge_server.dealings import checked, chunk_came, receive, stored
+from edge_server.dealings import checked, chunk_came, not_deposited, receive, stored
 from edge_server.federation import (
     Buffering,
     Federation,
@@ -42,6 +42,7 @@ from edge_server.round_events import (
     Event,
     FromFleet,
     Misbehaved,
+    NotDeposited,
     PlanRound,
     RoundClosed,
     RoundPlanned,
@@ -81,6 +82,8 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return _begin(federation, event, now)
         case Stored(device):
             return stored(federation, device)
+        case NotDeposited():
+            return not_deposited(federation, event)
         case UpdateChecked():
             return checked(federation, event)
         case RoundClosed(number):

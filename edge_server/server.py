@@ -39,6 +39,7 @@ from edge_server.round_events import (
     Event,
     FromFleet,
     Misbehaved,
+    NotDeposited,
     Note,
     PlanRound,
     Publish,
@@ -79,6 +80,8 @@ TICK_S = 0.25
 LONGEST_DELAY_S = 2.0
 """There is one server: it may ask for the broker often."""
 PACKET_SLACK = 1024
+COLLECTORS = 4
+"""Updates that are fetched from the store at once."""
 CHECKS_AT_ONCE = 64
 """Updates that are checked together: their devices wait for one another, but for the disk only once."""
 SHOWN_SHARE = 50
@@ -107,6 +110,15 @@ class JobDone:
 
     event: Event
     record: RoundRecord | None = None
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Event: an update that was put into the store is here, if it is `there`; else its chunks `have`."""
+
+    command: CheckUpdate
+    there: bool
+    have: int = 0
 
 
 @dataclass(frozen=True)
@@ -150,6 +162,7 @@ class Server:
             config.federation.receivers, name, address, workshop.store.directory, self.inbox
         )
         self._jobs = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
+        self._collectors = ThreadPoolExecutor(max_workers=COLLECTORS, thread_name_prefix="collector")
         self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
         self._federation = Federation(name, run, make_rules(config))
         self._tally = Tally()
@@ -181,6 +194,7 @@ class Server:
         finally:
             self._receivers.close()
             self._link.close()
+            self._collectors.shutdown(wait=False, cancel_futures=True)
             finished = self._end is not None and self._end.outcome == "finished"
             self._jobs.shutdown(wait=True, cancel_futures=not finished)
             if self._end is None:
@@ -201,6 +215,10 @@ class Server:
         for delivery in recovered.deliveries:
             self._tally.delivered(delivery)
         self._partial = self._workshop.store.parts()
+        if self._workshop.depot is not None:
+            open_tasks = [one.assignment.task for one in self._federation.at_work]
+            refs = [ref for task in open_tasks for ref in task.blobs.values()]
+            self._jobs.submit(self._workshop.depot.publish, refs, self._workshop.store)
         self._tally.notes.append(f"going on with round {self._federation.round}, which was cut off")
 
     def _turn(self) -> None:
@@ -251,6 +269,10 @@ class Server:
                 if record is not None:
                     self._tally.closed(record)
                 self._step(done)
+            case Collected(command, True):
+                self._check(command)
+            case Collected(CheckUpdate(device, update), False, have):
+                self._step(NotDeposited(device, update.blob.digest, have))
             case ChecksDone(events):
                 for checked in events:
                     self._step(checked)
@@ -349,7 +371,9 @@ class Server:
     def _do(self, command: Command) -> None:
         match command:
             case Send(device, message, vouched):
-                self._send(device, self._workshop.notary.countersigned(message, vouched))
+                self._send(
+                    device, self._addressed(device, self._workshop.notary.countersigned(message, vouched))
+                )
             case Announce(message):
                 self._announce(message)
             case SendChunks(device, ref, first, count):
@@ -411,10 +435,13 @@ class Server:
                 if command.wanted is None or command.attempt == 1:
                     self._tally.begin_round()
                 job = partial(_plan, self._workshop, command)
-            case CheckUpdate(device, _):
-                task = self._federation.participants[device].assignment.task
-                self._unchecked.put((command, task))
-                job = partial(_check, self._workshop, self._unchecked)
+            case CheckUpdate(_, update) if update.deposited:
+                collecting = self._collectors.submit(_collect, self._workshop, command)
+                collecting.add_done_callback(self._job_ended)
+                return
+            case CheckUpdate():
+                self._check(command)
+                return
             case CloseRound():
                 uplink, downlink, seconds = self._tally.round_figures()
                 self._tally.begin_round()
@@ -432,7 +459,22 @@ class Server:
         if isinstance(command, PlanRound) and command.deliver:
             self._exported = self._jobs.submit(self._workshop.export_tiers)
 
-    def _job_ended(self, future: Future[JobDone | ChecksDone]) -> None:
+    def _check(self, command: CheckUpdate) -> None:
+        """Let an update be looked at, if its device still has a part in the round."""
+        participant = self._federation.participants.get(command.device)
+        if participant is not None:
+            self._unchecked.put((command, participant.assignment.task))
+            job = self._jobs.submit(_check, self._workshop, self._unchecked)
+            job.add_done_callback(self._job_ended)
+
+    def _addressed(self, device: str, message: Message) -> Message:
+        """A task with fresh addresses in the store, where there is one."""
+        depot, participant = self._workshop.depot, self._federation.participants.get(device)
+        if depot is None or participant is None or not isinstance(message, Task):
+            return message
+        return depot.addressed(message, device, participant.assignment.max_bytes)
+
+    def _job_ended(self, future: Future[Any]) -> None:
         if future.cancelled():
             return
         error = future.exception()
@@ -514,6 +556,12 @@ def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Tas
         while len(checks) < CHECKS_AT_ONCE:
             checks.append(waiting.get_nowait())
     return ChecksDone(tuple(workshop.check_all(checks)) if checks else ())
+
+
+def _collect(workshop: Workshop, command: CheckUpdate) -> Collected:
+    store, depot = workshop.store, workshop.depot
+    there = depot is not None and depot.collect(command.update, store)
+    return Collected(command, there, store.present(command.update.blob))
 
 
 def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:

@@ -41,15 +41,16 @@ def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path
 
     A run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
     """
+    from edge_server.depot.opening import opened_depot
     from edge_server.notary import run_notary
     from edge_server.workshop import Workshop
 
-    with locked(out):
+    with locked(out), opened_depot(config.blobs, out / "depot") as depot:
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         run = recovered.federation.run if recovered else run_name(config.federation.name)
         notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
         resume = recovered.resumption if recovered else None
-        workshop = Workshop(config, run, folder, resume=resume, notary=notary)
+        workshop = Workshop(config, run, folder, resume=resume, notary=notary, depot=depot)
         server = Server(config, run, address, workshop, watcher, recovered)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()

@@ -5,7 +5,7 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
+from edge_server.depot.depot import Depot
 from edge_server.downlink import Downlink
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
@@ -58,6 +59,7 @@ from edge_server.tiers import tier_of
 from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients, verdict
 from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_json
+from schemas.depot import Depot as Terms
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.secure import MaskingTerms
@@ -72,7 +74,7 @@ class Workshop:
     not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
     are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
     `secret` is what noise is made from: 32 bytes, drawn here unless they are given. One that `broadcasts`
-    names shared topics for what several devices need.
+    names shared topics for what several devices need; large blobs lie in the `depot`, too, if there is one.
     """
 
     def __init__(
@@ -86,9 +88,11 @@ class Workshop:
         durable: bool = True,
         notary: Notary | None = None,
         secret: bytes | None = None,
+        depot: Depot | None = None,
         broadcasts: bool = True,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
+        self.depot = depot
         self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
         # A run that goes on has told its devices before.
@@ -158,10 +162,11 @@ class Workshop:
                 jobs = with_examples(jobs, command.devices)
         parts = self._parts(command, jobs, channel_map)
         masking = self._masking(command, jobs)
+        terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
         assignments, limits = {}, dict[str, int]()
         for name, job in jobs.items():
             task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
-            task = task.model_copy(update={"masking": masking})
+            task = task.model_copy(update={"masking": masking, "depot": terms})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
             alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
             if alike not in limits:
@@ -240,12 +245,21 @@ class Workshop:
         self._new_map = self._new_map and not shared
         return parts
 
+    def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
+        """What tasks say of the store, in which their large blobs now lie; None where there is none."""
+        if self.depot is None:
+            return None
+        self.depot.publish(refs, self.store)
+        return self.depot.terms
+
     def _put(self, data: bytes) -> BlobRef:
         return self.store.put(data, chunk_bytes=self.chunk_bytes)
 
     def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
         """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""
         self.store.keep_only(keep)
+        if self.depot is not None:
+            self.depot.forget(keep)
         self._unpacked.keep_only(keep)
 
     # --- checking ---

@@ -22,8 +22,9 @@ from schemas.values import Attempt, Reason, RoundNumber
 
 PREFIX = b"edge-federation manifest 1\n"
 MAX_MANIFEST_BYTES = 4 * 1024
-NOT_SIGNED = frozenset({"deadline_s", "manifest"})
-"""Of a task: how much time is left differs in each repeat, and the manifest cannot sign itself."""
+NOT_SIGNED = frozenset({"deadline_s", "addresses", "manifest"})
+"""Of a task: how much time is left, and which addresses are good for how long, differs in each repeat (see
+`schemas.depot`), and the manifest cannot sign itself."""
 
 Kind = Literal["task", "model", "tier-export", "device-export"]
 SignatureText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]

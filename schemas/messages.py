@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from schemas.blobs import BlobRef
+from schemas.depot import Addresses, Depot
 from schemas.errors import PeerError
 from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest
@@ -94,7 +95,8 @@ class Task(Message):
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
     `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
     masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
-    signature over all of it and the device that it is for.
+    signature over all of it and the device that it is for. Where there is a `depot`, blobs lie there too, at
+    the `addresses`; chunks are always to be had.
     """
 
     kind: Literal["task"] = "task"
@@ -110,6 +112,8 @@ class Task(Message):
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     masking: MaskingTerms | None = None
+    depot: Depot | None = None
+    addresses: Addresses | None = None
     uplink: tuple[Piece, ...] = ()
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
@@ -151,7 +155,10 @@ class TaskReply(Message):
 
 
 class Update(Message):
-    """The result of a training task: groups in the coordinates of `spec`, as a blob to be fetched."""
+    """The result of a training task: groups in the coordinates of `spec`, as a blob to be fetched.
+
+    One that is `deposited` lies where the task said; the device has it still, in chunks as ever.
+    """
 
     kind: Literal["update"] = "update"
     device: Name
@@ -161,6 +168,7 @@ class Update(Message):
     blob: BlobRef
     spec: SubModelSpec = SubModelSpec()
     metrics: TrainingMetrics
+    deposited: bool = False
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
 

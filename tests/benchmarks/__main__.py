@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, str] = {
     "overhead": "overhead",
     "flower": "flower.comparison",
     "crowd": "crowd.figures",
+    "out-of-band": "outofband",
     "server-memory": "server_memory",
     "client-memory": "client_memory",
     "simulation": "simulation",

@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,42 @@ def deadly(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str
 
         return done
 
-    def write_bytes(path: Path, data: bytes) -> int:
-        strike(f"write {path.name}", lambda: original(path, data[: len(data) // 2]))
-        return original(path, data)
+    def open_torn(path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        file = original(path, mode, *args, **more)
+        return Torn(file, partial(strike, f"write {path.name}")) if mode == "wb" else file
 
-    original = Path.write_bytes
+    original = Path.open
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", write_bytes)
+        # What `write_bytes` calls as well.
+        patched.setattr(Path, "open", open_torn)
         patched.setattr(Path, "replace", after("replace", Path.replace))
         patched.setattr(Path, "unlink", after("unlink", Path.unlink))
         patched.setattr(os, "pwrite", after("pwrite", os.pwrite))
         patched.setattr(os, "link", after("link", os.link))
         patched.setattr(edge_server.journal.sqlite3, "connect", lambda *a, **m: Commits(strike, *a, **m))
         yield writes
+
+
+class Torn:
+    """A file of which the first piece may be the last, and half of it at that."""
+
+    def __init__(self, file: Any, strike: Any) -> None:
+        self._file, self._strike, self._begun = file, strike, False
+
+    def write(self, data: Any) -> Any:
+        if not self._begun:
+            self._begun = True
+            self._strike(lambda: self._file.write(data[: len(data) // 2]))
+        return self._file.write(data)
+
+    def __enter__(self) -> Torn:
+        return self
+
+    def __exit__(self, *why: Any) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class Commits(sqlite3.Connection):

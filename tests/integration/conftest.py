@@ -14,6 +14,7 @@ import pytest
 from edge_client.address import BrokerAddress, parse_address
 from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
 from edge_server.config import Config, load_config
+from edge_server.depot.depot import Depot
 from edge_server.history import Summary
 from edge_server.run_folder import RunFolder
 from edge_server.server import Server
@@ -81,10 +82,13 @@ class Watched:
 class Run:
     """A server in a thread of this process."""
 
-    def __init__(self, config: Config, address: BrokerAddress, folder: Path) -> None:
+    def __init__(
+        self, config: Config, address: BrokerAddress, folder: Path, *, depot: Depot | None = None
+    ) -> None:
         self.watched = Watched()
         self.folder = RunFolder.create(folder, config)
-        self.server = Server(config, "run-1", address, Workshop(config, "run-1", self.folder), self.watched)
+        workshop = Workshop(config, "run-1", self.folder, depot=depot)
+        self.server = Server(config, "run-1", address, workshop, self.watched)
         self.summary: Summary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)

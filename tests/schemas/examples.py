@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.blobs import BlobRef, digest_of
+from schemas.depot import Addresses, Depot
 from schemas.manifest import Manifest, SignedManifest
 from schemas.messages import (
     Acknowledgement,
@@ -107,6 +108,11 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             min_holders=3,
             threshold=0.75,
         ),
+        depot=Depot(address="https://store.lan:9000/home/", above=50_000_000, resumable=True),
+        addresses=Addresses(
+            get={"state": f"https://store.lan:9000/home/blobs/{DIGEST}?signature=1"},
+            put="https://store.lan:9000/home/updates/run-1/4/pi-3?signature=2",
+        ),
         uplink=(Piece(name="int8", options={"levels": 7}), Piece(name="zstd")),
         training=TrainingPlan(
             optimizer="sgd",
@@ -161,6 +167,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             accuracy=0.5,
             seconds=12.25,
         ),
+        deposited=True,
     ),
     "delivery": Delivery(
         federation=FEDERATION,

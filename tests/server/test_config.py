@@ -131,7 +131,9 @@ def test_an_unknown_name_is_said_with_its_file_and_the_nearest_one(write, what):
 
 def test_a_key_outside_of_any_section_lists_the_sections(write):
     said = complaint(write("rounds = 3\n"))
-    assert said.startswith("home.toml: [rounds] unknown key 'rounds' (known: clients, data, federation, ")
+    assert said.startswith(
+        "home.toml: [rounds] unknown key 'rounds' (known: blobs, clients, data, federation, "
+    )
 
 
 @pytest.mark.parametrize(

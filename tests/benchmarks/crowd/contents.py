@@ -7,6 +7,7 @@ that, byte by byte. So a thousand devices hold one model, and hash it once.
 from __future__ import annotations
 
 import hashlib
+import struct
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.blobstore import BlobStore
+from edge_client.codecs.chain import make_chain
 from edge_client.layers import received_groups
 from schemas.blobs import (
     CHUNK_BYTES,
@@ -24,18 +26,23 @@ from schemas.blobs import (
     chunk_header,
     decode_chunk,
     decode_json,
-    encode_groups,
 )
 from schemas.messages import Task
 from schemas.submodel import ChannelMap
 from tests.benchmarks.crowd.wire import Arrived
 
 MAX_FRAMES, MAX_ANSWERS = 1000, 10
+TAIL_BYTES = 4
+SKIPPED = struct.pack("<II", 0x184D2A50, TAIL_BYTES)
+"""The head of a skippable frame (RFC 8878, section 3.1.2): packed answers differ in what is skipped."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One device's answer: the answer of all its kind but for the last number, which is its own."""
+    """One device's answer: what all of its kind answer, `common`, and four bytes that are its own.
+
+    `crcs` are those of the common part of each chunk.
+    """
 
     ref: BlobRef
     common: bytes
@@ -45,11 +52,13 @@ class Upload:
     def frame(self, index: int) -> tuple[bytes, memoryview | bytes]:
         """Chunk `index` as header and data."""
         start = index * self.ref.chunk_bytes
-        data = memoryview(self.common)[start : start + self.ref.chunk_size(index)]
-        if index < self.ref.chunks - 1:
-            return chunk_header(self.ref.digest, index, self.crcs[index]), data
-        crc = zlib.crc32(self.tail, self.crcs[index])
-        return chunk_header(self.ref.digest, index, crc), b"".join((data, self.tail))
+        stop, end = start + self.ref.chunk_size(index), len(self.common)
+        shared = memoryview(self.common)[start:stop]
+        if stop <= end:
+            return chunk_header(self.ref.digest, index, self.crcs[index]), shared
+        own = self.tail[max(0, start - end) : stop - end]
+        crc = zlib.crc32(own, self.crcs[index] if index < len(self.crcs) else 0)
+        return chunk_header(self.ref.digest, index, crc), b"".join((shared, own))
 
 
 class Contents:
@@ -91,21 +100,28 @@ class Contents:
         if key not in self._answers:
             _put(self._answers, key, self._trained(task), MAX_ANSWERS)
         common, hashed, crcs = self._answers[key]
-        tail = np.float32(1e-6 * (1 + number)).tobytes()
+        tail = own_tail(number, packed=make_chain(task.uplink).pack is not None)
         own = hashed.copy()
         own.update(tail)
-        ref = BlobRef(digest=own.hexdigest(), size=len(common) + 4, chunk_bytes=CHUNK_BYTES)
+        ref = BlobRef(digest=own.hexdigest(), size=len(common) + len(tail), chunk_bytes=CHUNK_BYTES)
         return Upload(ref, common, tail, crcs)
 
     def _trained(self, task: Task) -> tuple[bytes, hashlib._Hash, tuple[int, ...]]:
-        """A hundredth of the model as its change, but for the last number; its hash, its chunks' crcs."""
+        """A hundredth of the model as its change, encoded as the task asks; its hash, its chunks' crcs."""
         channel_map = decode_json(ChannelMap, self._store.path(task.blobs["channel-map"].digest).read_bytes())
         model = received_groups(task, self._store, channel_map)["model"]
         change = {name: model[name] * np.float32(-0.01) + np.float32(1e-4) for name in model}
-        common = encode_groups({"model": change})[:-4]
-        starts = range(0, len(common) + 4, CHUNK_BYTES)
-        crcs = tuple(zlib.crc32(common[at : at + CHUNK_BYTES]) for at in starts)
+        chain = make_chain(task.uplink)
+        ref = self._store.put_groups(chain.encode(change, seed=0).groups, write=chain.write)
+        data = self._store.path(ref.digest).read_bytes()
+        common = data + SKIPPED if chain.pack else data[:-TAIL_BYTES]
+        crcs = tuple(zlib.crc32(common[at : at + CHUNK_BYTES]) for at in range(0, len(common), CHUNK_BYTES))
         return common, hashlib.sha256(common), crcs
+
+
+def own_tail(number: int, *, packed: bool) -> bytes:
+    """What device `number` ends its answer with: the last of its numbers, or what an unpacker passes over."""
+    return struct.pack("<I", number) if packed else np.float32(1e-6 * (1 + number)).tobytes()
 
 
 def _put(kept: OrderedDict, key: object, value: object, most: int) -> None:

@@ -1,0 +1,77 @@
+"""Transfers past the broker, each in a thread of its own, so that a slow store keeps nothing else waiting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from edge_client.blobstore import BlobStore
+from edge_client.depot import web as over_http
+from edge_client.depot.bypass import BypassCommand, BypassEvent, Fetch, FetchEnded, Put, PutEnded
+from edge_client.depot.web import Outcome, Web
+from edge_client.link import Inbox
+
+log = logging.getLogger(__name__)
+
+
+class Carrier:
+    """Carries out a session's transfers; how each ended comes as `FetchEnded` or `PutEnded`."""
+
+    def __init__(self, inbox: Inbox, store: BlobStore, web: Web) -> None:
+        self._inbox, self._store, self._web = inbox, store, web
+        self._stopped = threading.Event()
+        self._threads: dict[str, threading.Thread] = {}
+
+    def do(self, command: BypassCommand) -> None:
+        """Begin a transfer, or end all of them."""
+        match command:
+            case Fetch(ref):
+                self._begin(ref.digest, lambda stopped: self._fetch(command, stopped))
+            case Put(ref):
+                self._begin(ref.digest, lambda stopped: self._put(command, stopped))
+            case _:
+                self.stop()
+
+    def stop(self) -> None:
+        """What is under way ends within a block, and nothing is heard of it."""
+        self._stopped.set()
+        self._stopped = threading.Event()
+
+    def _begin(self, digest: str, transfer: Callable[[threading.Event], BypassEvent]) -> None:
+        before, stopped = self._threads.get(digest), self._stopped
+
+        def run() -> None:
+            # One writer per blob: an earlier transfer of it ends first.
+            if before is not None:
+                before.join()
+            ended = transfer(stopped)
+            if not stopped.is_set():
+                self._inbox.put(ended)
+
+        self._threads = {name: one for name, one in self._threads.items() if one.is_alive()}
+        self._threads[digest] = threading.Thread(target=run, name="carrier", daemon=True)
+        self._threads[digest].start()
+
+    def _fetch(self, command: Fetch, stopped: threading.Event) -> FetchEnded:
+        ref = command.ref
+        outcome = _safely(lambda: over_http.fetch(self._web, command.url, ref, self._store, stopped))
+        return FetchEnded(ref.digest, outcome.have, outcome.expired)
+
+    def _put(self, command: Put, stopped: threading.Event) -> PutEnded:
+        ref, resumable = command.ref, command.resumable
+        outcome = _safely(
+            lambda: over_http.put(
+                self._web, command.url, ref, self._store, resumable=resumable, stopped=stopped
+            )
+        )
+        return PutEnded(ref.digest, outcome.done, outcome.expired)
+
+
+def _safely(transfer: Callable[[], Outcome]) -> Outcome:
+    """Whatever goes wrong beside the broker, there is the broker."""
+    try:
+        return transfer()
+    except Exception as error:
+        log.warning("past the broker nothing goes (%s: %s)", type(error).__name__, error)
+        return Outcome(False)

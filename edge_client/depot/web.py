@@ -1,0 +1,243 @@
+"""Blobs over HTTP(S): fetched in ranges into the blob store, put as a stream. The standard library suffices.
+
+An address is asked as it is: no redirect is followed, no proxy is used, nothing is believed of what comes but
+its length; whether the bytes are right the digest says. What was cut goes on where it was.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import re
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from edge_client.address import TlsFiles
+from edge_client.blobstore import BlobStore
+from schemas.blobs import BlobRef
+from schemas.depot import DIGEST_HEADER, shown
+from schemas.errors import ConfigError, EdgeError
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 30.0
+ATTEMPTS = 3
+"""So many in a row may bring nothing; one that brings something begins the count anew."""
+PAUSE_S = 1.0
+BLOCK_BYTES = 256 * 1024
+DONE = frozenset({200, 201, 204})
+EXPIRED = frozenset({401, 403})
+BUSY = frozenset({408, 409, 416, 429, 500, 502, 503, 504})
+"""What may be otherwise the next time."""
+
+Stopped = threading.Event
+
+
+class Answered(EdgeError):
+    """The store has said no."""
+
+    def __init__(self, status: int, what: str) -> None:
+        super().__init__(f"the store answered {status} to {what}")
+        self.status = status
+
+
+class Web:
+    """How addresses are reached: https with the system's authorities and that of `ca`.
+
+    Where `only_tls` is, as beside a broker with TLS, nothing goes over plain HTTP.
+    """
+
+    def __init__(
+        self, *, ca: Path | None = None, only_tls: bool = False, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._ca, self._only_tls, self._timeout_s = ca, only_tls, timeout_s
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        try:
+            if self._ca is not None:
+                context.load_verify_locations(self._ca)
+        except OSError as error:
+            raise ConfigError(f"{self._ca}: no certificate can be read there: {error}") from error
+        return context
+
+    @contextmanager
+    def ask(
+        self, method: str, url: str, headers: dict[str, str] | None = None, body: Any = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """One request on a connection of its own; raises `OSError` or `HTTPException` where it is cut."""
+        parts = urlsplit(url)
+        if parts.hostname is None or parts.scheme not in ("http", "https"):
+            raise Answered(400, shown(url))
+        if parts.scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname,
+                parts.port,
+                timeout=self._timeout_s,
+                context=self._context,
+                blocksize=BLOCK_BYTES,
+            )
+        elif self._only_tls:
+            raise Answered(426, f"{shown(url)}: beside a broker with TLS only https is used")
+        else:
+            connection = http.client.HTTPConnection(
+                parts.hostname, parts.port, timeout=self._timeout_s, blocksize=BLOCK_BYTES
+            )
+        try:
+            connection.request(method, f"{parts.path}?{parts.query}", body=body, headers=headers or {})
+            yield connection.getresponse()
+        finally:
+            connection.close()
+
+
+def web_of(tls: TlsFiles | None) -> Web:
+    """As careful as the connection to the broker is."""
+    return Web(ca=tls.ca if tls else None, only_tls=tls is not None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a transfer; `expired`: its address was no good. `have`: the chunks of what is fetched."""
+
+    done: bool
+    expired: bool = False
+    have: int = 0
+
+
+def fetch(web: Web, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) -> Outcome:
+    """Write what is missing of a blob into its part file, as chunks; goes on for as long as some comes."""
+    have = store.present(ref)
+
+    def some() -> bool:
+        nonlocal have
+        for index in _chunks(web, url, ref, have, store):
+            have |= 1 << index
+            if stopped.is_set():
+                break
+        return have == (1 << ref.chunks) - 1
+
+    whole = have == (1 << ref.chunks) - 1
+    outcome = Outcome(True) if whole else _persist(some, lambda: have, stopped, url)
+    return replace(outcome, have=have)
+
+
+def put(web: Web, url: str, ref: BlobRef, store: BlobStore, *, resumable: bool, stopped: Stopped) -> Outcome:
+    """Put a blob there; where that is `resumable`, only what is missing of it."""
+    there = 0
+
+    def some() -> bool:
+        nonlocal there
+        if resumable:
+            there = _held(web, url, ref)
+        path = store.path(ref.digest)
+        whole = there == ref.size
+        return whole or _send(web, url, ref, path, there, resumable=resumable, stopped=stopped)
+
+    return _persist(some, lambda: there, stopped, url)
+
+
+def _persist(some: Callable[[], bool], progress: Callable[[], int], stopped: Stopped, url: str) -> Outcome:
+    """Call `some` until it is done, or until it brings nothing again and again, or is told no."""
+    left = ATTEMPTS
+    while left and not stopped.is_set():
+        before = progress()
+        try:
+            if some():
+                return Outcome(True)
+        except Answered as error:
+            log.warning("%s", error)
+            if error.status not in BUSY:
+                return Outcome(False, expired=error.status in EXPIRED)
+        except (OSError, http.client.HTTPException) as error:
+            log.warning("%s: cut off: %s", shown(url), error or type(error).__name__)
+        left = ATTEMPTS if progress() != before else left - 1
+        if left:
+            stopped.wait(PAUSE_S * (ATTEMPTS - left))
+    return Outcome(False)
+
+
+def _chunks(web: Web, url: str, ref: BlobRef, have: int, store: BlobStore) -> Iterator[int]:
+    """Fetch the first run of missing chunks; yields the number of each that is written."""
+    first, count = _missing(have, ref.chunks)
+    start = first * ref.chunk_bytes
+    stop = min((first + count) * ref.chunk_bytes, ref.size)
+    headers = {"Range": f"bytes={start}-{stop - 1}"} if stop - start < ref.size else {}
+    with web.ask("GET", url, headers) as answer:
+        if answer.status == 200:
+            # Ranges are a store's to grant or not.
+            first, count, start, stop = 0, ref.chunks, 0, ref.size
+        elif answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(
+            f"bytes {start}-{stop - 1}/"
+        ):
+            raise Answered(answer.status, f"GET {shown(url)}")
+        if answer.length is not None and answer.length != stop - start:
+            raise Answered(422, f"GET {shown(url)} with {answer.length} bytes, {stop - start} are expected")
+        for index in range(first, first + count):
+            store.write_chunk(ref, index, _exactly(answer, ref.chunk_size(index)))
+            yield index
+
+
+def _missing(have: int, chunks: int) -> tuple[int, int]:
+    """The first run of chunks that are not there: its first number and its length."""
+    missing = ~have & ((1 << chunks) - 1)
+    first = (missing & -missing).bit_length() - 1
+    after = ~(missing >> first)
+    return first, (after & -after).bit_length() - 1
+
+
+def _exactly(answer: http.client.HTTPResponse, count: int) -> bytes:
+    data = answer.read(count)
+    if len(data) != count:
+        raise ConnectionError(f"{len(data)} of {count} bytes")
+    return data
+
+
+def _held(web: Web, url: str, ref: BlobRef) -> int:
+    """How many bytes of an upload the store has already."""
+    headers = {
+        DIGEST_HEADER: ref.digest,
+        "Content-Range": f"bytes */{ref.size}",
+        "Content-Length": "0",
+    }
+    with web.ask("PUT", url, headers) as answer:
+        if answer.status in DONE:
+            return ref.size
+        if answer.status != 308:
+            raise Answered(answer.status, f"PUT {shown(url)}")
+        found = re.fullmatch(r"bytes=0-(\d+)", answer.headers.get("Range", ""))
+        return min(int(found[1]) + 1, ref.size) if found else 0
+
+
+class _Body:
+    """The rest of a file, read as it is sent, until it is told to stop."""
+
+    def __init__(self, file: BinaryIO, stopped: Stopped) -> None:
+        self._file, self._stopped = file, stopped
+
+    def read(self, count: int = -1) -> bytes:
+        if self._stopped.is_set():
+            raise ConnectionAbortedError("no longer wanted")
+        return self._file.read(count)
+
+
+def _send(
+    web: Web, url: str, ref: BlobRef, path: Path, start: int, *, resumable: bool, stopped: Stopped
+) -> bool:
+    headers = {"Content-Length": str(ref.size - start)}
+    if resumable:
+        headers[DIGEST_HEADER] = ref.digest
+        headers["Content-Range"] = f"bytes {start}-{ref.size - 1}/{ref.size}"
+    with path.open("rb") as file:
+        file.seek(start)
+        with web.ask("PUT", url, headers, _Body(file, stopped)) as answer:
+            if answer.status not in DONE:
+                raise Answered(answer.status, f"PUT {shown(url)}")
+    return True

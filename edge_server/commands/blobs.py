@@ -1,0 +1,63 @@
+"""`edge-server blobs`: keep large blobs for a federation, beside its broker."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from pathlib import Path
+
+from edge_client.command_output import Subparsers, add_verb, positive_float
+from schemas.errors import ConfigError
+
+EXAMPLES = """\
+examples:
+  edge-server blobs /srv/blobs --secret blobs.secret
+  edge-server blobs /srv/blobs --secret blobs.secret --host 0.0.0.0 --cert server.pem --key server.key
+
+In the federation file, with the same secret file (made here where there is none):
+  [blobs]
+  store = "https://broker.lan:8900/"
+  secret = "blobs.secret"
+
+It hears this machine only, unless it has a certificate. Whoever has a signed address of the server's may use
+it until it ends; nobody else gets anything. Ctrl-C or SIGTERM ends it.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "blobs", help="keep large blobs beside the broker", examples=EXAMPLES)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the blobs lie")
+    parser.add_argument("--secret", type=Path, required=True, metavar="FILE", help="what signs addresses")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8900, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument("--cert", type=Path, help="the store's certificate (https)")
+    parser.add_argument("--key", type=Path, help="the store's private key (https)")
+    parser.add_argument(
+        "--keep-hours", type=positive_float, default=48.0, metavar="H", help="of what is left (default: 48)"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    from edge_server.depot.links import read_secret
+    from edge_server.depot.service import serving
+
+    if (args.cert is None) != (args.key is None):
+        raise ConfigError("--cert and --key belong together: name both, or neither")
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with serving(
+        args.folder,
+        read_secret(args.secret),
+        host=args.host,
+        port=args.port,
+        pair=(args.cert, args.key) if args.cert else None,
+        keep_hours=args.keep_hours,
+    ) as address:
+        print(f"listening {address}", flush=True)
+        ended.wait()
+    return 0

@@ -1,0 +1,127 @@
+"""The run's store beside the broker: what lies there, who may have it, and what was put there by devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from edge_client.blobstore import BlobStore
+from edge_client.depot import web as over_http
+from edge_client.depot.web import Web
+from edge_server.depot.links import Links
+from schemas.blobs import BlobRef
+from schemas.depot import Addresses
+from schemas.depot import Depot as Terms
+from schemas.errors import PeerError
+from schemas.messages import Task, Update, encode_message
+
+log = logging.getLogger(__name__)
+
+OWN_SECONDS = 3600.0
+"""How long the server's own addresses are good for, a transfer that goes on after cuts included."""
+
+
+class Depot:
+    """Beside the broker, and never needed: what fails here is logged and goes in chunks.
+
+    `terms` is what tasks say of it. `publish` and `forget` block; `addressed` asks nobody.
+    """
+
+    def __init__(self, links: Links, web: Web, *, above: int, seconds: float) -> None:
+        self._links, self._web, self._seconds = links, web, seconds
+        self.terms = Terms(address=links.address, above=above, resumable=links.resumable)
+        self._published: frozenset[str] = frozenset()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def publish(self, refs: Iterable[BlobRef], store: BlobStore) -> None:
+        """Put the blobs that are large enough there, but those that it has."""
+        large = {ref.digest: ref for ref in refs if self.terms.holds(ref)}
+        for digest in large.keys() - self._published:
+            try:
+                there = self._has(digest) or self._put(large[digest], store)
+            except Exception as error:
+                # One that does not answer is not asked again and again while a round waits.
+                log.warning("the store does not answer: %s", error)
+                there = False
+            if not there:
+                log.warning("the store takes no blobs: large ones go in chunks")
+                return
+            self._published |= {digest}
+
+    def forget(self, keep: Iterable[str] = ()) -> None:
+        """Remove every blob that was published, but those to `keep`."""
+        self._locks.clear()
+        for digest in self._published - frozenset(keep):
+            self._published -= {digest}
+            self._remove(_blob(digest))
+
+    def addressed(self, task: Task, device: str, limit: int) -> Task:
+        """The task with addresses for its device: of what is there, and for an update of `limit` bytes."""
+        if task.depot != self.terms:
+            return task
+        get = {
+            name: self._links.url("GET", _blob(ref.digest), seconds=self._seconds)
+            for name, ref in task.blobs.items()
+            if ref.digest in self._published
+        }
+        put = None
+        if task.action == "train" and limit > self.terms.above:
+            name = _update(task.run, task.attempt, device)
+            put = self._links.url("PUT", name, seconds=self._seconds, most=limit)
+        told = task.model_copy(update={"addresses": Addresses(get=get, put=put)})
+        try:
+            encode_message(told)
+        except PeerError:
+            # A task with a long choice of channels leaves no room for them.
+            return task
+        return told
+
+    def collect(self, update: Update, store: BlobStore) -> bool:
+        """Fetch what a device has put there, check it and keep it in `store`; False where that fails.
+
+        It is removed there once it is here. Called again, after a kill too, it goes on where it was.
+        """
+        ref, url = update.blob, self._links.url("GET", self._place(update), seconds=OWN_SECONDS)
+        with self._locks.setdefault(ref.digest, threading.Lock()):
+            whole = ref.digest in store or self._fetch(url, ref, store)
+            if whole:
+                whole = store.verify(ref)
+                self._remove(self._place(update))
+        return whole
+
+    def _place(self, update: Update) -> str:
+        """Where a device has put it."""
+        name = _update(update.run, update.attempt, update.device)
+        return f"{name}/{update.blob.digest}" if self._links.resumable else name
+
+    def _fetch(self, url: str, ref: BlobRef, store: BlobStore) -> bool:
+        try:
+            return over_http.fetch(self._web, url, ref, store, threading.Event()).done
+        except Exception as error:
+            log.warning("update %s cannot be fetched from the store: %s", ref.digest[:16], error)
+            return False
+
+    def _has(self, digest: str) -> bool:
+        with self._web.ask("HEAD", self._links.url("HEAD", _blob(digest), seconds=60)) as answer:
+            return answer.status == 200
+
+    def _put(self, ref: BlobRef, store: BlobStore) -> bool:
+        url = self._links.url("PUT", _blob(ref.digest), seconds=OWN_SECONDS, most=ref.size)
+        resumable, never = self._links.resumable, threading.Event()
+        return over_http.put(self._web, url, ref, store, resumable=resumable, stopped=never).done
+
+    def _remove(self, name: str) -> None:
+        try:
+            with self._web.ask("DELETE", self._links.url("DELETE", name, seconds=60)):
+                pass
+        except Exception as error:
+            log.info("%s stays in the store: %s", name, error)
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest}"
+
+
+def _update(run: str, attempt: int, device: str) -> str:
+    return f"updates/{run}/{attempt}/{device}"

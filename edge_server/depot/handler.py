@@ -1,0 +1,199 @@
+"""What our own store answers to whoever shows a signed address.
+
+GET with ranges, and PUT of what the digest in its header says, which goes on where it was cut:
+`Content-Range: bytes */SIZE` asks how much is there (308 and `Range`, or 201 when all of it is),
+`bytes FIRST-LAST/SIZE` brings more.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
+
+from edge_server.depot.links import permitted
+from edge_server.depot.shelf import OBJECT, object_at
+from schemas.blobs import MAX_BLOB_BYTES
+from schemas.depot import DIGEST_HEADER
+
+if TYPE_CHECKING:
+    from edge_server.depot.service import Service
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 60.0
+BLOCK_BYTES = 256 * 1024
+
+
+class Refused(Exception):
+    """The status to answer with."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection; whatever has no signed address learns nothing but that."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "edge-server-blobs", ""
+    timeout = SILENCE_S
+    server: Service
+
+    def do_GET(self) -> None:
+        """An object, or a range of it."""
+        self._answer(self._get)
+
+    def do_HEAD(self) -> None:
+        """Whether there is such an object."""
+        self._answer(self._head)
+
+    def do_PUT(self) -> None:
+        """An object, or a piece of it."""
+        self._answer(self._put)
+
+    def do_DELETE(self) -> None:
+        """Forget an object."""
+        self._answer(self._delete)
+
+    def _answer(self, action: Any) -> None:
+        path, query = urlsplit(self.path).path, urlsplit(self.path).query
+        most = permitted(self.server.key, self.command, path, query, time.time())
+        try:
+            if most is None:
+                raise Refused(403)
+            if self.command != "PUT" and not OBJECT.fullmatch(path[1:]):
+                raise Refused(404)
+            action(path[1:], most)
+        except Refused as refused:
+            # What was not read of a request must not be taken for the next one.
+            self.close_connection = True
+            self._say(refused.status)
+        except FileNotFoundError:
+            self.close_connection = True
+            self._say(404)
+        except OSError as error:
+            log.info("%s %s: cut off: %s", self.command, path, error)
+            self.close_connection = True
+
+    def _say(self, status: int, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": "0", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _get(self, name: str, _: int) -> None:
+        with self.server.shelf.path(name).open("rb") as file:
+            size = file.seek(0, 2)
+            tag = f'"{name.rpartition("/")[2]}"'
+            wanted = _range(self.headers.get("Range", ""), size)
+            if self.headers.get("If-Range", tag) != tag:
+                wanted = None
+            first, last = wanted or (0, size - 1)
+            headers = {"Content-Length": str(last - first + 1), "ETag": tag, "Accept-Ranges": "bytes"}
+            if wanted:
+                headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+            self._say(206 if wanted else 200, headers)
+            # Over TLS it begins where the file stands.
+            file.seek(first)
+            self.connection.sendfile(file, first, last - first + 1)
+
+    def _head(self, name: str, _: int) -> None:
+        self._say(200, {"Content-Length": str(self.server.shelf.path(name).stat().st_size)})
+
+    def _delete(self, name: str, _: int) -> None:
+        self.server.shelf.remove(name)
+        self._say(204)
+
+    def _put(self, place: str, most: int) -> None:
+        digest = self.headers.get(DIGEST_HEADER, "")
+        name = object_at(place, digest)
+        if name is None:
+            raise Refused(404)
+        length = _number(self.headers.get("Content-Length", ""))
+        start, size = self._piece(length)
+        if size > most or size == 0:
+            raise Refused(413)
+        with self.server.shelf.writing(place) as free:
+            if not free:
+                raise Refused(409)
+            held = self._take(place, digest, start, length)
+            done = self._done(place, name, digest, held >= size)
+        # Only now, lest the next piece comes while this one is still being written.
+        self._say(201 if done else 308, {"Range": f"bytes=0-{held - 1}"} if held and not done else {})
+        self.server.shelf.sweep()
+
+    def _take(self, place: str, digest: str, start: int | None, length: int) -> int:
+        """Write what comes, if anything does; returns how many bytes are there now."""
+        shelf = self.server.shelf
+        part, held = shelf.begin(place, digest), shelf.held(place, digest)
+        if start is None:
+            return held
+        if start not in (0, held):
+            raise Refused(416)
+        with part.open("r+b" if start else "wb") as file:
+            file.seek(start)
+            self._receive(file, length)
+        return shelf.held(place, digest)
+
+    def _done(self, place: str, name: str, digest: str, whole: bool) -> bool:
+        """Whether the object is in its place, now or since an earlier time."""
+        shelf = self.server.shelf
+        if whole and not shelf.place(place, digest):
+            raise Refused(422)
+        return whole or shelf.path(name).is_file()
+
+    def _piece(self, length: int) -> tuple[int | None, int]:
+        """Where what comes begins, None where nothing does, and the size of the whole."""
+        stated = self.headers.get("Content-Range")
+        if stated is None:
+            return 0, length
+        if asked := re.fullmatch(r"bytes \*/([0-9]{1,15})", stated):
+            return None, int(asked[1])
+        piece = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})", stated)
+        first, last, size = (int(piece[n]) for n in (1, 2, 3)) if piece else (0, 0, 0)
+        if piece is None or last >= size or last - first + 1 != length:
+            raise Refused(400)
+        return first, size
+
+    def _receive(self, file: BinaryIO, length: int) -> None:
+        while length:
+            block = self.rfile.read(min(BLOCK_BYTES, length))
+            if not block:
+                raise ConnectionResetError("the body ended early")
+            file.write(block)
+            length -= len(block)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Without the query, which is a secret."""
+        log.debug("%s %s: %s", self.command, urlsplit(self.path).path, code)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """What the library would say of a request that is none, its text left out."""
+        log.debug("a request that is none from %s", self.client_address[0])
+
+
+def _range(text: str, size: int) -> tuple[int, int] | None:
+    """First and last byte of a single range that can be satisfied; None for all of it."""
+    found = re.fullmatch(r"bytes=([0-9]{0,15})-([0-9]{0,15})", text)
+    if not found or not (found[1] or found[2]):
+        return None
+    if found[1]:
+        first, last = int(found[1]), min(int(found[2] or size - 1), size - 1)
+    else:
+        first, last = max(0, size - int(found[2])), size - 1
+    if first > last:
+        raise Refused(416)
+    return first, last
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        raise Refused(411)
+    if int(text) > MAX_BLOB_BYTES:
+        raise Refused(413)
+    return int(text)

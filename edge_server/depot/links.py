@@ -1,0 +1,126 @@
+"""Addresses that are good for a while: signed for our own store (HMAC), or presigned for S3.
+
+Ours sign method, path, end and the most bytes that may be put there; the key never leaves server and store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from edge_client.identity.private_files import is_open_to_others, private_folder, write_private
+from schemas.errors import ConfigError
+
+KEY_BYTES = 32
+
+
+class Links(Protocol):
+    """What makes addresses: all begin with `address`. Where it is `resumable`, so are uploads."""
+
+    address: str
+    resumable: bool
+
+    def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
+        """An address for one method on one object, good for so long; of at most `most` bytes for PUT."""
+        ...
+
+
+class OwnLinks:
+    """Addresses of `edge-server blobs`, or of the embedded store."""
+
+    resumable = True
+
+    def __init__(self, address: str, key: bytes) -> None:
+        self.address, self._key = address.rstrip("/") + "/", key
+
+    def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
+        """Signed here."""
+        url, ends = f"{self.address}{name}", int(time.time() + seconds)
+        signature = sign(self._key, method, urlsplit(url).path, ends, most)
+        return f"{url}?ends={ends}&most={most}&signature={signature}"
+
+
+def sign(key: bytes, method: str, path: str, ends: int, most: int) -> str:
+    """The signature of an address, in hex."""
+    text = f"edge-federation blob 1\n{method}\n{path}\n{ends}\n{most}"
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def permitted(key: bytes, method: str, path: str, query: str, now: float) -> int | None:
+    """The most bytes that a signed address lets one put there; None where it is none, or has ended."""
+    fields = parse_qs(query, max_num_fields=3) if query.count("&") == 2 else {}
+    ends, most = (fields.get(name, [""])[0] for name in ("ends", "most"))
+    if not all(re.fullmatch(r"[0-9]{1,15}", number) for number in (ends, most)):
+        return None
+    expected = sign(key, method, path, int(ends), int(most))
+    right = hmac.compare_digest(expected.encode(), fields.get("signature", [""])[0].encode())
+    return int(most) if right and now <= int(ends) else None
+
+
+def read_secret(path: Path) -> bytes:
+    """The key in a file that nobody else may read; a new one where there is none. Raises `ConfigError`."""
+    try:
+        if not path.exists():
+            private_folder(path.absolute().parent)
+            write_private(path, secrets.token_hex(KEY_BYTES).encode() + b"\n")
+        if is_open_to_others(path):
+            raise ConfigError(f"secret {path}: others may read it: chmod 600 {path}")
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"secret {path}: {error.strerror}") from error
+    if len(key) < KEY_BYTES:
+        raise ConfigError(f"secret {path}: shorter than {KEY_BYTES} bytes: name another path, one is made")
+    return key
+
+
+class S3Links:
+    """Presigned addresses of a bucket; credentials as boto3 finds them."""
+
+    resumable = False
+
+    def __init__(self, bucket: str, prefix: str, endpoint: str | None) -> None:
+        self._client, self._bucket = _s3_client(endpoint), bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        # Where the bucket stands in the address depends on the endpoint: boto3 knows.
+        self.address = self.url("GET", "x", seconds=60).partition("?")[0].removesuffix("x")
+
+    def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
+        """Presigned; S3 does not bound what is put there."""
+        operation = {"GET": "get", "HEAD": "head", "PUT": "put", "DELETE": "delete"}[method] + "_object"
+        made: str = self._client.generate_presigned_url(
+            operation,
+            Params={"Bucket": self._bucket, "Key": f"{self._prefix}{name}"},
+            ExpiresIn=max(1, int(seconds)),
+        )
+        return made
+
+
+def _s3_client(endpoint: str | None) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError as error:
+        raise ConfigError(
+            "[blobs] store s3:// needs the package boto3: pip install 'edge-federation[s3]'"
+        ) from error
+    config = Config(
+        signature_version="s3v4",
+        s3={"addressing_style": "path" if endpoint else "auto"},
+        # Else what is put would need headers that a plain PUT does not have.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    try:
+        client = boto3.Session().client("s3", endpoint_url=endpoint, config=config)
+        # Presigning asks nobody, so that missing credentials would only be found by devices.
+        client.generate_presigned_url("list_buckets")
+    except (BotoCoreError, ClientError, ValueError) as error:
+        raise ConfigError(f"[blobs] store s3://: {error}") from error
+    return client

@@ -1,0 +1,47 @@
+"""The store that a federation file names, for as long as its run lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from edge_client.depot.web import Web
+from edge_server.depot.depot import Depot
+from edge_server.depot.links import KEY_BYTES, Links, OwnLinks, S3Links, read_secret
+from edge_server.depot.service import serving
+from edge_server.depot.settings import EMBEDDED, BlobSettings
+
+PATIENCE_S = 15.0
+
+
+@contextlib.contextmanager
+def opened_depot(settings: BlobSettings, folder: Path) -> Iterator[Depot | None]:
+    """The store, None where there is none; an embedded one keeps its objects in `folder`.
+
+    Raises `ConfigError` for a secret or a client of S3 that cannot be.
+    """
+    if settings.store is None:
+        yield None
+    elif settings.store == EMBEDDED:
+        key = secrets.token_bytes(KEY_BYTES)
+        with serving(folder, key) as address:
+            yield _depot(settings, OwnLinks(address, key))
+    else:
+        yield _depot(settings, _links(settings, settings.store))
+
+
+def _depot(settings: BlobSettings, links: Links) -> Depot:
+    web = Web(ca=settings.ca, timeout_s=PATIENCE_S)
+    above = int(settings.threshold_mb * 10**6)
+    return Depot(links, web, above=above, seconds=settings.url_minutes * 60)
+
+
+def _links(settings: BlobSettings, store: str) -> Links:
+    parts = urlsplit(store)
+    if parts.scheme == "s3":
+        return S3Links(parts.netloc, parts.path, settings.endpoint)
+    assert settings.secret is not None
+    return OwnLinks(store, read_secret(settings.secret))

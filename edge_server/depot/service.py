@@ -1,0 +1,115 @@
+"""Our own store of blobs: a folder over HTTP(S), for those who show a signed address."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from edge_server.depot.handler import SILENCE_S, Handler
+from edge_server.depot.shelf import Shelf
+from schemas.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 256
+KEEP_HOURS = 48.0
+POLL_S = 0.1
+"""How long an end may have to wait."""
+
+
+class Service(ThreadingHTTPServer):
+    """A thread per connection, so many at once; the handshake of TLS is the connection's own, too."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(
+        self, address: tuple[str, int], shelf: Shelf, key: bytes, context: ssl.SSLContext | None
+    ) -> None:
+        self.shelf, self.key, self._context = shelf, key, context
+        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Turn away whoever is one too many."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, then make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Speak TLS first, where there is a certificate."""
+        if self._context is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(SILENCE_S)
+        with self._context.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke is no news."""
+        log.debug("connection of %s ended", client_address[0], exc_info=True)
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path,
+    key: bytes,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    pair: tuple[Path, Path] | None = None,
+    keep_hours: float = KEEP_HOURS,
+) -> Iterator[str]:
+    """Serve a folder while the context lasts; yields its address. Port 0 takes a free one."""
+    _check_host(host, port, secure=pair is not None)
+    context = None
+    if pair is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(*pair)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(f"--cert {pair[0]} and --key {pair[1]}: {error}") from error
+    try:
+        service = Service((host, port), Shelf(folder, keep_s=keep_hours * 3600), key, context)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot serve {folder} on {host} port {port}: {error}") from error
+    thread = threading.Thread(target=service.serve_forever, args=(POLL_S,), name="blobs", daemon=True)
+    thread.start()
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"{'https' if pair else 'http'}://{shown}:{service.server_address[1]}/"
+    finally:
+        service.shutdown()
+        service.server_close()
+        thread.join()
+
+
+def _check_host(host: str, port: int, *, secure: bool) -> None:
+    """Without TLS only this machine may reach it; raises `ConfigError`."""
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host} port {port}: {error}") from error
+    if not secure and not ipaddress.ip_address(str(found[0][4][0])).is_loopback:
+        raise ConfigError(
+            f"{host} can be reached from other machines, and without TLS whoever reads an address on the way "
+            "may use it: name --cert and --key (`edge-server enroll` makes a pair), or listen on 127.0.0.1"
+        )

@@ -1,0 +1,269 @@
+"""A 100 MB model to ten devices and ten updates of that size back: past the broker against through it.
+
+One round of the real server and of real agents (five processes of two), with the broker that a run would
+start here. Only the strategy and the training are stand-ins: model and updates are random bytes that lie
+ready, so that what is timed is their way, with all checks (chunk checksums, sha256 of every blob on both
+sides) and every sync to disk, from the planning, the model's way into the store included, to the last update
+that counts. Past the broker they go through `edge-server blobs`, a process of its own, over plain HTTP on
+loopback; through it they go in 256 kB chunks. The two take turns on the same machine with the same devices:
+the ratio is fair in all but that loopback has no latency and that the cores are everybody's. The disk would
+be, too, in place of twelve machines' disks, and all that is measured: files lie in memory where there is
+room for them (`ROOM_BYTES` in /dev/shm), and a sync then costs nothing on either side.
+
+Bytes through the broker are those that the server has counted, both ways.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from edge_client.address import parse_address
+from edge_client.blobstore import BlobStore
+from edge_server.broker.launch import running_broker
+from edge_server.config import Config, load_config
+from edge_server.demo import end_device
+from edge_server.depot.depot import Depot
+from edge_server.depot.opening import opened_depot
+from edge_server.history import RoundRecord, Summary
+from edge_server.notary import Notary
+from edge_server.round_events import (
+    Assignment,
+    CheckUpdate,
+    CloseRound,
+    PlanRound,
+    RoundPlanned,
+    UpdateChecked,
+)
+from edge_server.server import Server
+from schemas.blobs import CHUNK_BYTES
+from schemas.messages import Task
+from schemas.strategy import TrainingPlan
+from schemas.values import ModelSpec, Reason
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.light_devices import FEDERATION
+from tests.benchmarks.options import Options
+
+DEVICES, PROCESSES = 10, 5
+MODEL_MB, QUICK_MB = 100, 2
+DEADLINE_S = 240.0
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 8 * 10**9
+AREA = "out of band"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One round: its seconds, and the bytes that went through the broker."""
+
+    seconds: float
+    broker_bytes: int
+
+
+class LightWorkshop:
+    """Gives every device the same blob, and takes whatever is what its digest says."""
+
+    def __init__(self, folder: Path, model: bytes, depot: Depot | None) -> None:
+        self.store, self.depot = BlobStore(folder / "blobs"), depot
+        self.notary, self.chunk_bytes = Notary(FEDERATION, "run-1"), CHUNK_BYTES
+        self.model = SimpleNamespace(parameters=len(model) // 4)
+        self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
+
+    def plan(self, command: PlanRound) -> RoundPlanned:
+        """The one round's tasks; the clock begins."""
+        self.began = time.perf_counter()
+        if self.depot is not None:
+            self.depot.publish([self._ref], self.store)
+        tasks = {
+            device.name: Task(
+                federation=FEDERATION,
+                run="run-1",
+                round=command.round,
+                attempt=command.attempt,
+                tier=1,
+                ratio=0.0,
+                model=ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
+                training=TrainingPlan(),
+                blobs={"state": self._ref},
+                depot=self.depot.terms if self.depot else None,
+            )
+            for device in command.devices
+        }
+        limit = 2 * self._ref.size
+        return RoundPlanned(command.attempt, {name: Assignment(task, limit) for name, task in tasks.items()})
+
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
+        """The disk is waited for once for all of them."""
+        self.store.keep_sound(command.update.blob for command, _ in checks)
+        return [self._check(command) for command, _ in checks]
+
+    def _check(self, command: CheckUpdate) -> UpdateChecked:
+        """Size and digest."""
+        sound = self.store.verify(command.update.blob)
+        reason = None if sound else Reason.DIGEST_MISMATCH
+        return UpdateChecked(command.device, command.update.blob.digest, reason)
+
+    def close(self, command: CloseRound, *, uplink: int, downlink: int, **figures: Any) -> RoundRecord:
+        """All updates are here; the clock ends."""
+        self.ended = time.perf_counter()
+        return RoundRecord(
+            round=command.round,
+            fraction=1.0,
+            local_epochs=0,
+            selected=command.selected,
+            completed=tuple(command.updates),
+            dropped=command.dropped,
+            rejected=(),
+            uplink_bytes=uplink,
+            downlink_bytes=downlink,
+            duration_s=figures["duration_s"],
+        )
+
+    def tier(self, device: Any) -> int:
+        """All are alike."""
+        return 1
+
+    def struck(self, *strike: Any) -> None:
+        """Nobody is kept in mind."""
+
+    def finish(self, summary: Summary) -> None:
+        """Nothing is left."""
+
+    def put_down(self) -> None:
+        """Nothing is left."""
+
+
+class Nobody:
+    """Watches nothing."""
+
+    def show(self, snapshot: Any) -> None:
+        """Not this either."""
+
+
+def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> Taken:
+    """One round, through the broker or, with a store, past it; blobs of `size` bytes."""
+    config = _config(store, secret)
+    names = [f"device-{index:02d}" for index in range(DEVICES)]
+    generator = np.random.default_rng(0)
+    for name in names:
+        ref = BlobStore(folder / name / "blobs", durable=False).put(generator.bytes(size))
+        (folder / name / "update.json").write_text(ref.model_dump_json())
+    with (
+        running_broker("auto", folder / "broker") as broker,
+        opened_depot(config.blobs, folder / "depot") as depot,
+        _devices(broker.url, folder, names),
+    ):
+        workshop: Any = LightWorkshop(folder / "server", generator.bytes(size), depot)
+        server = Server(config, "run-1", parse_address(broker.url), workshop, Nobody())
+        limit = threading.Timer(DEADLINE_S, server.stop)
+        limit.start()
+        try:
+            summary = server.run()
+        finally:
+            limit.cancel()
+        if depot is not None:
+            depot.forget()
+    if summary.outcome != "finished" or any(device.rounds != 1 for device in summary.devices):
+        raise RuntimeError(f"the round is not whole: {summary.outcome} {summary.detail}")
+    return Taken(workshop.ended - workshop.began, summary.uplink_bytes + summary.downlink_bytes)
+
+
+def _config(store: str | None, secret: Path) -> Config:
+    words: Mapping[str, Any] = {
+        "federation.name": FEDERATION,
+        "rounds": 1,
+        "num-clients": DEVICES,
+        "deliver": "false",
+        "threshold-mb": 1,
+    }
+    beside = {"blobs.store": store, "blobs.secret": secret} if store else {}
+    return load_config("fedavg", [f"{key}={value}" for key, value in {**words, **beside}.items()])
+
+
+@contextlib.contextmanager
+def _devices(url: str, folder: Path, names: list[str]) -> Iterator[None]:
+    started = []
+    try:
+        for first in range(PROCESSES):
+            command = [sys.executable, "-m", "tests.benchmarks.light_devices", url, str(folder)]
+            started.append(subprocess.Popen([*command, *names[first::PROCESSES]], stderr=subprocess.DEVNULL))
+        yield
+        for process in started:
+            process.wait(timeout=30)
+    finally:
+        for process in started:
+            end_device(process)
+
+
+@contextlib.contextmanager
+def _store(folder: Path, secret: Path) -> Iterator[str]:
+    """Our own store, as users start it."""
+    words = ["blobs", str(folder), "--secret", str(secret), "--port", "0"]
+    command = [sys.executable, "-u", "-m", "edge_server.cli", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[1]
+    finally:
+        end_device(process)
+
+
+def figures(options: Options) -> list[Figure]:
+    """Both ways in turn, and what each is in seconds and in bytes through the broker."""
+    megabytes = QUICK_MB if options.quick else MODEL_MB
+    beside, through = [], []
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=_room(options)) as directory:
+        folder, secret = Path(directory), Path(directory) / "blobs.secret"
+        with _store(folder / "store", secret) as address:
+            for taken, store in ((through, None), (beside, address)):
+                with tempfile.TemporaryDirectory(prefix="round-", dir=folder) as one:
+                    taken.append(round_trip(Path(one), megabytes * 10**6, store=store, secret=secret))
+    return _told(megabytes, beside, through)
+
+
+def _room(options: Options) -> Path | None:
+    """Memory, where there is enough of it."""
+    free = [shutil.disk_usage(MEMORY).free] if MEMORY.is_dir() else []
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return MEMORY if len(free) == 2 and min(free) >= ROOM_BYTES else options.folder
+
+
+def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Figure]:
+    what = f"{megabytes} MB to {DEVICES} devices and back"
+    pairs = list(zip(beside, through, strict=True))
+    raw = {"beside": [vars(one) for one in beside], "through": [vars(one) for one in through]}
+    return [
+        Figure(
+            AREA,
+            f"{what}: time past the broker over time through it",
+            "x",
+            tuple(past.seconds / chunks.seconds for past, chunks in pairs),
+            target=1.0,
+            detail="HTTP store beside the broker against 256 kB chunks over MQTT, whole rounds in turn",
+            raw=raw,
+        ),
+        Figure(AREA, "  past the broker", "s", tuple(one.seconds for one in beside)),
+        Figure(AREA, "  through it", "s", tuple(one.seconds for one in through)),
+        Figure(
+            AREA,
+            "  bytes through the broker, past it over through it",
+            "x",
+            tuple(past.broker_bytes / chunks.broker_bytes for past, chunks in pairs),
+            target=0.01,
+            detail="as the server counts them, control messages included, both ways",
+        ),
+        Figure(AREA, "  MB through the broker", "MB", tuple(one.broker_bytes / 1e6 for one in beside)),
+    ]

@@ -1,0 +1,92 @@
+"""The store over TLS, as a command, and what a federation file may say of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from edge_client.blobstore import BlobStore
+from edge_client.depot import web as over_http
+from edge_client.depot.web import Outcome, Web
+from edge_server.cli import main
+from edge_server.config import load_config
+from edge_server.depot.links import OwnLinks, read_secret
+from edge_server.depot.service import serving
+from schemas.errors import ConfigError
+from tests.depot.conftest import CHUNK, DATA, KEY, PLACE
+from tests.identity.conftest import new_authority
+
+NEVER = threading.Event()
+
+
+def test_a_store_with_a_certificate_is_spoken_to_by_whoever_knows_its_authority(tmp_path: Path) -> None:
+    broker = new_authority(tmp_path / "authority").broker
+    mine, theirs = BlobStore(tmp_path / "mine", durable=False), BlobStore(tmp_path / "theirs", durable=False)
+    ref, pair = mine.put(DATA, chunk_bytes=CHUNK), (broker / "broker.pem", broker / "broker.key")
+    # Of all addresses of this machine; the certificate lets it be named so.
+    with serving(tmp_path / "shop", KEY, host="0.0.0.0", pair=pair) as address:
+        links = OwnLinks(address.replace("0.0.0.0", "localhost"), KEY)
+        knowing, careless = Web(ca=broker / "ca.pem", only_tls=True), Web()
+        url = links.url("PUT", PLACE, seconds=60, most=ref.size)
+        assert over_http.put(careless, url, ref, mine, resumable=True, stopped=NEVER) == Outcome(False)
+        assert over_http.put(knowing, url, ref, mine, resumable=True, stopped=NEVER).done
+        url = links.url("GET", f"{PLACE}/{ref.digest}", seconds=60)
+        assert over_http.fetch(knowing, url, ref, theirs, NEVER).done
+        assert theirs.verify(ref)
+
+
+def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+    words = ["blobs", str(tmp_path / "shop"), "--secret", str(tmp_path / "secret"), "--port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "edge_server.cli", *words], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[1]
+        mine = BlobStore(tmp_path / "mine", durable=False)
+        ref = mine.put(DATA, chunk_bytes=CHUNK)
+        links = OwnLinks(address, read_secret(tmp_path / "secret"))
+        url = links.url("PUT", f"home/{PLACE}", seconds=60, most=ref.size)
+        assert over_http.put(Web(), url, ref, mine, resumable=True, stopped=NEVER).done
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_command_is_refused_on_a_network_without_a_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["blobs", str(tmp_path), "--secret", str(tmp_path / "secret"), "--host", "0.0.0.0"]
+    assert main(words) == 2
+    assert "--cert and --key" in capsys.readouterr().err
+    assert main([*words, "--cert", str(tmp_path / "one.pem")]) == 2
+    assert "belong together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["blobs.store=ftp://store/"], "s3://bucket/prefix or embedded"),
+        (["blobs.store=https://store:8900/"], "edge-server blobs --secret"),
+        (["blobs.store=https://me:word@store/", "secret=s"], "no user, password or query"),
+        (["blobs.store=http://store.lan/", "secret=s"], "use https"),
+        (["blobs.endpoint=https://minio.lan"], "endpoint is for"),
+        (["blobs.stoer=embedded"], "store"),
+        (["url-minutes=20000"], "10080"),
+    ],
+)
+def test_a_store_that_cannot_be_is_refused_with_the_remedy(words: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load_config("fedavg", words)
+
+
+def test_a_store_is_what_the_file_says() -> None:
+    blobs = load_config("fedavg", ["blobs.store=s3://models/home", "threshold-mb=0.5"]).blobs
+    assert (blobs.store, blobs.threshold_mb, blobs.url_minutes) == ("s3://models/home", 0.5, 60)
+    assert load_config("fedavg").blobs.store is None

@@ -1,0 +1,160 @@
+"""A federation whose large blobs go past its broker: into our own store, and into S3 as moto plays it."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import BrokerAddress
+from edge_client.agent import Agent, AgentSettings
+from edge_client.data.partition import holdout
+from edge_client.data.sources import load_source
+from edge_client.depot import web
+from edge_client.workplace import LocalData
+from edge_server.config import Config, load_config
+from edge_server.depot.opening import opened_depot
+from edge_server.history import Summary
+from schemas.errors import ConfigError
+from schemas.values import CapabilityProfile
+from tests.integration.conftest import ONE_BROKER, Run
+
+NAMES = ("one", "two")
+# An mlp of 64-200-200-10 has 55,210 parameters of 4 bytes: more than rides along with a message.
+MODEL_BYTES = 220_840
+
+
+def config(store: str, **more: str) -> Config:
+    """Every blob that does not ride along goes into the store."""
+    words = {
+        "federation.name": "test",
+        "data.source": "digits",
+        "clients.num-clients": len(NAMES),
+        "rounds": 1,
+        "local-epochs": 1,
+        "deliver": "false",
+        "threshold-mb": 0,
+        "blobs.store": store,
+        # As they are: packed, updates as small as these ride along.
+        "strategy.uplink": "[]",
+        **more,
+    }
+    return load_config("fedavg", [f"{key}={value}" for key, value in words.items()])
+
+
+def agent(name: str, address: BrokerAddress, state: Path) -> Agent:
+    first = 40 * NAMES.index(name)
+    train, held_out = holdout(load_source("digits").subset(range(first, first + 40)), seed=0)
+    profile = CapabilityProfile(tier=1)
+    settings = AgentSettings("test", name, address, state / name, "digits", profile, once=True, threads=1)
+    return Agent(settings, LocalData(train, held_out))
+
+
+def federate(settings: Config, address: BrokerAddress, folder: Path) -> Summary:
+    """Two devices in threads of this process, and the server, to the run's end."""
+    agents = [agent(name, address, folder) for name in NAMES]
+    with opened_depot(settings.blobs, folder / "depot") as depot, ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(one.run) for one in agents]
+        run = Run(settings, address, folder / "run", depot=depot)
+        try:
+            summary = run.finished()
+            assert [end.result(timeout=30) for end in ends] == ["finished", "finished"]
+        finally:
+            run.stop()
+            for one in agents:
+                one.stop()
+    return summary
+
+
+def check_paths(summary: Summary, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The round is whole, next to nothing went through the broker, and no address is left anywhere."""
+    assert (summary.outcome, [device.rounds for device in summary.devices]) == ("finished", [1, 1])
+    assert summary.downlink_bytes + summary.uplink_bytes < MODEL_BYTES / 4
+    with sqlite3.connect(folder / "run" / "journal.sqlite") as journal:
+        updates = [row[0] for row in journal.execute("SELECT message FROM updates")]
+        tasks = [row[0] for row in journal.execute("SELECT task FROM tasks")]
+    assert len(updates) == 2
+    assert all('"deposited":true' in update for update in updates)
+    kept = [
+        path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".safetensors"
+    ]
+    assert not any(b"ignature=" in content for content in kept)
+    assert "ignature=" not in caplog.text + "".join(tasks)
+
+
+def test_blobs_go_past_both_brokers(
+    address: BrokerAddress, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    check_paths(federate(config("embedded"), address, tmp_path), tmp_path, caplog)
+    objects = tmp_path / "depot" / "objects"
+    assert [path for path in objects.rglob("*") if path.is_file()] == []
+
+
+@ONE_BROKER
+def test_a_store_that_is_not_there_stops_nothing(
+    address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    away = config("http://127.0.0.1:9/", **{"blobs.secret": str(tmp_path / "secret")})
+    summary = federate(away, address, tmp_path)
+    assert (summary.outcome, [device.rounds for device in summary.devices]) == ("finished", [1, 1])
+    assert summary.uplink_bytes > 2 * MODEL_BYTES
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    """An S3 on loopback: its endpoint, and a bucket there."""
+    pytest.importorskip("moto.server", reason="moto is not installed")
+    pytest.importorskip("flask", reason="flask is not installed")
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint, name = f"http://{host}:{port}", f"models-{uuid.uuid4().hex[:8]}"
+    try:
+        boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
+        yield endpoint, name
+    finally:
+        server.stop()
+
+
+@ONE_BROKER
+def test_blobs_go_through_a_bucket(
+    address: BrokerAddress, tmp_path: Path, caplog: pytest.LogCaptureFixture, bucket: tuple[str, str]
+) -> None:
+    import boto3
+
+    caplog.set_level(logging.INFO)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    endpoint, name = bucket
+    settings = config(f"s3://{name}/home", **{"blobs.endpoint": endpoint})
+    check_paths(federate(settings, address, tmp_path), tmp_path, caplog)
+    left = boto3.client("s3", endpoint_url=endpoint).list_objects_v2(Bucket=name)
+    assert left["KeyCount"] == 0
+
+
+def test_without_credentials_a_bucket_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("boto3", reason="boto3 is not installed")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    settings = config("s3://models/home", **{"blobs.endpoint": "http://127.0.0.1:9"})
+    with pytest.raises(ConfigError, match="credentials"), opened_depot(settings.blobs, tmp_path):
+        pass

@@ -1,0 +1,109 @@
+"""Rounds whose blobs go past the broker, through a store that may fail at every stage."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.participant import Status
+from edge_server.round_events import CheckUpdate, NotDeposited
+from edge_server.rounds import RoundRules
+from tests.rounds.beside import WorldWithStore
+from tests.rounds.test_rounds import chunks, of, request, started, update
+
+RULES = RoundRules(rounds=3, start_clients=3, quorum=1.0, rejoin_s=5.0, deadline_s=500.0)
+
+
+def deposited(device: str):
+    return update(device).model_copy(update={"deposited": True})
+
+
+def asked_with(device: str, claim):
+    """A device that was asked claims to have put its update into the store."""
+    run = started(device, start_clients=1)
+    run.plan(device)
+    return run, run.hear(claim)
+
+
+def test_a_deposited_update_is_looked_at_and_not_asked_for():
+    run, commands = asked_with("a", deposited("a"))
+    assert of(CheckUpdate, commands) == [CheckUpdate("a", deposited("a"))]
+    assert request("a") not in commands
+    assert run.status("a") is Status.CHECKING
+
+
+def test_one_that_is_not_there_is_asked_for_in_chunks_and_stays_so():
+    run, _ = asked_with("a", deposited("a"))
+    commands = run.tell(NotDeposited("a", deposited("a").blob.digest))
+    assert request("a") in commands
+    assert run.status("a") is Status.UPLOADING
+    # The device says again what it has said: that changes nothing.
+    assert run.hear(deposited("a")) == []
+    assert [of(CheckUpdate, run.tell(chunk)) for chunk in chunks("a")][-1] == [
+        CheckUpdate("a", deposited("a"))
+    ]
+
+
+def test_of_one_that_is_not_whole_only_the_rest_is_asked_for():
+    run, _ = asked_with("a", deposited("a"))
+    run.tell(NotDeposited("a", deposited("a").blob.digest, have=0b01))
+    receiving = run.federation.participants["a"].receiving
+    assert receiving is not None
+    assert receiving.have == 0b01
+
+
+def test_the_word_about_an_earlier_claim_is_not_taken_for_another():
+    run, _ = asked_with("a", deposited("a"))
+    assert run.tell(NotDeposited("a", "0" * 64)) == []
+    assert run.status("a") is Status.CHECKING
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.3, 1.0])
+def test_every_round_closes_whatever_the_store_does(failing: float):
+    for seed in range(5):
+        world = WorldWithStore(3, RULES, failing=failing, seed=seed)
+        world.run_fairly()
+        assert world.outcome == "finished"
+        assert [len(closed.updates) for closed in world.closed] == [3, 3, 3]
+        if failing == 0.0:
+            # Three devices in three rounds; the model that is delivered is the last round's, which they hold.
+            assert world.past == {"down": 9, "up": 9}
+            assert all(one.deposited for one in world.counted())
+        if failing == 1.0:
+            assert world.past == {"down": 0, "up": 0}
+
+
+def test_who_fetches_past_the_broker_does_not_listen_and_nothing_is_published():
+    world = WorldWithStore(3, RULES, failing=0.0, shared=True)
+    world.run_fairly()
+    assert world.past == {"down": 9, "up": 9}
+    # Chunks that the server has sent or published.
+    assert world.egress == 0
+
+
+def test_what_the_store_fails_to_give_is_published_or_asked_for():
+    for seed in range(5):
+        world = WorldWithStore(3, RULES, failing=0.5, shared=True, seed=seed)
+        world.run_fairly()
+        assert world.outcome == "finished"
+        assert world.egress > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_losses_deaths_and_a_failing_store_at_once_stop_nothing(seed: int):
+    world = WorldWithStore(3, RULES, failing=0.3, seed=seed)
+    for _ in range(300):
+        fate = world.random.random()
+        name = world.random.choice(sorted(world.nodes))
+        if fate < 0.03:
+            world.cut(name)
+            world.connect(name)
+        elif fate < 0.05:
+            world.kill_and_remember(name)
+            world.connect(name)
+        elif fate < 0.2:
+            world.finish_transfer(name)
+        else:
+            world.one_bad_turn(0.1)
+    world.run_fairly()
+    assert world.outcome == "finished"
+    assert [closed.round for closed in world.closed] == [1, 2, 3]
