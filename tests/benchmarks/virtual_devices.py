@@ -23,7 +23,7 @@ import numpy as np
 from edge_server.config import load_config
 from edge_server.simulation.simulator import simulate
 from edge_server.snapshot import Snapshot
-from tests.benchmarks.processes import family, pss
+from tests.benchmarks.memory import family, pss
 
 SAMPLE_S = 0.25
 AT_WORK = 10
