@@ -18,11 +18,12 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo test bench chaos fuzz lint format clean
+.PHONY: help demo test bench profile chaos fuzz lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
 	@echo "make bench    measure a simulation's time and memory (MNIST in DATA_ROOT, 7 GB free in TMPDIR)"
+	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
 	@echo "make chaos    kill server, devices and broker and cut links, BLOWS ($(BLOWS)) times: half an hour"
 	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make lint     formatting, lint, types, import contracts"
@@ -51,6 +52,9 @@ chaos: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.simulation --data-root $(DATA_ROOT)
 	$(BIN)/python -m tests.benchmarks.memory --data-root $(DATA_ROOT)
+
+profile: $(INSTALLED)
+	$(BIN)/python -m tests.benchmarks.profile --data-root $(DATA_ROOT)
 
 fuzz: $(INSTALLED)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \

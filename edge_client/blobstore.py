@@ -8,14 +8,16 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from edge_client.files import put_in_place, sync, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
-from schemas.tensors import write_tensors
+from schemas.tensors import AnyArray, write_tensors
 
+WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
 SYNCS_AT_ONCE = 8
 """File systems write down what several wait for in one go."""
 _RECORD = struct.Struct("!II")
@@ -57,12 +59,17 @@ class BlobStore:
             write_synced(self.path(ref.digest), data, durable=self._durable)
         return ref
 
-    def put_groups(self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES) -> BlobRef:
-        """Keep parameter groups as a blob, written a piece at a time; the bytes are `encode_groups`'s."""
+    def put_groups(
+        self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors = write_tensors
+    ) -> BlobRef:
+        """Keep parameter groups as a blob, written a piece at a time; the bytes are `encode_groups`'s.
+
+        Another `write` gives other bytes, and returns their sha256 in hex.
+        """
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         try:
             with temporary.open("wb") as file:
-                digest = write_tensors(file, FlatGroups(groups))
+                digest = write(file, FlatGroups(groups))
             ref = BlobRef(digest=digest, size=temporary.stat().st_size, chunk_bytes=chunk_bytes)
             if digest not in self:
                 put_in_place(temporary, self.path(digest), durable=self._durable)
@@ -70,10 +77,13 @@ class BlobStore:
             temporary.unlink(missing_ok=True)
         return ref
 
-    def write_chunk(self, ref: BlobRef, index: int, data: bytes) -> None:
-        """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more."""
+    def write_chunk(self, ref: BlobRef, index: int, data: bytes, crc: int | None = None) -> None:
+        """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more.
+
+        `crc` spares computing it again.
+        """
         _write_at(self._part(ref), index * ref.chunk_bytes, data)
-        crc = zlib.crc32(data)
+        crc = zlib.crc32(data) if crc is None else crc
         _write_at(self._list(ref), index * _RECORD.size, _RECORD.pack(crc, ~crc & 0xFFFFFFFF))
 
     def present(self, ref: BlobRef) -> int:

@@ -23,7 +23,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 def keep_chunk(store: BlobStore, chunk: WriteChunk) -> ChunkLost | None:
     """Write a chunk down; tells where that could not be done."""
     try:
-        store.write_chunk(chunk.ref, chunk.index, chunk.data)
+        store.write_chunk(chunk.ref, chunk.index, chunk.data, chunk.crc)
     except OSError as error:
         log.warning("chunk %d of %s cannot be kept: %s", chunk.index, chunk.ref.digest[:16], error)
         return ChunkLost(chunk.ref.digest, chunk.index)

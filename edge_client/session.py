@@ -63,8 +63,8 @@ from schemas.messages import (
 )
 from schemas.values import Reason
 
-RESEND_S = 5.0
-"""How long a result may stay unanswered before it is sent again."""
+RESEND_S, MOST_REPEATS = 5.0, 3
+"""How long a result may stay unanswered before it is sent again; twice as long each time, so often."""
 HEARD_BYTES = 2 * 1024 * 1024
 """Of what is published for several devices, so much is heard before that is told."""
 MAX_LISTENS = 256
@@ -88,7 +88,8 @@ class Session:
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
     them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
     overtaken by another task: whether it counted is still to be heard. `untold` are the bytes heard on shared
-    topics since the server was last told. `masks` is its part in masked rounds.
+    topics since the server was last told, `repeats` how often the result was sent again. `masks` is its part
+    in masked rounds.
     """
 
     federation: str
@@ -101,6 +102,7 @@ class Session:
     result: Result | None = None
     unanswered: Result | None = None
     resend_at: float = 0.0
+    repeats: int = 0
     untold: int = 0
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
@@ -443,7 +445,9 @@ def _ended(session: Session, result: Result, now: float) -> Step:
     current = task is not None and (task.run, task.attempt) == (result.run, result.attempt)
     if not current or session.phase is not Phase.WORKING:
         return replace(session, held=held), []
-    done = replace(session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
+    done = replace(
+        session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
+    )
     return done, _report(result)
 
 
@@ -524,7 +528,10 @@ def _tick(session: Session, now: float) -> Step:
         commands += _requests(session, asks)
     ticked = replace(session, receiving=receiving)
     if session.phase is Phase.REPORTING and session.result is not None and now >= session.resend_at:
-        return replace(ticked, resend_at=now + RESEND_S), [*commands, *_report(session.result)]
+        # Where a thousand wait for their turn, what they repeat must not be what they wait for.
+        repeats = min(session.repeats + 1, MOST_REPEATS)
+        later = replace(ticked, resend_at=now + RESEND_S * 2**repeats, repeats=repeats)
+        return later, [*commands, *_report(session.result)]
     if session.result is None and now >= session.resend_at and (again := partaking.unheard(session.masks)):
         return replace(ticked, resend_at=now + RESEND_S), [*commands, *again]
     return ticked, commands
@@ -540,4 +547,4 @@ def _resume(session: Session, now: float) -> Step:
     if session.phase is Phase.REPORTING and session.result is not None:
         commands += _report(session.result)
     commands += partaking.unheard(session.masks)
-    return replace(session, receiving=receiving, resend_at=now + RESEND_S), commands
+    return replace(session, receiving=receiving, resend_at=now + RESEND_S, repeats=0), commands

@@ -73,11 +73,21 @@ def expected_shapes(spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tu
 
 def cut_axes(layout: ParameterLayout, spec: SubModelSpec) -> dict[int, Positions]:
     """The kept positions along each axis of a parameter that is cut or reordered."""
-    kept = {axis: _positions(segments, spec) for axis, segments in layout.axes.items()}
+    return _other_axes(layout, spec.kept)
+
+
+def moved_axes(layout: ParameterLayout, order: Mapping[str, Sequence[int]]) -> dict[int, Positions]:
+    """Which old position stands at each place, along each axis that is reordered: see `permute`."""
+    return _other_axes(layout, order)
+
+
+def _other_axes(layout: ParameterLayout, kept: Mapping[str, int | Sequence[int]]) -> dict[int, Positions]:
+    """The kept positions of every axis that does not stay as it is."""
+    positions = {axis: _positions(segments, kept) for axis, segments in layout.axes.items()}
     return {
-        axis: positions
-        for axis, positions in kept.items()
-        if not np.array_equal(positions, np.arange(layout.shape[axis]))
+        axis: places
+        for axis, places in positions.items()
+        if not np.array_equal(places, np.arange(layout.shape[axis]))
     }
 
 
@@ -93,11 +103,11 @@ def check(spec: SubModelSpec, channel_map: ChannelMap) -> None:
             raise InvariantError(f"group {name!r}: expected whole blocks of {group.multiple} channels")
 
 
-def _positions(segments: Sequence[Segment], spec: SubModelSpec) -> Positions:
+def _positions(segments: Sequence[Segment], kept: Mapping[str, int | Sequence[int]]) -> Positions:
     start, runs = 0, []
     for segment in segments:
-        kept = range(segment.channels)
-        channels = np.array(spec.indices(segment.group, segment.channels) if segment.group else kept, np.intp)
+        which = kept.get(segment.group, segment.channels) if segment.group else segment.channels
+        channels = np.arange(which) if isinstance(which, int) else np.array(which, np.intp)
         runs.append(start + (channels[:, None] * segment.repeat + np.arange(segment.repeat)).ravel())
         start += segment.positions
     return np.concatenate(runs)

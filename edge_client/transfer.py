@@ -7,7 +7,7 @@ resumes with the chunks that are missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schemas.blobs import BlobRef, Chunk
 from schemas.errors import PeerError
@@ -36,6 +36,7 @@ class WriteChunk:
     ref: BlobRef
     index: int
     data: bytes
+    crc: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
         patience=PATIENCE_S,
         retry_at=receiving.retry_at if receiving.expected else now + PATIENCE_S,
     )
-    commands: list[TransferCommand] = [WriteChunk(ref, chunk.index, chunk.data)]
+    commands: list[TransferCommand] = [WriteChunk(ref, chunk.index, chunk.data, chunk.crc)]
     if taken.complete:
         return taken, [*commands, VerifyBlob(ref)]
     asking, more = _ask(taken, now)

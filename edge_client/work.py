@@ -8,6 +8,8 @@ from pathlib import Path
 
 from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
+from edge_client.codecs.form import decoded
+from edge_client.codecs.sending import encode_answer
 from edge_client.evaluation import evaluate
 from edge_client.layers import received_groups
 from edge_client.recording import Recorder
@@ -36,9 +38,9 @@ def do_training(
 ) -> Update:
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
-    The group `model` is trained minus received, in the coordinates of the update's spec. What the objectives
-    keep for the next round is proposed to the place's private state. `sub_models` spares building networks,
-    a `recorder` most of what a step costs beside its kernels.
+    The group `model` is trained minus received, in the coordinates of the update's spec, encoded as the task
+    asks. What objectives, and codecs, keep for the next round is proposed to the place's private state.
+    `sub_models` spares building networks, a `recorder` most of what a step costs beside its kernels.
     """
     assert task.training is not None
     channel_map, received = _received(task, place)
@@ -60,10 +62,12 @@ def do_training(
     module.zero_grad(set_to_none=True)
     delta = trained_since(module, received["model"])
     answer = Answer(task, channel_map, result.groups)
-    blob = place.store.put_groups(answer.groups(delta), chunk_bytes=place.chunk_bytes)
+    previous = _previous(task, place)
+    sending = encode_answer(answer, delta, task, channel_map, previous)
+    blob = place.store.put_groups(sending.groups, chunk_bytes=place.chunk_bytes, write=sending.chain.write)
     if place.private is not None:
-        keeping = in_global(result.kept, _previous(task, place), task.spec, channel_map, answer.order)
-        place.private.propose(task.run, task.round, task.attempt, keeping)
+        keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
+        place.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
     after = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
     return Update(
         federation=task.federation,
@@ -127,7 +131,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
 def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
     place.check_model(task.model.name)
     channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
-    return channel_map, received_groups(task, place.store, channel_map)
+    return channel_map, decoded(received_groups(task, place.store, channel_map))
 
 
 @lru_cache(maxsize=2)

@@ -18,7 +18,7 @@ AHEAD_BYTES = 8 * 1024 * 1024
 """How much may be published that some device has not said it has heard: four of its reports."""
 PIECE_BYTES = 2 * 1024 * 1024
 STALL_S = 4.0
-QUIET_S, LATEST_S = 1.0, 5.0
+QUIET_S, LATEST_S = 2.0, 5.0
 """A broadcast begins without who has not answered after a quiet time, and after so long in any case."""
 
 Channels = frozenset[int]

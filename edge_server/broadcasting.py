@@ -19,10 +19,11 @@ def begun(federation: Federation, participants: Iterable[Participant], now: floa
 
 
 def answered(federation: Federation, reply: TaskReply, participant: Participant, now: float) -> Step:
-    """A device has taken its task: it listens, and must ask for what was published before it did."""
-    if not reply.accepted or not reply.listens:
-        return federation, []
+    """A device has answered: it listens, or not, and must ask for what was published before it did."""
     task, current = participant.assignment.task, federation.broadcast
+    if not reply.accepted or not reply.listens:
+        # One that has come back asks for what it lacks.
+        return replace(federation, broadcast=current and shared.left(current, [reply.device])), []
     listens = {name: n for name, n in task.channels.items() if n in reply.listens}
     if current is None or (current.run, current.attempt) != (task.run, task.attempt):
         return federation, _end(federation, participant, [task.blobs[name].digest for name in listens])

@@ -33,6 +33,9 @@ from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings, kebab
 from schemas.strategy import Piece, StrategySpec, TrainingSettings
 
+DEFAULT_UPLINK = (Piece(name="int8", options={"levels": 7}), Piece(name="zstd"))
+"""What a federation gets whose file says nothing (tests/benchmarks/bytes.py has the figures)."""
+
 
 class Config(Settings):
     """A whole federation file."""
@@ -53,6 +56,13 @@ class Config(Settings):
         """The strategy, with the share of clients per round from `[clients]` where it has no schedule."""
         constant = Piece(name="constant", options={"value": self.clients.fraction})
         return self.strategy.model_copy(update={"fraction": self.strategy.fraction or constant})
+
+    def with_uplink(self) -> Config:
+        """The file with its codecs stated; masked updates have none, for noise cannot be made smaller."""
+        if self.strategy.uplink is not None:
+            return self
+        usual = () if self.privacy.secure_aggregation else DEFAULT_UPLINK
+        return self.model_copy(update={"strategy": self.strategy.model_copy(update={"uplink": usual})})
 
     def make_strategy(self) -> Strategy:
         """The strategy's pieces, made for this run; raises `ConfigError` for the first that cannot be."""
@@ -92,7 +102,7 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
 def check_config(table: Mapping[str, Any], source: str) -> Config:
     """Check a parsed file; raises `ConfigError` that names file, key, reason and remedy."""
     try:
-        config = Config.model_validate(table, by_alias=True, by_name=False)
+        config = Config.model_validate(table, by_alias=True, by_name=False).with_uplink()
     except ValidationError as error:
         raise ConfigError(explain(error, Config, source)) from error
     try:

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from edge_client.excerpt import picked_rows
-from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, spec_group
+from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, crossed, spec_group
 from schemas.blobs import BlobRef, Groups
 from schemas.messages import Layer
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -171,7 +171,7 @@ def _is_there(
     """Whether the smaller array's bytes are those of its place in the larger one."""
     for start, stop in pieces(kind_of(before, name)):
         rows = picked_rows(arrays, name, block.inner[0][start:stop])
-        there = rows[np.ix_(np.arange(stop - start), *block.inner[1:])]
+        there = rows[crossed(np.arange(stop - start), *block.inner[1:])]
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
             return False
     return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.files import write_synced
 from schemas.manifest import Kind, Manifest, content_digest, encode_manifest, manifest_path, spec_digest
-from schemas.messages import Message, Task, decode_message, encode_message
+from schemas.messages import Message, Task, encode_message
 from schemas.submodel import SubModelSpec
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Notary:
         if self.signer is None:
             return task
         # Signed is what the device will read, in case a value reads back in another form.
-        heard = decode_message(encode_message(task))
+        heard = Task.model_validate_json(encode_message(task))
         manifest = Manifest(
             what="task",
             federation=self.federation,

@@ -31,6 +31,8 @@ MAX_CLAIMS = 8
 class Status(StrEnum):
     """How far a participant is. The last four are final for this round."""
 
+    # An enum's own is written in Python, and these are looked up for every participant of a crowd.
+    __hash__ = str.__hash__
     OFFERED = "offered"
     ACCEPTED = "training"
     WAITING = "waiting"

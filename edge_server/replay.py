@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,6 +22,7 @@ from edge_server.spool import BEFORE, Spool
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.strategy import State, Strategy, close
 from edge_server.strategy.updates import ClientUpdate
+from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients
 from schemas.blobs import FlatGroups
 from schemas.errors import ConfigError
@@ -86,15 +88,17 @@ class _Again:
             before = _known(load_checkpoint(folder / BEFORE), number, plannings)
         except ConfigError as error:
             return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=str(error))
-        sent = [self._update(one, folder) for one in made_of]
-        after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
+        with tempfile.TemporaryDirectory(prefix="edge-replay-") as unpacked:
+            sent = [self._update(one, folder, Unpacked(Path(unpacked))) for one in made_of]
+            after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
         found = digest_of_tensors(FlatGroups({"model": after.params}))
         verdict = Verdict.AGREES if found == sha256 else Verdict.DIFFERS
         return Replayed(number, verdict, len(made_of), sha256, found)
 
-    def _update(self, one: Aggregated, folder: Path) -> ClientUpdate:
+    def _update(self, one: Aggregated, folder: Path, unpacked: Unpacked) -> ClientUpdate:
         update, ratio = self.updates[one.device, one.attempt, one.digest]
-        return client_update(update, folder / one.digest, staleness=one.staleness, ratio=ratio)
+        path = folder / one.digest
+        return client_update(update, path, unpacked=unpacked, staleness=one.staleness, ratio=ratio)
 
 
 def _known(state: State, number: int, plannings: list[Planned]) -> State:

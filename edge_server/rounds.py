@@ -13,6 +13,7 @@ with their work in all of these phases (see `pacing`).
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from edge_server import broadcasting
 from edge_server import participant as part
@@ -200,14 +201,18 @@ def _grant(federation: Federation, now: float) -> Step:
     free = federation.rules.uploads_at_once - federation.participants.count(SENDING)
     if free <= 0:
         return federation, []
-    # Whoever had a turn and fell silent comes last.
-    waiting = sorted(
-        federation.participants.having({Status.WAITING}),
-        key=lambda participant: participant.receiving is not None,
-    )
+    if not federation.participants.count({Status.WAITING}):
+        return federation, []
+    participants = federation.participants
+    waiting = (participants[name] for name in participants.queues[Status.WAITING])
+    fresh = list(islice((one for one in waiting if one.receiving is None), free))
+    if len(fresh) < free:
+        # Whoever had a turn and fell silent comes last.
+        silent = (one for one in participants.having({Status.WAITING}) if one.receiving is not None)
+        fresh += islice(silent, free - len(fresh))
     commands: list[Command] = []
-    coming = sum(map(part.on_its_way, federation.participants.having({Status.UPLOADING}))) if waiting else 0
-    for participant in waiting[:free]:
+    coming = sum(map(part.on_its_way, federation.participants.having({Status.UPLOADING})))
+    for participant in fresh:
         coming += part.on_its_way(participant)
         if coming > UPLOADING_BYTES and federation.participants.count({Status.UPLOADING}):
             break

@@ -47,6 +47,11 @@ class RunFolder:
         return self.path / "blobs"
 
     @property
+    def unpacked(self) -> Path:
+        """Updates that came packed, as they are read."""
+        return self.path / "unpacked"
+
+    @property
     def ended(self) -> bool:
         """Whether the run in it is over."""
         return (self.path / "summary.json").exists()

@@ -359,8 +359,8 @@ class Server:
                 self._publish(command)
             case SpoolChunk() if len(self._receivers):
                 pass
-            case SpoolChunk(_, WriteChunk(ref, index, data)):
-                self._workshop.store.write_chunk(ref, index, data)
+            case SpoolChunk(_, WriteChunk(ref, index, data, crc)):
+                self._workshop.store.write_chunk(ref, index, data, crc)
             case PlanRound() | CheckUpdate() | CloseRound():
                 self._begin_job(command)
             case Note():

@@ -31,9 +31,9 @@ class FederationSettings(Settings):
     The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
     `evaluate-tiers-every` divides it; both after the last round. The updates of as many of the last rounds as
     `replay_mb` megabytes hold are kept, so that `edge-server replay` can compute their aggregates again. It
-    lets `receivers` processes of their own take the uploads' chunks, where one core is too few for all of
-    them (0: it takes them itself), and signs tasks and models with the Ed25519 key at `signing-key` (PEM, mode 0600, made where there is none) or
-    else with one made for the run.
+    signs tasks and models with the Ed25519 key at `signing-key` (PEM, mode 0600, made where there is none) or
+    else with one made for the run. Where one core is too few, `receivers` processes of their own take the
+    uploads' chunks (0: the server does).
     """
 
     name: Name = "federation"

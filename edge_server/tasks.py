@@ -12,7 +12,7 @@ from edge_server.round_events import PlanRound
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import Task, encode_message
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Piece, TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
 
@@ -38,6 +38,7 @@ class TaskTerms:
     run: str
     model: ModelSpec
     preprocessing: Preprocessing
+    uplink: tuple[Piece, ...] = ()
 
 
 def training_jobs(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, Job]:
@@ -78,6 +79,7 @@ def make_task(
         spec=job.cut.spec,
         personal=job.cut.personal,
         returned=job.cut.returned,
+        uplink=() if command.deliver else terms.uplink,
         training=training,
         blobs=parts.blobs,
         layers=parts.layers,

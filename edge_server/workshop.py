@@ -22,6 +22,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
+from edge_server.downlink import Downlink
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
 from edge_server.firewall.canary import SAMPLES, Accuracy
@@ -54,8 +55,9 @@ from edge_server.strategy.updates import ClientUpdate
 from edge_server.tasks import Job, TaskTerms, make_task, training_jobs
 from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
 from edge_server.tiers import tier_of
+from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients, verdict
-from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_groups, encode_json
+from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_json
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.secure import MaskingTerms
@@ -93,13 +95,15 @@ class Workshop:
         self._broadcasts, self._new_map = broadcasts, resume is None
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
+        self._unpacked = Unpacked(folder.unpacked)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal, durable=durable)
         self._test_data = load_test_data(config)
         self._test_inputs = self._test_data.inputs() if self._test_data else None
         self._preprocessing = self._test_data.preprocessing if self._test_data else Preprocessing()
         self._spec = model_spec(config, self._test_data)
-        self._terms = TaskTerms(config, run, self._spec, self._preprocessing)
+        uplink = self._strategy.uplink
+        self._terms = TaskTerms(config, run, self._spec, self._preprocessing, uplink)
         module = build_model(self._spec, seed=config.federation.seed)
         # In the order in which it is written: sums over parameters are then the same for whoever reads it.
         traced = trace_channels(module, self._spec.input_shape)
@@ -154,13 +158,15 @@ class Workshop:
                 jobs = with_examples(jobs, command.devices)
         parts = self._parts(command, jobs, channel_map)
         masking = self._masking(command, jobs)
-        assignments = {}
+        assignments, limits = {}, dict[str, int]()
         for name, job in jobs.items():
             task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
             task = task.model_copy(update={"masking": masking})
             task = self.notary.task(task, name, parent_sha256=self._state_sha256)
-            limit = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
-            assignments[name] = Assignment(task, limit)
+            alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
+            if alike not in limits:
+                limits[alike] = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
+            assignments[name] = Assignment(task, limits[alike])
         self._journal.planned(
             command.attempt,
             command.round,
@@ -219,9 +225,12 @@ class Workshop:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
         channel_map = self._network.channel_map
         shared = self._broadcasts and command.wanted is None
+        # A model that is there to stay is what it is.
+        number = None if command.deliver else self._strategy.downlink
+        downlink = Downlink(number, self._state.params, channel_map)
         parts = lay_out(
             {name: job.cut.spec for name, job in jobs.items()},
-            lambda spec: sent_down(self._strategy, self._state, spec, channel_map),
+            lambda spec: downlink.groups(sent_down(self._strategy, self._state, spec, channel_map), spec),
             partial(self.store.put_groups, chunk_bytes=self.chunk_bytes),
             channel_map,
             described=described,
@@ -237,6 +246,7 @@ class Workshop:
     def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
         """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""
         self.store.keep_only(keep)
+        self._unpacked.keep_only(keep)
 
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
@@ -250,7 +260,14 @@ class Workshop:
 
         channel_map, rules = self._network.channel_map, self._strategy.groups
         reason, detail = verdict(
-            update, task, self.store, channel_map, rules, segments=command.segments, further=further
+            update,
+            task,
+            self.store,
+            channel_map,
+            rules,
+            unpacked=self._unpacked,
+            segments=command.segments,
+            further=further,
         )
         self._guard.judged(update, norms, reason)
         # A refused blob stays until the next planning: the same bytes may be what another device is given,
@@ -343,6 +360,7 @@ class Workshop:
             client_update(
                 update,
                 self.store.path(update.blob.digest),
+                unpacked=self._unpacked,
                 staleness=staleness.get(device, 0),
                 ratio=self._ratios.pop((update.device, update.attempt), None),
             )
@@ -435,4 +453,5 @@ class Workshop:
         """Write the summary; let go of the journal and of blobs that nobody will ask for."""
         self._folder.write_summary(summary)
         self._forget_old_blobs()
+        self._unpacked.remove()
         self._journal.close()

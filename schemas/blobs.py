@@ -11,7 +11,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -72,11 +72,15 @@ class BlobRef(Frozen):
 
 @dataclass(frozen=True)
 class Chunk:
-    """One piece of a blob: the first 8 bytes of its digest (hex, 16 digits), its index, its bytes."""
+    """One piece of a blob: the first 8 bytes of its digest (hex, 16 digits), its index, its bytes.
+
+    `crc` is the data's crc32 where it was computed already.
+    """
 
     prefix: str
     index: int
     data: bytes
+    crc: int | None = field(default=None, compare=False)
 
 
 _HEADER = struct.Struct("!2sBx8sII")
@@ -104,7 +108,7 @@ def decode_chunk(frame: bytes) -> Chunk:
         raise PeerError(f"not a version {_VERSION} chunk frame")
     if zlib.crc32(data) != crc:
         raise PeerError(f"chunk {index} of {prefix.hex()} is damaged", reason="digest-mismatch")
-    return Chunk(prefix.hex(), index, data)
+    return Chunk(prefix.hex(), index, data, crc)
 
 
 def digest_of(data: bytes) -> str:

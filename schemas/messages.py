@@ -25,7 +25,7 @@ from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest
 from schemas.names import Digest, Name
 from schemas.secure import MAX_COHORT, Key, MaskingTerms, Member, Sealed, Share
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.topics import MAX_LAYER_TOPIC
 from schemas.values import (
@@ -93,8 +93,8 @@ class Task(Message):
     says of some blobs on which shared topic they are published; all others are the device's to ask for.
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
     `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
-    masked, in the group `masked`. `manifest` is the server's signature over all of it and the device that it
-    is for.
+    masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
+    signature over all of it and the device that it is for.
     """
 
     kind: Literal["task"] = "task"
@@ -110,6 +110,7 @@ class Task(Message):
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     masking: MaskingTerms | None = None
+    uplink: tuple[Piece, ...] = ()
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
     layers: tuple[Layer, ...] = ()

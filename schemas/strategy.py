@@ -30,7 +30,11 @@ class Piece(Frozen):
 
 
 class StrategySpec(Settings):
-    """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer)."""
+    """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer).
+
+    `uplink` are the codecs of updates on their way up: none where it is empty, the usual ones where it is
+    not stated. `downlink` is that of models on their way down.
+    """
 
     fraction: Piece | None = None
     local_epochs: Piece | None = Field(default=None)
@@ -43,6 +47,8 @@ class StrategySpec(Settings):
     weighting: Piece = Piece(name="examples")
     combiner: Piece = Piece(name="mean")
     server_optimizer: Piece = Piece(name="sgd")
+    uplink: tuple[Piece, ...] | None = None
+    downlink: tuple[Piece, ...] = ()
 
 
 class TrainingSettings(Settings):

@@ -13,6 +13,7 @@ import math
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,11 +101,7 @@ class TensorFile(LazyArrays):
                 pass  # the header is sound: offsets without holes or overlaps, sizes that fit the types
             with path.open("rb") as file:
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                header = json.loads(file.read(length))
-            header.pop("__metadata__", None)
-            start = _LENGTH.size + length
-            self._kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in header.items()}
-            self._offsets = {name: start + one["data_offsets"][0] for name, one in header.items()}
+                self._kinds, self._offsets = _kinds_and_offsets(file.read(length))
 
     def kind(self, name: str) -> Kind:
         """As the header says."""
@@ -128,12 +125,24 @@ class TensorFile(LazyArrays):
         return len(self._kinds)
 
 
+@lru_cache(maxsize=64)
+def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
+    """Of every tensor, and where in the file it begins; one for all files that have the same header.
+
+    A thousand updates of one sub-model have: their headers together would weigh as much as a model.
+    """
+    told = json.loads(header)
+    told.pop("__metadata__", None)
+    start = _LENGTH.size + len(header)
+    kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in told.items()}
+    return kinds, {name: start + one["data_offsets"][0] for name, one in told.items()}
+
+
 class Prefixed(LazyArrays):
     """Those of some lazy arrays whose names begin with `prefix`, without it."""
 
     def __init__(self, arrays: LazyArrays, prefix: str) -> None:
         self._arrays, self._prefix = arrays, prefix
-        self._names = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
 
     def kind(self, name: str) -> Kind:
         """As the whole says."""
@@ -144,10 +153,10 @@ class Prefixed(LazyArrays):
         return self._arrays.rows(self._prefix + name, start, stop)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return (name.removeprefix(self._prefix) for name in self._arrays if name.startswith(self._prefix))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return sum(1 for _ in self)
 
 
 def kind_of(arrays: Mapping[str, AnyArray], name: str) -> Kind:

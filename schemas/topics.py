@@ -117,9 +117,13 @@ def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
     return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
 
 
-def receiver_filters(federation: str) -> tuple[str, ...]:
-    """What the server's receivers share: each message goes to one of them."""
-    return (f"$share/{federation}/{ROOT}/{federation}/devices/+/{Channel.UP_BLOB}",)
+def receiver_filters(federation: str, group: str) -> tuple[str, ...]:
+    """What the server's receivers share: each message goes to one of them.
+
+    Where access rules only keep messages from whoever may not read them, as Mosquitto's, a stranger in the
+    `group` would let its share of them vanish: its name must be known to nobody else.
+    """
+    return (f"$share/{group}/{ROOT}/{federation}/devices/+/{Channel.UP_BLOB}",)
 
 
 def parse_topic(topic: str) -> DeviceTopic | StateTopic | LayerTopic | EnrolTopic:

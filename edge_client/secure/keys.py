@@ -2,16 +2,10 @@
 
 Everything comes from 32 bytes of entropy that the caller draws once per attempt and never uses again, so the
 machines above stay pure. ChaCha20 rather than AES: small boards have no instructions for AES.
+`cryptography` is imported late: most devices never mask anything, and all of them wait for imports.
 """
 
 from __future__ import annotations
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from schemas.errors import PeerError
 
@@ -23,21 +17,30 @@ _ONE_MESSAGE = bytes(12)
 
 def derive(secret: bytes, purpose: str, context: bytes = b"") -> bytes:
     """A key of 32 bytes for one purpose in one context."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     return HKDF(SHA256(), length=32, salt=context, info=_LABEL + purpose.encode()).derive(secret)
 
 
 def keystream(key: bytes, size: int) -> bytes:
     """The first `size` bytes of a key's ChaCha20 stream; a key is used for one stream only."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
     return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
 
 
 def public_key(private: bytes) -> bytes:
     """The X25519 public key of a private one, both of 32 bytes."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def agree(private: bytes, public: bytes) -> bytes:
     """The secret that two devices share; `PeerError` for a public key that would give it away."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
     try:
         return X25519PrivateKey.from_private_bytes(private).exchange(
             X25519PublicKey.from_public_bytes(public)
@@ -48,11 +51,16 @@ def agree(private: bytes, public: bytes) -> bytes:
 
 def seal(key: bytes, data: bytes) -> bytes:
     """Encrypt and authenticate the one message that `key` is for."""
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
     return ChaCha20Poly1305(key).encrypt(_ONE_MESSAGE, data, None)
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
     """Read a sealed message; raises `PeerError` when it was not sealed with `key`."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
     try:
         return ChaCha20Poly1305(key).decrypt(_ONE_MESSAGE, sealed, None)
     except InvalidTag as error:

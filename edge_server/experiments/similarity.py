@@ -26,11 +26,13 @@ from edge_server.config import Config
 from edge_server.experiments.cells import Plan, Run
 from edge_server.experiments.findings import Findings, Table, spread, without_empty
 from edge_server.experiments.runner import Progress
-from edge_server.strategy.igfl_weighting import dot_products, softmax
+from edge_server.strategy.igfl_weighting import softmax
+from edge_server.strategy.products import dot_products
+from edge_server.strategy.reach import all_of
 from edge_server.strategy.updates import ClientUpdate, GlobalUpdate
 from schemas.blobs import Arrays
 from schemas.strategy import TrainingPlan
-from schemas.submodel import SubModelSpec
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec
 
 Floats = NDArray[np.float64]
@@ -99,6 +101,9 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+_UNMAPPED = all_of(ChannelMap(groups={}, parameters={}))
+
+
 def attend(config: Config) -> Population:
     """Do all rounds of one population."""
     data = load_source(str(config.data.source), data_root=config.data.data_root)
@@ -144,9 +149,8 @@ def _training(config: Config, number: int, index: int) -> TrainingPlan:
 
 def _update(index: int, after: Arrays, before: Arrays, examples: int) -> GlobalUpdate:
     delta = {name: array - before[name] for name, array in after.items()}
-    return GlobalUpdate(
-        ClientUpdate(f"{index:03}", SubModelSpec(), {"model": delta}, examples), delta, {}, {}
-    )
+    source = ClientUpdate(f"{index:03}", SubModelSpec(), {"model": delta}, examples)
+    return GlobalUpdate(source, delta, _UNMAPPED, _UNMAPPED)
 
 
 def _kept(run: Run, out: Path) -> Population:

@@ -6,6 +6,7 @@
     not yet counted                `edge_server.dealings`       already-counted
     within its size bound          `edge_server.participant`    oversized
     the bytes of its digest        `edge_server.uploads`        digest-mismatch
+    encoded as the task asks       `encoded`                    malformed, oversized, wrong-shape, ...
     a blob of groups, its shapes   `contents`                   malformed, wrong-shape
     finite, below any sense        `contents`                   not-finite, out-of-bounds
     not of an earlier round        `replays`                    replayed

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
+from edge_client.codecs.chain import make_chain
 from edge_client.pruning import kept_count
 from edge_client.slicing import check, expected_shapes
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
@@ -28,10 +29,16 @@ BYTES_PER_TENSOR = 256
 def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()) -> int:
     """The most bytes that an honest answer to `task` has: its tensors, their header, attention scores."""
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
+    chain, model = make_chain(task.uplink), shapes.pop("model").values()
     arrays = [shape for name, group in shapes.items() if name != "attention" for shape in group.values()]
     numbers = sum(int(np.prod([MAX_ROWS if size is None else size for size in shape])) for shape in arrays)
     scores = sum(g.channels * max(1, len(g.layers)) for g in channel_map.groups.values())
-    return 4 * (numbers + scores) + BYTES_PER_TENSOR * (len(arrays) + len(channel_map.groups)) + HEADER_BYTES
+    tensors = len(arrays) + len(model) * (1 + len(chain.parts)) + len(channel_map.groups)
+    written = sum(chain.most_bytes(tuple(size or 0 for size in shape)) for shape in model) + 4 * (
+        numbers + scores
+    )
+    # What cannot be made smaller becomes a little larger when it is packed: by less than a 128th.
+    return (written + BYTES_PER_TENSOR * tensors) * 129 // 128 + HEADER_BYTES
 
 
 def examine(

@@ -40,5 +40,5 @@ class Placing:
             self._early.append((device, chunk))
             return []
         if chunk.index < ref.chunks and len(chunk.data) == ref.chunk_size(chunk.index):
-            self._store.write_chunk(ref, chunk.index, chunk.data)
+            self._store.write_chunk(ref, chunk.index, chunk.data, chunk.crc)
         return [Placed(device=device, prefix=chunk.prefix, index=chunk.index, size=len(chunk.data))]

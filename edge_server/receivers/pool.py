@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
+import secrets
 import subprocess
 import sys
 import threading
@@ -61,6 +62,7 @@ class Receivers:
             )
         self._count, self._federation, self._address = count, federation, address
         self._folder, self._inbox, self._durable = folder, inbox, durable
+        self._group = secrets.token_hex(16)
         self._expected: dict[str, Expect] = {}
         self._running: dict[int, _Running] = {}
 
@@ -99,6 +101,7 @@ class Receivers:
     def _start(self, number: int, *, pause_s: float = 0.0) -> None:
         settings = {
             "federation": self._federation,
+            "group": self._group,
             "client_id": f"{self._federation}-receiver-{number}",
             "address": _as_json(self._address),
             "folder": str(self._folder),

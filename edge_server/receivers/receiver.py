@@ -44,7 +44,7 @@ class Receiver:
             BrokerAddress(**settings["address"], tls=files),
             self._inbox,
             client_id=settings["client_id"],
-            filters=receiver_filters(settings["federation"]),
+            filters=receiver_filters(settings["federation"], settings["group"]),
             longest_delay_s=2.0,
         )
 

@@ -20,7 +20,7 @@ class Expect(Frozen):
 
 
 class Placed(Frozen):
-    """From a receiver: a chunk has come, `size` bytes without its frame; if it fits its blob it is in place."""
+    """From a receiver: a chunk has come, `size` bytes without its frame; one that fits is in its place."""
 
     kind: Literal["placed"] = "placed"
     device: Name

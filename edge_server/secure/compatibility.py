@@ -41,6 +41,11 @@ def _pieces(config: Config) -> Iterator[str]:
         if name not in fitting:
             remedy = " or ".join(f'{key} = "{one}"' for one in sorted(fitting))
             yield f"[strategy] {key}: '{name}' {why}, and {_KEY} shows their sum alone: set {remedy}"
+    for piece in spec.uplink or ():
+        yield (
+            f"[strategy] uplink: '{piece.name}' makes single updates smaller, and those of {_KEY} look like "
+            "noise, which cannot be: leave uplink out"
+        )
     for piece in spec.transforms:
         yield (
             f"[strategy] transforms: '{piece.name}' changes single updates, and {_KEY} shows their sum "

@@ -18,9 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_server.strategy.blocks import SUM_NUMBERS, runs
 from edge_server.strategy.policies import RoundResult
+from edge_server.strategy.products import dot_products
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.blobs import Arrays
+from schemas.tensors import kind_of, rows_of
 
 Floats = NDArray[np.float64]
 
@@ -69,7 +72,8 @@ class IgflTime:
     Our reading: in the denominator, too, each term has its own client's query; with client j's in all terms,
     as section 4.3 prints it, the weights would not sum to one. Our choice: a client without an earlier update
     gets the mean score of those that have one, so that it counts as an average client; where none has, as in
-    round one, all count alike. The state is the last update of every client seen, of the full shapes P.
+    round one, all count alike. The state is the last update of every client seen, of the full shapes P: no
+    other piece needs memory for a model per client.
     """
 
     scale: float = 1.0
@@ -91,21 +95,18 @@ class IgflTime:
 
     def observe(self, state: Mapping[str, Arrays] | None, result: RoundResult) -> Mapping[str, Arrays]:
         """Keep this round's updates as its clients' last ones."""
-        return {**(state or {}), **{update.source.client: update.delta for update in result.updates}}
+        kept = {update.source.client: dict(update.delta) for update in result.updates}
+        return {**(state or {}), **kept}
 
 
 def dot_product(one: Arrays, other: Arrays) -> float:
     """Of two whole update vectors, in double precision."""
-    return sum(float(np.vdot(one[name].astype(np.float64), array)) for name, array in other.items())
-
-
-def dot_products(updates: Sequence[GlobalUpdate]) -> Floats:
-    """psi(dw_i, dw_j) for every pair, [K, K]."""
-    pairs = np.zeros((len(updates), len(updates)))
-    for name in updates[0].delta:
-        rows = np.stack([update.delta[name].ravel() for update in updates]).astype(np.float64)
-        pairs += rows @ rows.T
-    return pairs
+    total = 0.0
+    for name in other:
+        for start, stop in runs(kind_of(other, name)[1], SUM_NUMBERS):
+            mine, its = rows_of(one, name, start, stop), rows_of(other, name, start, stop)
+            total += float(np.vdot(mine.astype(np.float64), its))
+    return total
 
 
 def softmax(scores: Floats) -> Floats:

@@ -14,7 +14,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_server.strategy.blocks import runs
+from schemas.tensors import kind_of, rows_of
+
 KEY_BYTES = 32
+CELL_NUMBERS = 256 * 1024
+"""So many numbers are drawn at once, or one row of a parameter where that is longer."""
 
 
 def round_key(secret: bytes, number: int, sums: Mapping[str, NDArray[np.float64]], count: float) -> bytes:
@@ -27,8 +32,24 @@ def round_key(secret: bytes, number: int, sums: Mapping[str, NDArray[np.float64]
     digest.update(f"{number}/{count!r}".encode())
     for name in sorted(sums):
         digest.update(name.encode())
-        digest.update(np.ascontiguousarray(sums[name]).tobytes())
+        for start, stop in runs(kind_of(sums, name)[1]):
+            digest.update(np.ascontiguousarray(rows_of(sums, name, start, stop)).data)
     return digest.digest()
+
+
+def noise_rows(key: bytes, name: str, shape: tuple[int, ...], start: int, stop: int) -> NDArray[np.float64]:
+    """Rows of a parameter's normal numbers, [stop - start, ...]: drawn by cells, each under its own label.
+
+    The first cell's label is the parameter's name: what is smaller than a cell is drawn whole.
+    """
+    shape = shape or (1,)
+    cells = []
+    for number, (first, last) in enumerate(runs(shape, CELL_NUMBERS)):
+        if first < stop and last > start:
+            label = f"{name}/{number}" if number else name
+            drawn = standard_normal(key, label, (last - first, *shape[1:]))
+            cells.append(drawn[max(start, first) - first : min(stop, last) - first])
+    return np.concatenate(cells)
 
 
 def standard_normal(key: bytes, label: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from edge_client.pruning import Ratio
 from edge_server.strategy.bandit import Bandit
+from edge_server.strategy.blocks import SUM_NUMBERS, rows_like, runs
 from edge_server.strategy.policy import Client, Policy, RoundResult
 from edge_server.strategy.updates import GlobalUpdate, sources_of
 
@@ -96,10 +97,14 @@ def distance(update: GlobalUpdate, result: RoundResult) -> float:
     Parameters of any shape; running statistics are parameters like others (DESIGN.md section 6, decision 5).
     """
     squares, held, size = 0.0, 0, 0
-    for name, after in result.after.items():
-        local = result.before[name].astype(np.float64) + update.delta[name]
-        squares += float(np.square(after - local, where=update.held[name], out=np.zeros(after.shape)).sum())
-        held += int(np.count_nonzero(update.held[name]))
+    for name in result.after:
+        before, after = rows_like(result.before[name]), rows_like(result.after[name])
+        for start, stop in runs(after.shape, SUM_NUMBERS):
+            reach = update.held.reach(name).rows(start, stop)[1]
+            values, place = update.part(name, start, stop).within(reach)
+            local = place.of(before[start:stop]).astype(np.float64) + values
+            squares += float(np.square(place.of(after[start:stop]) - local).sum())
+            held += reach.size
         size += after.size
     return math.sqrt(squares * size / held) if held else 0.0
 

@@ -26,22 +26,27 @@ is at least z (which costs 15 % more noise on the updates).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.slicing import expand, extract
 from edge_server.strategy.accounting import Release, composed, epsilon
-from edge_server.strategy.noise import round_key, standard_normal
+from edge_server.strategy.blocks import SUM_NUMBERS, in_blocks, rows_like, runs
+from edge_server.strategy.means import kinds_of, share, weighted_sum
+from edge_server.strategy.noise import noise_rows, round_key, standard_normal
 from edge_server.strategy.pruner import Cut
+from edge_server.strategy.reach import mass, nowhere, reach_of
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.blobs import Array, Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors import kind_of, rows_of
 
-Sums = dict[str, NDArray[np.float64]]
+Sums = Mapping[str, NDArray[np.float64]]
+Holders = Callable[[str, int, int], NDArray[np.float64]]
+"""`(name, start, stop) -> how many hold each coordinate of these rows`; it broadcasts to their shape."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ def noised(
     mechanism: Gaussian,
     privacy: Mapping[str, Any],
     number: int,
-    updates: Iterable[GlobalUpdate],
+    updates: Sequence[GlobalUpdate],
     channel_map: ChannelMap,
 ) -> tuple[Arrays, dict[str, Any]]:
     """The change of the model that round `number` releases, of the full shapes P, and the next state.
@@ -139,10 +144,15 @@ def noised(
     cohort = float(count if plan is None else plan["needed"])
     key = round_key(secret, number, total, bits)
     multiplier, bit_noise = mechanism.noises(cohort)
-    change = {
-        name: _share(array + multiplier * clip * standard_normal(key, name, array.shape), holders[name])
-        for name, array in total.items()
-    }
+    deviation = multiplier * clip
+
+    def rows(name: str, start: int, stop: int) -> Array:
+        shape = kind_of(total, name)[1]
+        noise = deviation * noise_rows(key, name, shape, start, stop)
+        return share(rows_like(rows_of(total, name, start, stop)) + noise, holders(name, start, stop))
+
+    kinds = {name: (np.dtype(np.float32), kind_of(total, name)[1]) for name in total}
+    change = in_blocks(kinds, rows)
     if mechanism.clip is None:
         unclipped = 0.5 + (bits + bit_noise * float(standard_normal(key, "/unclipped", ()))) / cohort
         clip *= math.exp(-mechanism.clip_learning_rate * (unclipped - mechanism.target_quantile))
@@ -151,50 +161,58 @@ def noised(
     return change, {**privacy, "clip": clip, "releases": kept, "plan": None}
 
 
-def clipped_sum(updates: Iterable[GlobalUpdate], clip: float) -> tuple[Sums, Sums, float, int]:
+def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Holders, float, int]:
     """The sum of the clipped updates, the holders of each coordinate, the sum of b_k - 1/2, how many came.
 
-    Arrays are of the full shapes P; goes through the updates once. An update that is not finite adds nothing.
+    Arrays are of the full shapes P. Goes through the updates once for their norms, and again for the rows of
+    the sum that are asked for. An update that is not finite adds nothing.
     """
-    total: Sums = {}
-    came: Sums = {}
-    bits, count = 0.0, 0
-    for update in updates:
-        # In double precision: the norm of single numbers is short by more than rounding elsewhere allows.
-        held = {
-            name: np.where(update.coverage[name], delta, 0).astype(np.float64)
-            for name, delta in update.delta.items()
-        }
-        norm = math.sqrt(sum(float(np.square(array).sum()) for array in held.values()))
-        share = min(1.0, clip / norm) if norm > 0 else 1.0
-        for name, array in held.items():
-            total.setdefault(name, np.zeros(array.shape))
-            came.setdefault(name, np.zeros(array.shape))
-            came[name] += update.coverage[name]
-            if math.isfinite(norm):
-                total[name] += share * array
-        bits += 0.5 if norm <= clip else -0.5
-        count += 1
-    return total, came, bits, count
+    norms = [norm_of(update) for update in updates]
+    finite = [update for update, norm in zip(updates, norms, strict=True) if math.isfinite(norm)]
+    shares = [np.float64(min(1.0, clip / norm) if norm > 0 else 1.0) for norm in norms if math.isfinite(norm)]
+
+    def rows(name: str, start: int, stop: int) -> NDArray[np.float64]:
+        if not finite:
+            shape = kind_of(updates[0].delta, name)[1]
+            return np.zeros((stop - start, *shape[1:]))
+        return weighted_sum(finite, shares, name, start, stop)[0]
+
+    def came(name: str, start: int, stop: int) -> NDArray[np.float64]:
+        reached = [update.coverage.reach(name).rows(start, stop)[1] for update in updates]
+        return mass(reached, [1.0] * len(reached))
+
+    kinds = {name: (np.dtype(np.float64), kind[1]) for name, kind in kinds_of(updates).items()}
+    bits = sum(0.5 if norm <= clip else -0.5 for norm in norms)
+    return in_blocks(kinds, rows), came, bits, len(updates)
 
 
-def _planned_holders(plan: Mapping[str, Any], channel_map: ChannelMap) -> Sums:
-    """h_c, of the full shapes P: of those asked the share that is needed, where their sub-models reach."""
-    holders = {name: np.zeros(layout.shape) for name, layout in channel_map.parameters.items()}
-    for text, returned, count in plan["cuts"]:
-        for name, held in _coverage(SubModelSpec.model_validate_json(text), channel_map).items():
-            if returned is None or name.rpartition(".")[0] in returned:
-                holders[name] += count * plan["needed"] / plan["asked"] * held
-    return holders
+def norm_of(update: GlobalUpdate) -> float:
+    """Of all that an update covers together.
+
+    In double precision: the norm of single numbers is short by more than rounding elsewhere allows.
+    """
+    squares = 0.0
+    for name in update.delta:
+        for start, stop in runs(kind_of(update.delta, name)[1], SUM_NUMBERS):
+            values = update.covered(name, start, stop).values.astype(np.float64)
+            squares += float(np.square(values).sum())
+    return math.sqrt(squares)
 
 
-def _coverage(spec: SubModelSpec, channel_map: ChannelMap) -> Mapping[str, NDArray[np.bool_]]:
-    nothing = {name: np.zeros(layout.shape, bool) for name, layout in channel_map.parameters.items()}
-    return expand(extract(nothing, spec, channel_map), spec, channel_map)[1]
+def _planned_holders(plan: Mapping[str, Any], channel_map: ChannelMap) -> Holders:
+    """h_c of rows of a parameter: of those asked the share that is needed, where their sub-models reach."""
+    cuts = [(SubModelSpec.model_validate_json(text), back, count) for text, back, count in plan["cuts"]]
+    weights = [count * plan["needed"] / plan["asked"] for _, _, count in cuts]
 
+    def rows(name: str, start: int, stop: int) -> NDArray[np.float64]:
+        layout, layer = channel_map.parameters[name], name.rpartition(".")[0]
+        asked = [
+            reach_of(layout, spec) if back is None or layer in back else nowhere(layout.shape)
+            for spec, back, _ in cuts
+        ]
+        return mass([reach.rows(start, stop)[1] for reach in asked], weights)
 
-def _share(total: NDArray[np.float64], holders: NDArray[np.float64]) -> Array:
-    return np.divide(total, holders, out=np.zeros_like(total), where=holders > 0).astype(np.float32)
+    return rows
 
 
 def without_negative_variances(params: Arrays) -> Arrays:

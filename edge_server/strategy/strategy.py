@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from edge_client.codecs.chain import make_chain, make_downlink
+from edge_client.codecs.numbers import NumberCodec
 from edge_client.excerpt import Excerpt
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
@@ -25,6 +27,7 @@ from edge_server.strategy.policies import RATIOS, SELECTIONS, Client, Policy, Ro
 from edge_server.strategy.pruners import PRUNERS, Cut, Evidence, Pruner
 from edge_server.strategy.schedules import SCHEDULES, Schedule
 from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
+from edge_server.strategy.stepping import moved_by, stepped
 from edge_server.strategy.transforms import TRANSFORMS, Transform
 from edge_server.strategy.updates import (
     Around,
@@ -56,6 +59,8 @@ class Strategy:
     combiner: Combiner
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
+    uplink: tuple[Piece, ...] = ()
+    downlink: NumberCodec | None = None
 
     def count(self, round_number: int, clients: int) -> int:
         """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""
@@ -122,6 +127,7 @@ def make_strategy(
     run = {"rounds": rounds, "seed": seed}
     fraction = make("schedule", SCHEDULES, spec.fraction or _EVERYONE, **run)
     epochs = make("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
+    make_chain(spec.uplink or ())
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
@@ -134,6 +140,8 @@ def make_strategy(
         weighting=make("weighting", WEIGHTINGS, spec.weighting),
         combiner=make("combiner", COMBINERS, spec.combiner),
         server_optimizer=make("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
+        uplink=spec.uplink or (),
+        downlink=make_downlink(spec.downlink),
     )
 
 
@@ -276,14 +284,9 @@ def _stepped(strategy: Strategy, state: State, change: Arrays, *, ranks: bool) -
     A round that `ranks` channels mostly reorders them: that is taken as it is, no direction to go on in.
     """
     if ranks:
-        return {name: array + change[name] for name, array in state.params.items()}, {}
-    pseudo_gradient = {name: -array for name, array in change.items()}
-    params, kept = strategy.server_optimizer.step(state.server_optimizer, state.params, pseudo_gradient)
+        return moved_by(state.params, change), {}
+    params, kept = stepped(strategy.server_optimizer, state.server_optimizer, state.params, change)
     return (dp.without_negative_variances(params) if strategy.privacy else params), kept
-
-
-KEEP_NUMBERS = 32_000_000
-"""Up to so many parameters (updates times model) all updates of a round are kept in memory at once."""
 
 
 def _matched(
@@ -299,8 +302,7 @@ def _matched(
             update = transform(update, around)
         return update
 
-    size = sum(array.size for array in state.params.values())
-    return RoundUpdates(sources, make, keep=len(sources) * size <= KEEP_NUMBERS)
+    return RoundUpdates(sources, make)
 
 
 def _folded(strategy: Strategy, state: State, result: RoundResult) -> tuple[Groups, RoundResult]:

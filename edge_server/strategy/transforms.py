@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from edge_client.answer import attention_order
 from edge_client.pruning import group_scores
-from edge_client.slicing import permute
+from edge_server.strategy.deltas import MovedModel, Within, as_deltas
 from edge_server.strategy.nova import NormaliseSteps
+from edge_server.strategy.reach import all_of, checked_order
 from edge_server.strategy.staleness import DiscountStaleness
 from edge_server.strategy.updates import Around, GlobalUpdate
 
@@ -40,27 +39,17 @@ def match_attention(update: GlobalUpdate, around: Around, *, in_place: bool = Fa
     An update that was trained before the model's channels were ranked, but comes after (a slow device where
     rounds are buffered), moves alone: the model itself has its order already.
     """
-    params, channel_map = around.params, around.channel_map
+    channel_map = around.channel_map
     scores = update.source.groups.get("attention")
     if not scores:
         return update
-    order = attention_order(group_scores(scores, channel_map), channel_map)
-    if around.ordered:
-        return replace(
-            update,
-            delta=permute(update.delta, order, channel_map),
-            coverage=permute(update.coverage, order, channel_map),
-            held=permute(update.held, order, channel_map),
-            order=order,
-        )
-    held = {name: np.where(update.coverage[name], update.delta[name], 0) for name in params}
-    recovered = permute({name: params[name] + held[name] for name in params}, order, channel_map)
-    delta = {name: recovered[name] - params[name] for name in params}
-    coverage = permute(update.coverage, order, channel_map)
-    if in_place:
-        delta = {name: np.where(coverage[name], array, np.float32(0)) for name, array in delta.items()}
-    held_there = permute(update.held, order, channel_map)
-    return replace(update, delta=delta, coverage=coverage, held=held_there, order=order)
+    order = checked_order(attention_order(group_scores(scores, channel_map), channel_map), channel_map)
+    delta = as_deltas(update.delta, channel_map).moved(order)
+    coverage, held = update.coverage.moved(order), update.held.moved(order)
+    if not around.ordered:
+        delta = MovedModel(around.params, Within(delta, coverage), order, channel_map)
+        delta = Within(delta, coverage) if in_place else delta
+    return replace(update, delta=delta, coverage=coverage, held=held, order=order)
 
 
 def fill_with_global() -> Transform:
@@ -73,8 +62,7 @@ def fill_with_global() -> Transform:
 
 def recover(update: GlobalUpdate, around: Around) -> GlobalUpdate:
     """Cover every coordinate."""
-    whole = {name: np.ones(array.shape, dtype=bool) for name, array in around.params.items()}
-    return replace(update, coverage=whole)
+    return replace(update, coverage=all_of(around.channel_map))
 
 
 TRANSFORMS: dict[str, Callable[..., Transform]] = {

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edge_client.slicing import expand, permute
+from edge_client.slicing import check
+from edge_server.strategy.deltas import Deltas, Part, Placed, part_of
+from edge_server.strategy.reach import Order, Reach, Reaches, nowhere, reach_of
 from schemas.blobs import Arrays, Groups
+from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
-
-Coverage = Mapping[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -36,16 +34,29 @@ class ClientUpdate:
 class GlobalUpdate:
     """An update in global coordinates, per parameter: its `delta`, and which coordinates the client holds.
 
-    All have the full shape P. `held` are the coordinates that the client trained, `coverage` those that
-    count in the mean (a transform may widen it); `delta` is zero, or a transform's value, where not held.
-    `order` says where the client's channels were moved to, if they were (place i has channel `order[g][i]`).
+    All have the full shape P, and are made of the sent arrays when they are asked for, whole or some rows.
+    `held` are the coordinates that the client trained, `coverage` those that count in the mean (a transform
+    may widen it); `delta` is zero, or a transform's value, where not held. `order` says where the client's
+    channels were moved to, if they were (place i has channel `order[g][i]`).
     """
 
     source: ClientUpdate
     delta: Arrays
-    coverage: Coverage
-    held: Coverage
-    order: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    coverage: Reaches
+    held: Reaches
+    order: Order = field(default_factory=dict)
+
+    def part(self, name: str, start: int, stop: int) -> Part:
+        """Rows of the delta."""
+        return part_of(self.delta, name, start, stop)
+
+    def covered(self, name: str, start: int, stop: int) -> Part:
+        """Rows of the delta, where they count."""
+        return self.part(name, start, stop).within(self.coverage.reach(name).rows(start, stop)[1])
+
+    def trained(self, name: str, start: int, stop: int) -> Part:
+        """Rows of the delta, where the client holds them."""
+        return self.part(name, start, stop).within(self.held.reach(name).rows(start, stop)[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,27 +73,19 @@ class Around:
 
 
 class RoundUpdates(Sequence[GlobalUpdate]):
-    """A round's updates in global coordinates, each made when it is asked for, and not kept unless `keep`.
+    """A round's updates in global coordinates, each made when it is first asked for.
 
-    So a round of a thousand devices needs the memory of one.
+    None holds arrays of its own, so a round of a thousand devices needs the memory of a few rows of each.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[ClientUpdate],
-        make: Callable[[ClientUpdate], GlobalUpdate],
-        *,
-        keep: bool = False,
-    ) -> None:
+    def __init__(self, sources: Sequence[ClientUpdate], make: Callable[[ClientUpdate], GlobalUpdate]) -> None:
         self.sources, self._make = tuple(sources), make
-        self._kept: dict[int, GlobalUpdate] | None = {} if keep else None
+        self._known: dict[int, GlobalUpdate] = {}
 
     def _made(self, index: int) -> GlobalUpdate:
-        if self._kept is None:
-            return self._make(self.sources[index])
-        if index not in self._kept:
-            self._kept[index] = self._make(self.sources[index])
-        return self._kept[index]
+        if index not in self._known:
+            self._known[index] = self._make(self.sources[index])
+        return self._known[index]
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -114,22 +117,36 @@ def sources_of(updates: Sequence[GlobalUpdate]) -> Sequence[ClientUpdate]:
 
 
 def globalised(update: ClientUpdate, channel_map: ChannelMap) -> GlobalUpdate:
-    """Put an update back into the coordinates of the full model; layers not returned are not held."""
-    full, held = expand(update.groups["model"], update.spec, channel_map)
-    delta, coverage = {}, {}
-    # In the map's order, whatever order a file has: sums over parameters are then the same to the bit.
-    for name, layout in channel_map.parameters.items():
-        delta[name] = full[name] if name in full else np.zeros(layout.shape, np.float32)
-        coverage[name] = held[name] if name in held else np.zeros(layout.shape, bool)
-    return GlobalUpdate(update, delta, coverage, coverage)
+    """An update in the coordinates of the full model; layers not returned are not held.
+
+    `InvariantError` for names or a sub-model that do not fit the map; shapes are looked at as they are read.
+    """
+    arrays = update.groups["model"]
+    if odd := sorted(set(arrays) - channel_map.parameters.keys()):
+        raise InvariantError(f"parameters {odd[:3]} are not in the channel map")
+    delta, held = _placed(arrays, update.spec, channel_map)
+    return GlobalUpdate(update, delta, held, held)
 
 
-def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple[Arrays, Coverage]:
+def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple[Arrays, Reaches]:
     """A group that came beside the model, in global coordinates and in the order that the update was given.
 
     Only arrays that bear a parameter's name; none where the client sent none.
     """
     sent = update.source.groups.get(group, {})
-    parameters = {name: array for name, array in sent.items() if name in channel_map.parameters}
-    full, coverage = expand(parameters, update.source.spec, channel_map)
-    return permute(full, update.order, channel_map), permute(coverage, update.order, channel_map)
+    named = {name: layout for name, layout in channel_map.parameters.items() if name in sent}
+    if len(named) < len(channel_map.parameters):
+        channel_map = ChannelMap.model_construct(groups=channel_map.groups, parameters=named)
+    delta, held = _placed(sent, update.source.spec, channel_map)
+    return (delta.moved(update.order), held.moved(update.order)) if update.order else (delta, held)
+
+
+def _placed(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> tuple[Deltas, Reaches]:
+    check(spec, channel_map)
+
+    def find(name: str) -> Reach:
+        layout = channel_map.parameters[name]
+        return reach_of(layout, spec) if name in arrays else nowhere(layout.shape)
+
+    held = Reaches(channel_map, find)
+    return Placed(arrays, held, channel_map), held

@@ -20,9 +20,12 @@ from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
 
 BENCHMARKS: dict[str, str] = {
+    "bytes": "bytes",
     "overhead": "overhead",
     "flower": "flower.comparison",
     "crowd": "crowd.figures",
+    "server-memory": "server_memory",
+    "client-memory": "client_memory",
     "simulation": "simulation",
     "simulation-memory": "memory",
     "gpu": "gpu",

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
+from tests.benchmarks.resident import family, pss
 
 BOUND_BYTES = 1_500_000_000
 """What a simulation of 1,000 clients of `two-nn` may take."""
@@ -98,35 +99,6 @@ def sample(root: int) -> dict[str, int]:
     depths = family(root)
     sizes = {pid: pss(pid) for pid in depths}
     return {f"{ROLES[min(depths[pid], 2)]} {pid}": size for pid, size in sizes.items() if size is not None}
-
-
-def family(root: int) -> dict[int, int]:
-    """The process and its descendants, each with how far down it is."""
-    parents = {int(path.name): parent(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    depths, found = {root: 0}, [root]
-    for pid in found:
-        children = [child for child, its_parent in parents.items() if its_parent == pid]
-        depths.update((child, depths[pid] + 1) for child in children)
-        found += children
-    return depths
-
-
-def parent(process: Path) -> int | None:
-    """The parent of a process; None for one that is gone."""
-    try:
-        # The name, in brackets, may itself hold blanks and brackets.
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return None
-
-
-def pss(pid: int) -> int | None:
-    """The process's proportional set size in bytes; None for one that is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.benchmarks.memory import family
+from tests.benchmarks.resident import family
 
 STOP_S = 8.0
 

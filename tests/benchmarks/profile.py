@@ -1,7 +1,7 @@
 """Where a round's time goes: `python -m tests.benchmarks.profile`, or `make profile`.
 
 The federation of `overhead` with `--images` per device, its server and one device under py-spy, which looks
-at their stacks a hundred times a second: a flame graph each, and a table of what was on the processor.
+at their stacks a hundred times a second: a flame graph each, and a table of what was at work.
 Functions include what they call, so the shares of a table add up to more than all of it.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import html
-import importlib.util
 import re
 import sys
 import tempfile
@@ -28,7 +27,7 @@ WATCHED = ("server", "device 0")
 RATE = 100
 ROWS = 16
 OURS = ("edge_server/", "edge_client/", "schemas/")
-_BOX = re.compile(r"<title>(.+?) \(([^()]+):\d+\) \(([\d,]+) samples?, [\d.]+%\)</title>")
+_BOX = re.compile(r"<title>([^<]+?) \(([^()]+):\d+\) \(([\d,]+) samples?, [\d.]+%\)</title>")
 _ALL = re.compile(r"<title>all \(([\d,]+) samples?, 100%\)</title>")
 
 
@@ -38,10 +37,8 @@ class NotProfiled(Exception):
 
 def profile(work: Work, data: Path, folder: Path, out: Path) -> list[Path]:
     """Run the federation with server and first device under py-spy; the flame graphs' files."""
-    if importlib.util.find_spec("py_spy") is None and not _py_spy().exists():
-        raise NotProfiled(
-            "py-spy is not installed: pip install py-spy, or pip install 'edge-federation[dev]'"
-        )
+    if not _py_spy().exists():
+        raise NotProfiled("py-spy is not installed: pip install 'edge-federation[dev]'")
     out.mkdir(parents=True, exist_ok=True)
     graphs = {name: out / f"{name.replace(' ', '-')}.svg" for name in WATCHED}
     with running_broker("auto", folder / "broker") as broker, processes() as started:
@@ -68,7 +65,7 @@ def table(graph: Path) -> str:
     for name, path, count in _BOX.findall(text):
         if path.startswith(OURS):
             samples[f"{html.unescape(name)} ({path})"] += _number(count)
-    lines = [f"{graph}: {total / RATE:.1f} s on the processor"]
+    lines = [f"{graph}: {total / RATE:.1f} s at work, all threads together"]
     for name, count in samples.most_common(ROWS):
         lines.append(f"  {100 * count / total:5.1f} %  {count / RATE:6.2f} s  {name}")
     return "\n".join(lines)

@@ -339,8 +339,9 @@ def test_a_result_is_repeated_until_it_is_answered():
     assert step(REPORTING, Tick(), RESEND_S - 0.1)[1] == []
     repeated, commands = step(REPORTING, Tick(), RESEND_S)
     assert commands == [Send(update())]
-    assert step(repeated, Tick(), 2 * RESEND_S - 0.1)[1] == []
-    assert step(repeated, Tick(), 2 * RESEND_S)[1] == [Send(update())]
+    # Twice as long as the first time: 5 s, then 10 s more.
+    assert step(repeated, Tick(), 3 * RESEND_S - 0.1)[1] == []
+    assert step(repeated, Tick(), 3 * RESEND_S)[1] == [Send(update())]
     assert step(after(repeated, ack()), Tick(), 9 * RESEND_S)[1] == []
 
 

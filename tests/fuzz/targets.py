@@ -5,6 +5,8 @@ The same table serves the property tests here and the fuzzer (`make fuzz`).
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import struct
 import tempfile
@@ -13,12 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import zstandard
 
+from edge_client.codecs import form
+from edge_client.codecs.chain import Chain, make_chain
+from edge_client.codecs.compression import unpack
 from edge_server.broker.decoding import decode, frame_length
 from edge_server.broker.encoding import encode
 from edge_server.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
 from edge_server.broker.packets import Filter as TopicFilter
 from edge_server.firewall import examine
+from edge_server.firewall.encoded import check_form
 from schemas.blobs import (
     SpooledGroups,
     decode_chunk,
@@ -31,12 +38,17 @@ from schemas.blobs import (
 )
 from schemas.errors import PeerError
 from schemas.messages import Refusal, decode_message, encode_message
+from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
 from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND, SPEC
 from tests.server.test_firewall import ASKED, CHOSEN, HONEST, HONEST_PERSONAL, MAP, PLAIN, PREFIX, update
 
+CHAINS: tuple[Chain, ...] = tuple(
+    make_chain([Piece(name=name) for name in names])
+    for names in ((), ("fp16",), ("int8",), ("top-k",), ("top-k", "int8"))
+)
 _SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
 
 
@@ -75,6 +87,30 @@ def _update(data: bytes) -> None:
         examine(update(PREFIX), groups, PLAIN, MAP)
     except PeerError:
         examine(update(CHOSEN), groups, ASKED, MAP)
+
+
+def _encoded(data: bytes) -> None:
+    """An encoded answer to a plain task, by the first codecs whose form it has."""
+    path = Path(_SPOOL.name) / "encoded"
+    path.write_bytes(data)
+    for chain in CHAINS:
+        with contextlib.suppress(PeerError):
+            check_form(SpooledGroups(path), chain)
+            examine(update(PREFIX), form.decoded(SpooledGroups(path)), PLAIN, MAP)
+            return
+    raise PeerError("of no form")
+
+
+def _packed(data: bytes) -> None:
+    path, out = Path(_SPOOL.name) / "packed", io.BytesIO()
+    path.write_bytes(data)
+    unpack(path, out, limit=10**6)
+    assert len(out.getvalue()) <= 10**6
+
+
+def _in_form(chain: Chain) -> bytes:
+    groups = chain.encode(HONEST["model"], 0).groups
+    return encode_groups({group: dict(parts) for group, parts in groups.items()})
 
 
 def _chosen(data: bytes) -> None:
@@ -144,6 +180,8 @@ TARGETS: Mapping[str, Target] = {
     "groups": Target(decode_groups, (encode_groups(GROUPS), *LIES.values())),
     "spooled-groups": Target(_spooled, (encode_groups(GROUPS), *LIES.values())),
     "update": Target(_update, (encode_groups(HONEST), encode_groups(HONEST_PERSONAL))),
+    "encoded-update": Target(_encoded, tuple(_in_form(chain) for chain in CHAINS)),
+    "packed": Target(_packed, (zstandard.compress(encode_groups(HONEST)), zstandard.compress(bytes(10**5)))),
     "chosen-channels": Target(_chosen, (encode_json(CHOSEN), b'{"kept":{"conv":2,"hidden":1000000000000}}')),
     "channel-map": Target(lambda data: decode_json(ChannelMap, data), (encode_json(CHANNEL_MAP),)),
     "sub-model-spec": Target(lambda data: decode_json(SubModelSpec, data), (encode_json(SPEC),)),

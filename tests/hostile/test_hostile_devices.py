@@ -44,6 +44,7 @@ WORDS = (
     "batch-size=16",
     "local-epochs=20",
     "deadline-s=60",
+    "strategy.uplink=[]",
 )
 HOSTILE: dict[str, tuple[Trick, ...]] = {
     "nan": (mallory.nan, mallory.infinite, mallory.nan),

@@ -117,7 +117,8 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
     serve: Serve, rogue: Rogue, address: BrokerAddress, tmp_path: Path
 ) -> None:
     """Mallory is selected like everyone else and answers with one parameter, of numbers that are none."""
-    config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 3, "deliver": "false"})
+    words = {"clients.num-clients": 2, "start-clients": 3, "deliver": "false", "strategy.uplink": []}
+    config = demo_config(rounds=1, **words)
     rogue.send(
         encode_message(Birth(federation="test", device="mallory", session=1, data=CARD)),
         "mallory/up/birth",

@@ -176,9 +176,11 @@ def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
     first = begin("first.log")
     write, stored, killed = BlobStore.write_chunk, [], threading.Event()
 
-    def write_and_kill(store: BlobStore, ref: BlobRef, index: int, data: bytes) -> None:
+    def write_and_kill(
+        store: BlobStore, ref: BlobRef, index: int, data: bytes, crc: int | None = None
+    ) -> None:
         """The server stands still while the device dies."""
-        write(store, ref, index, data)
+        write(store, ref, index, data, crc)
         stored.append(index)
         if len(stored) == 2:
             kill(first)

@@ -47,6 +47,7 @@ def config(recipe: str, **overrides: Any) -> Config:
         "deadline-s": 60.0,
         "rejoin-s": 5.0,
         "test-samples": 60,
+        "strategy.uplink": [],
         **overrides,
     }
     return load_config(recipe, [f"{key}={value}" for key, value in settings.items()])

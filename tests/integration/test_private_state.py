@@ -17,6 +17,7 @@ from schemas.messages import Task
 from tests.integration.bench import NAMES, Bench
 
 EVERYONE = 'strategy.fraction={name = "constant", value = 1.0}'
+FLOATS = "strategy.uplink=[]"
 RECIPES = {
     "scaffold": "own-control",
     "igfl-c": "own-step",
@@ -44,7 +45,7 @@ def unlike(one: Groups, two: Groups) -> bool:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_device_goes_on_from_what_it_kept(tmp_path: Path, recipe: str) -> None:
-    bench = Bench(tmp_path, recipe, EVERYONE)
+    bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
     bench.round(1)
     task = bench.tasks(2, 2)["weak"]
     place = bench.places["weak"]
@@ -54,7 +55,7 @@ def test_a_device_goes_on_from_what_it_kept(tmp_path: Path, recipe: str) -> None
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_round_that_was_not_counted_leaves_no_trace(tmp_path: Path, recipe: str) -> None:
-    bench = Bench(tmp_path, recipe, EVERYONE)
+    bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
     first = trained(task, place)
     assert kept(bench, "weak", 2) == {}
@@ -64,7 +65,7 @@ def test_a_round_that_was_not_counted_leaves_no_trace(tmp_path: Path, recipe: st
 @pytest.mark.parametrize("recipe", ["scaffold", "attending-adafl-scaffold"])
 def test_the_servers_control_is_the_mean_of_the_devices_own(tmp_path: Path, recipe: str) -> None:
     """Where both devices hold a coordinate, in the order that the server gave the channels."""
-    bench = Bench(tmp_path, recipe, EVERYONE)
+    bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
     for number in (1, 2):
         bench.round(number)
         control = bench.workshop._state.groups["control"]

@@ -87,7 +87,7 @@ def assert_same(groups, expected) -> None:
             assert found.tobytes() == array.tobytes(), (group, name)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(net=st.integers(0, 2), seeds=st.lists(st.integers(0, 9999), min_size=1, max_size=4))
 def test_layers_put_together_are_the_state_to_the_bit(net, seeds, tmp_path_factory):
     channel_map, params = TRACED[net]

@@ -107,6 +107,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             min_holders=3,
             threshold=0.75,
         ),
+        uplink=(Piece(name="int8", options={"levels": 7}), Piece(name="zstd")),
         training=TrainingPlan(
             optimizer="sgd",
             learning_rate=0.05,
@@ -255,6 +256,8 @@ STRATEGY = StrategySpec(
     groups=(Piece(name="control"),),
     transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
     server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}),
+    downlink=(Piece(name="fp16"),),
+    uplink=(Piece(name="top-k", options={"share": 0.05}), Piece(name="zstd", options={"level": 9})),
 )
 
 # A convolution of 2 channels, flattened from 3x3 maps into a linear layer of 4 classes.

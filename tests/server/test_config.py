@@ -83,7 +83,7 @@ def test_a_file_with_the_name_of_a_recipe_goes_first(write):
 
 
 def test_an_empty_file_is_all_defaults(write):
-    assert load_config(write("")) == Config()
+    assert load_config(write("")) == Config().with_uplink()
     assert Config().tiers.ratios == (0.7, 0.5, 0.3, 0.1, 0.0)
 
 

@@ -37,7 +37,14 @@ from schemas.messages import (
 from schemas.submodel import SubModelSpec
 from schemas.values import DataCard, Reason, TrainingMetrics
 
-WORDS = ("data.source=digits", "model.name=mlp", "num-clients=1", "rounds=2", "deliver=false")
+WORDS = (
+    "data.source=digits",
+    "model.name=mlp",
+    "num-clients=1",
+    "rounds=2",
+    "deliver=false",
+    "strategy.uplink=[]",
+)
 TURNS = 400
 CARD = DataCard(source="digits", examples=50, input_shape=(1, 8, 8), num_classes=10)
 

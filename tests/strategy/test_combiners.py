@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.combiners import mean_over_holders
+from edge_server.strategy.means import mean_over_holders
 from edge_server.strategy.updates import globalised
 from schemas.submodel import SubModelSpec
 from tests.strategy.network import MAP, arrays, update

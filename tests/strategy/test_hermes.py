@@ -105,7 +105,7 @@ def test_another_elsewhere_is_refused():
 # --- a device over two rounds ---
 def test_a_device_goes_on_from_its_own_values_where_the_other_trained_nothing(tmp_path: Path):
     # With `keep` the global model learns nothing there, so that the device's own values are unlike it.
-    words = ("clients.fraction=1.0", "model.name=mlp", "strategy.combiner=overlap-mean")
+    words = ("clients.fraction=1.0", "model.name=mlp", "strategy.combiner=overlap-mean", "strategy.uplink=[]")
     bench = Bench(tmp_path, "hermes", *words)
     bench.places = {
         name: replace(place, private=PrivateState(tmp_path / f"{name}-private"))

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.combiners import (
-    COMBINERS,
-    krum,
-    krum_scores,
-    mean_over_holders,
-    mean_over_overlap,
-    median,
-    squared_distance,
-    trimmed_mean,
-)
+from edge_server.strategy.combiners import COMBINERS, krum, median, trimmed_mean
+from edge_server.strategy.krum import krum_scores
+from edge_server.strategy.means import mean_over_holders, mean_over_overlap
 from edge_server.strategy.pieces import make
+from edge_server.strategy.products import squared_distances
 from edge_server.strategy.updates import globalised
 from schemas.errors import ConfigError
 from schemas.strategy import Piece
@@ -108,9 +102,9 @@ def test_without_trim_it_is_the_mean_where_weights_are_alike():
 def test_a_pair_is_compared_on_what_both_hold_and_scaled_by_its_share():
     # All: 5 * 2 + 5 + 2 * 5 + 2 = 27 coordinates. In common with a prefix of 2: 4 + 2 + 4 + 2 = 12.
     # 12 coordinates that differ by 3: 12 * 9 = 108; by the share: 108 / (12 / 27) = 243 = 27 * 9.
-    assert squared_distance(held(1, 5), held(4, 5)) == pytest.approx(243)
-    assert squared_distance(held(1, 5), held(4, 2)) == pytest.approx(243)
-    assert squared_distance(held(1, (0, 1)), held(4, (1, 2))) == pytest.approx(243)
+    assert squared_distances([held(1, 5), held(4, 5)])[0, 1] == pytest.approx(243)
+    assert squared_distances([held(1, 5), held(4, 2)])[0, 1] == pytest.approx(243)
+    assert squared_distances([held(1, (0, 1)), held(4, (1, 2))])[0, 1] == pytest.approx(243)
 
 
 def test_the_score_is_the_sum_of_the_distances_to_the_nearest():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy import strategy as strategies
 from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.updates import (
     ClientUpdate,
@@ -29,7 +28,7 @@ def spooled(tmp_path, one: ClientUpdate) -> ClientUpdate:
 
 @pytest.mark.parametrize("combiner", ["mean", "median", "krum", "overlap-mean"])
 @pytest.mark.parametrize("weighting", ["examples", "igfl-self", "igfl-time"])
-def test_a_round_from_disk_one_at_a_time_is_the_round_from_memory(tmp_path, monkeypatch, combiner, weighting):
+def test_a_round_from_disk_one_at_a_time_is_the_round_from_memory(tmp_path, combiner, weighting):
     strategy = make_strategy(
         StrategySpec(
             combiner=Piece(name=combiner),
@@ -42,28 +41,26 @@ def test_a_round_from_disk_one_at_a_time_is_the_round_from_memory(tmp_path, monk
     specs = (SubModelSpec(), SubModelSpec(kept={"hidden": 2}), SubModelSpec(kept={"hidden": (4, 0)}))
     sent = [update(f"c{k}", arrays(k), spec=specs[k % 3], examples=k + 1) for k in range(7)]
     kept = close(strategy, state(), sent, MAP)
-    monkeypatch.setattr(strategies, "KEEP_NUMBERS", 0)
     streamed = close(strategy, state(), [spooled(tmp_path, one) for one in sent], MAP)
     assert all((kept.params[name] == streamed.params[name]).all() for name in kept.params)
     assert kept.observed == streamed.observed
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_updates_are_made_when_they_are_asked_for(keep):
+def test_updates_are_made_once_when_they_are_asked_for():
     made = []
 
     def make(source: ClientUpdate) -> GlobalUpdate:
         made.append(source.client)
         return globalised(source, MAP)
 
-    updates = RoundUpdates([update("a", arrays(1)), update("b", arrays(2))], make, keep=keep)
+    updates = RoundUpdates([update("a", arrays(1)), update("b", arrays(2))], make)
     assert [source.client for source in sources_of(updates)] == ["a", "b"]
     assert len(updates) == 2
     assert not made
     assert [one.source.client for one in updates] == ["a", "b"]
     assert [one.source.client for one in updates[1:]] == ["b"]
     assert updates[-1].source.client == "b"
-    assert made == (["a", "b"] if keep else ["a", "b", "b", "b"])
+    assert made == ["a", "b"]
 
 
 def test_layers_that_did_not_come_back_are_not_held():

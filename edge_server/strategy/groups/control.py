@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edge_server.strategy.blocks import in_blocks, rows_like
+from edge_server.strategy.deltas import part_of
 from edge_server.strategy.groups.rule import Folded, GroupRule
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import group_of, sources_of
-from schemas.blobs import Arrays
+from schemas.blobs import Array, Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
 
 COUNT = "clients"
@@ -35,16 +36,21 @@ class Control(GroupRule):
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """Add the clients' changes, accumulated in double precision."""
         control = {name: array for name, array in held.items() if name != COUNT}
-        total: dict[str, NDArray[np.float64]] = {
-            name: np.zeros(array.shape) for name, array in control.items()
-        }
-        for update in result.updates:
-            changes, _ = group_of(update, self.name, result.channel_map)
-            for name, change in changes.items():
-                total[name] += change
+        changes = [group_of(update, self.name, result.channel_map)[0] for update in result.updates]
         count = _count(result)
         before = float(held[COUNT][0]) if COUNT in held else count
-        after = {n: ((before * array + total[n]) / count).astype(np.float32) for n, array in control.items()}
+
+        def rows(name: str, start: int, stop: int) -> Array:
+            total = np.zeros_like(rows_like(control[name])[start:stop], np.float64)
+            for change in changes:
+                if name in change:
+                    values, place = part_of(change, name, start, stop).in_runs()
+                    total[place.index] += values
+            mean = (before * rows_like(control[name])[start:stop] + total) / count
+            return mean.astype(np.float32)
+
+        kinds = {name: (array.dtype, array.shape) for name, array in control.items()}
+        after = dict(in_blocks(kinds, rows))
         return Folded({**after, COUNT: np.array([count], np.float32)}, result.after)
 
 

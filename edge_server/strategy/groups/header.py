@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import GlobalUpdate, group_of
-from schemas.blobs import Arrays
+from schemas.blobs import Array, Arrays
 from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
@@ -65,15 +65,12 @@ class Header(GroupRule):
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """Put the trained header in the averaged one's place."""
-        weight, clients, moved = "", [], False
-        for update in result.updates:
-            found = _prototypes(update, result.channel_map)
-            if found is not None:
-                weight, prototypes = found
-                clients.append(prototypes)
-            moved = moved or bool(update.order)
-        if not clients:
+        told = [update for update in result.updates if _counts(update) is not None]
+        moved = any(update.order for update in result.updates)
+        if not told:
             return Folded(held, result.after)
+        clients = _Prototypes(told, result.channel_map)
+        (weight,) = group_of(told[0], Header.name, result.channel_map)[0]
         bias = f"{weight.removesuffix('.weight')}.bias"
         start = result.after if moved else result.before
         header = {name: start[name] for name in (weight, bias) if name in start}
@@ -92,15 +89,33 @@ class Header(GroupRule):
         return {name: array.astype(np.float32) for name, array in trained.items()}
 
 
-def _prototypes(update: GlobalUpdate, channel_map: ChannelMap) -> tuple[str, Labelled] | None:
-    """The name of the header's weight, and the client's prototypes; none where it sent none."""
-    arrays, _ = group_of(update, Header.name, channel_map)
+class _Prototypes(Sequence[Labelled]):
+    """Those of every client, read anew in every epoch: of a thousand they would outweigh the model."""
+
+    def __init__(self, updates: Sequence[GlobalUpdate], channel_map: ChannelMap) -> None:
+        self._updates, self._map = updates, channel_map
+
+    def __len__(self) -> int:
+        return len(self._updates)
+
+    @overload
+    def __getitem__(self, index: int) -> Labelled: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Labelled]: ...
+    def __getitem__(self, index: int | slice) -> Labelled | Sequence[Labelled]:
+        if isinstance(index, slice):
+            return _Prototypes(self._updates[index], self._map)
+        counts = _counts(self._updates[index])
+        assert counts is not None
+        (means,) = group_of(self._updates[index], Header.name, self._map)[0].values()
+        classes = np.flatnonzero(counts > 0)
+        return Labelled(means[classes].astype(np.float64), classes)
+
+
+def _counts(update: GlobalUpdate) -> Array | None:
+    """Of how many examples each class's prototype is; none where the client sent none."""
     counts = update.source.groups.get(Header.name, {}).get("counts")
-    if counts is None or not (counts > 0).any():
-        return None
-    ((weight, means),) = arrays.items()
-    classes = np.flatnonzero(counts > 0)
-    return weight, Labelled(means[classes].astype(np.float64), classes)
+    return None if counts is None or not (counts > 0).any() else counts
 
 
 def _error(scores: Floats, classes: NDArray[np.intp]) -> Floats:

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_server.strategy.combiners import mean_over_holders
+from edge_server.strategy.deltas import as_deltas
 from edge_server.strategy.groups.rule import Folded, GroupRule
+from edge_server.strategy.means import mean_over_holders
 from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import GlobalUpdate, group_of, sources_of
+from edge_server.strategy.updates import GlobalUpdate, globalised, sources_of
 from schemas.blobs import Arrays
 
 
@@ -30,8 +31,10 @@ class LastStep(GroupRule):
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """The round's step replaces the one before."""
+        if _reordered(result):
+            return Folded(_own_steps(result), result.after)
         step = {name: after - result.before[name] for name, after in result.after.items()}
-        return Folded(_own_steps(result, step) if _reordered(result) else step, result.after)
+        return Folded(step, result.after)
 
 
 def _reordered(result: RoundResult) -> bool:
@@ -40,15 +43,16 @@ def _reordered(result: RoundResult) -> bool:
     return scored and any(update.order for update in result.updates)
 
 
-def _own_steps(result: RoundResult, otherwise: Arrays) -> Arrays:
-    """Means over the holders, 0 where there is none, of the shapes of `otherwise`."""
+def _own_steps(result: RoundResult) -> Arrays:
+    """Means over the holders, 0 where there is none, of the shapes P."""
     weights = np.array([result.weights[source.client] for source in sources_of(result.updates)])
     means = mean_over_holders(_as_sent(result), weights)
-    return {name: means.get(name, np.zeros_like(array)) for name, array in otherwise.items()}
+    return {name: means[name] for name in result.after}
 
 
 def _as_sent(result: RoundResult) -> Iterator[GlobalUpdate]:
     """The updates without what transforms made of their values."""
     for update in result.updates:
-        delta, coverage = group_of(update, "model", result.channel_map)
-        yield replace(update, delta=delta, coverage=coverage)
+        sent = globalised(update.source, result.channel_map)
+        delta = as_deltas(sent.delta, result.channel_map).moved(update.order)
+        yield replace(update, delta=delta, coverage=sent.coverage.moved(update.order))

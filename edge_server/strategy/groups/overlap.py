@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from edge_server.strategy.combiners import overlap
 from edge_server.strategy.groups.rule import Folded, GroupRule
+from edge_server.strategy.means import overlap
 from edge_server.strategy.policy import RoundResult
 from schemas.blobs import Arrays
 
@@ -22,5 +22,5 @@ class Overlap(GroupRule):
     uplink: ClassVar[bool] = False
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
-        masks: Mapping[str, Any] = overlap(result.updates)
+        masks: Mapping[str, Any] = dict(overlap(result.updates))
         return Folded(masks, result.after)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import statistics
 import tempfile
 import time
 from collections import Counter
@@ -90,8 +91,9 @@ async def _busy(options: Options, sizes: tuple[int, ...], pairs: int) -> list[Fi
                 found.append(_egress(size, [await federation(people, broker, Path(place))]))
             await people.join(sizes[-1] - people.size)
             taken = [await _pair(people, broker, Path(place)) for _ in range(pairs)]
+            shared = await federation(people, broker, Path(place), "federation.receivers=1")
     found.append(_egress(sizes[-1], [rounds for rounds, _ in taken]))
-    return [*found, *_round_figures(sizes[-1], taken)]
+    return [*found, *_round_figures(sizes[-1], taken), _receivers_figure(shared, taken)]
 
 
 async def _pair(people: Crowd, broker: RunningBroker, place: Path) -> tuple[Rounds, float]:
@@ -142,6 +144,7 @@ def _words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> lis
 
 def _egress(size: int, runs: list[Rounds]) -> Figure:
     sent = [run.sent / len(run.closed) / 1e6 for run in runs]
+    control = runs[0].counts["control bytes"] / len(runs[0].closed)
     return Figure(
         AREA,
         f"server egress, {size:,} devices",
@@ -149,7 +152,7 @@ def _egress(size: int, runs: list[Rounds]) -> Figure:
         tuple(run.egress for run in runs),
         target=1.03,
         detail=f"{sent[0]:.2f} MB per round on the server's socket; one model is "
-        f"{FULL_MODEL_BYTES / 1e6:.2f}, control messages are {runs[0].counts['control bytes'] / len(runs[0].closed) / 1e6:.2f} MB",
+        f"{FULL_MODEL_BYTES / 1e6:.2f}, control messages are {control / 1e6:.2f} MB",
         raw={"sent": [run.sent for run in runs], "counts": [dict(run.counts) for run in runs]},
     )
 
@@ -185,6 +188,19 @@ def _round_figures(size: int, taken: list[tuple[Rounds, float]]) -> list[Figure]
             detail="all threads of the server's process, user and system",
         ),
     ]
+
+
+def _receivers_figure(shared: Rounds, taken: list[tuple[Rounds, float]]) -> Figure:
+    alone = statistics.median(min(rounds.seconds) for rounds, _ in taken)
+    server = [r.closed[-1]["cpu_s"] - r.closed[-2]["cpu_s"] for r in (shared, taken[-1][0])]
+    return Figure(
+        AREA,
+        "a round with one receiver over one without",
+        "x",
+        (min(shared.seconds) / alone,),
+        detail=f"the server's own process needs {server[0]:.2f} s of processor time for such a round instead "
+        f"of {server[1]:.2f}; {shared.lost} answers lost; it pays where there is a core to spare",
+    )
 
 
 # --- idle ---

@@ -1,0 +1,228 @@
+"""A strategy's up-link codecs, as it names them, and what they make of an update together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from edge_client.codecs.compression import Zstd
+from edge_client.codecs.form import (
+    COLUMNS,
+    COUNT_TYPE,
+    COUNTED,
+    FLOAT,
+    MODEL,
+    SCALE_TYPE,
+    SCALES,
+    SHAPE_TYPE,
+    SHAPES,
+    decoded,
+    is_coded,
+)
+from edge_client.codecs.numbers import Fp16, Int8, NumberCodec, draw
+from edge_client.codecs.sparse import Sparse, TopK, column_type, to_sparse
+from schemas.blobs import Array, Arrays, Groups
+from schemas.errors import ConfigError, nearest
+from schemas.frozen import kebab
+from schemas.strategy import Piece
+from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of, write_tensors
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What is trained minus what was received: an update is that anyway, and naming it only says so."""
+
+
+CODECS: Mapping[str, Callable[..., Any]] = {
+    "delta": Delta,
+    "top-k": TopK,
+    "fp16": Fp16,
+    "int8": Int8,
+    "zstd": Zstd,
+}
+"""In the order in which they may be named: what is chosen, how it is written, how that is packed."""
+DOWNLINK = ("fp16", "int8")
+"""Those of models: a model's numbers are none that could be left out, and hardly any repeat."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The codecs of one strategy; without any an update is float32, as it was trained."""
+
+    thin: TopK | None = None
+    number: NumberCodec | None = None
+    pack: Zstd | None = None
+
+    @property
+    def lossy(self) -> bool:
+        """Whether numbers change on their way."""
+        return self.thin is not None or self.number is not None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The groups that stand beside `model`, with an array for each parameter that is encoded."""
+        scaled = (SCALES,) if self.number is not None and self.number.scaled else ()
+        return (*scaled, SHAPES, COUNTED, COLUMNS) if self.thin is not None else scaled
+
+    def encode(self, arrays: Arrays, seed: int | None, residual: Arrays | None = None) -> Encoded:
+        """The groups that stand for the group `model`, made when they are asked for.
+
+        `seed` decides how numbers are rounded, without one to the nearest. `residual` is what earlier rounds
+        have left unsent.
+        """
+        if self.thin is not None:
+            return _thinned(self, self.thin, arrays, seed, residual or {})
+        if self.number is None:
+            return Encoded({MODEL: arrays})
+        kinds = {name: kind_of(arrays, name) for name in arrays}
+        scales = _scales(self.number, arrays, kinds)
+        types = {
+            name: (self.number.dtype if is_coded(shape) else dtype, shape)
+            for name, (dtype, shape) in kinds.items()
+        }
+        make = partial(_codes, self.number, arrays, scales, seed)
+        return Encoded({MODEL: MadeArrays(types, make), **({SCALES: scales} if scales else {})})
+
+    def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
+        """Write the tensors of a blob and return its digest."""
+        return self.pack.write(file, arrays) if self.pack else write_tensors(file, arrays)
+
+    def most_bytes(self, shape: tuple[int, ...]) -> int:
+        """The most bytes of a parameter of this shape, with what it needs beside it."""
+        size = math.prod(shape)
+        if not self.lossy or not is_coded(shape):
+            return FLOAT.itemsize * size
+        each = self.number.dtype.itemsize if self.number else FLOAT.itemsize
+        beside = SCALE_TYPE.itemsize * shape[0] if self.number and self.number.scaled else 0
+        if self.thin is not None:
+            each, size = each + column_type(shape).itemsize, self.thin.count(size)
+            beside += COUNT_TYPE.itemsize * shape[0] + SHAPE_TYPE.itemsize * len(shape)
+        return each * size + beside
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Groups to send in the place of `model`, and what of it is left for the next round, if that counts."""
+
+    groups: Groups
+    residual: Arrays = field(default_factory=dict)
+
+
+def make_chain(named: Iterable[Piece]) -> Chain:
+    """The codecs of these pieces; raises `ConfigError` for names, options and orders that there are not."""
+    named = list(named)
+    made = {piece.name: _make(piece, "uplink") for piece in named}
+    order = list(CODECS)
+    ranks = [order.index(piece.name) for piece in named]
+    if len(made) != len(named):
+        raise ConfigError("uplink: a codec is named twice: name it once")
+    if ranks != sorted(ranks):
+        fitting = ", ".join(f'"{name}"' for name in order if name in made)
+        raise ConfigError(f"uplink: codecs work in the order in which they are named: write [{fitting}]")
+    if {"fp16", "int8"} <= made.keys():
+        raise ConfigError("uplink: 'fp16' and 'int8' both say how a number is written: leave one out")
+    return Chain(made.get("top-k"), made.get("fp16", made.get("int8")), made.get("zstd"))
+
+
+def make_downlink(named: Iterable[Piece]) -> NumberCodec | None:
+    """The codec of the model on its way down, if one is named; raises `ConfigError` as `make_chain` does."""
+    named = list(named)
+    for piece in named:
+        if piece.name not in DOWNLINK:
+            raise ConfigError(
+                f"downlink: no codec of models is '{piece.name}'{nearest(piece.name, DOWNLINK)}"
+            )
+    if len(named) > 1:
+        raise ConfigError("downlink: 'fp16' and 'int8' both say how a number is written: name one of them")
+    made: NumberCodec | None = _make(named[0], "downlink") if named else None
+    return made
+
+
+def _make(piece: Piece, key: str) -> Any:
+    codec = CODECS.get(piece.name)
+    if codec is None:
+        raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, CODECS)}")
+    options = set(getattr(codec, "__dataclass_fields__", {}))
+    for option in piece.options.keys() - options:
+        hint = nearest(kebab(option), map(kebab, options))
+        raise ConfigError(f"{key}: codec '{piece.name}' has no option '{kebab(option)}'{hint}")
+    try:
+        return codec(**piece.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{key}: codec '{piece.name}': {error}") from error
+
+
+def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:
+    """The step of every row of every parameter, if there are steps."""
+    if not isinstance(number, Int8):
+        return {}
+    return {
+        name: np.concatenate([number.scales(rows_of(arrays, name, *piece)) for piece in pieces(kind)])
+        for name, kind in kinds.items()
+        if is_coded(kind[1])
+    }
+
+
+def _codes(
+    number: NumberCodec,
+    arrays: Arrays,
+    scales: Arrays,
+    seed: int | None,
+    name: str,
+    start: int,
+    stop: int,
+) -> AnyArray:
+    rows = rows_of(arrays, name, start, stop)
+    if not is_coded(kind_of(arrays, name)[1]):
+        return rows
+    return _written(number, name, rows, scales.get(name, _NONE)[start:stop], seed, start)
+
+
+def _written(
+    number: NumberCodec, name: str, rows: Array, scales: Array, seed: int | None, start: int
+) -> AnyArray:
+    by_chance = number.scaled and seed is not None
+    return number.encode(rows, scales, draw(seed, name, start, rows.shape) if by_chance else _HALF)
+
+
+_NONE, _HALF = np.zeros(0, np.float32), np.array(0.5, np.float32)
+
+
+def _thinned(chain: Chain, thin: TopK, arrays: Arrays, seed: int | None, residual: Arrays) -> Encoded:
+    """The largest numbers, one parameter at a time; what they are decoded to is what is not left."""
+    groups: dict[str, dict[str, AnyArray]] = {MODEL: {}}
+    left: dict[str, Array] = {}
+    for name in arrays:
+        array = arrays[name]
+        if not is_coded(array.shape):
+            groups[MODEL][name] = array
+            continue
+        whole = array + residual[name] if name in residual else array
+        for group, part in _parts(chain.number, name, thin.thinned(whole), seed).items():
+            groups.setdefault(group, {})[name] = part
+        one = {group: {name: parts[name]} for group, parts in groups.items() if name in parts}
+        # What is not finite is left as no number at all: such an update never counts.
+        with np.errstate(invalid="ignore"):
+            left[name] = whole - decoded(one)[MODEL][name]
+    return Encoded(groups, left)
+
+
+def _parts(number: NumberCodec | None, name: str, thinned: Array, seed: int | None) -> dict[str, AnyArray]:
+    """One sparse parameter, by group."""
+    scales = number.scales(thinned) if isinstance(number, Int8) else None
+    codes = thinned
+    if number is not None:
+        codes = _written(number, name, thinned, _NONE if scales is None else scales, seed, 0)
+    sparse: Sparse = to_sparse(codes)
+    parts = {
+        MODEL: sparse.values,
+        SHAPES: np.array(thinned.shape, SHAPE_TYPE),
+        COUNTED: sparse.counts,
+        COLUMNS: sparse.columns,
+    }
+    return parts if scales is None else {**parts, SCALES: scales}

@@ -1,0 +1,89 @@
+"""Entropy coding of a whole blob, header included: zstd (RFC 8878), written and read a piece at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from schemas.errors import PeerError
+from schemas.tensors import AnyArray, write_tensors
+from schemas.values import Reason
+
+MAGIC = bytes.fromhex("28b52ffd")
+"""How a frame begins; a safetensors file cannot, its header would be of 4 GB."""
+WINDOW_BYTES = 8 * 1024 * 1024
+"""The most that a decoder keeps in memory; RFC 8878 asks every one for that much."""
+WRITTEN_WINDOW_LOG = 21
+"""A quarter of that: what a far match spares of weights is nothing."""
+_PIECE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Zstd:
+    """`level` 1 is fastest, 19 smallest."""
+
+    level: int = 3
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.level, int) or not 1 <= self.level <= 19:
+            raise ValueError(f"level is a whole number from 1 to 19, not {self.level}")
+
+    def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
+        """`write_tensors`, compressed; returns the sha256 of what was written, hex."""
+        from zstandard import ZstdCompressionParameters, ZstdCompressor
+
+        # At high levels the window would be larger than what decoders must take.
+        chosen = ZstdCompressionParameters.from_level(self.level, window_log=WRITTEN_WINDOW_LOG)
+        hashed, compressor = _Hashed(file), ZstdCompressor(compression_params=chosen)
+        with compressor.stream_writer(cast(IO[bytes], hashed), closefd=False) as writer:
+            write_tensors(writer, arrays)
+        return hashed.digest.hexdigest()
+
+
+class _Hashed:
+    """A file that is written to, and the sha256 of what was."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file begins as a zstd frame does."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def unpack(source: Path, target: BinaryIO, *, limit: int | None = None) -> None:
+    """Write what `source` holds; raises `PeerError` for damage, and beyond `limit` bytes.
+
+    A frame that was cut off is not told from one that ends: what it holds says how long it is.
+    """
+    from zstandard import ZstdDecompressor, ZstdError
+
+    written = 0
+    try:
+        with (
+            source.open("rb") as file,
+            ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(
+                file, read_across_frames=True
+            ) as reader,
+        ):
+            while piece := reader.read(_PIECE):
+                written += len(piece)
+                if limit is not None and written > limit:
+                    raise PeerError(
+                        f"{source.name} unpacks to more than {limit} bytes", reason=Reason.OVERSIZED
+                    )
+                target.write(piece)
+    except ZstdError as error:
+        raise PeerError(f"{source.name} is not compressed as it should be: {error}") from error

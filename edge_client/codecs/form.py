@@ -1,0 +1,93 @@
+"""What an encoded update looks like, and how it is read: a row at a time, by what it says of itself.
+
+The group `model` holds codes in the place of numbers; what they need beside them are groups of their own:
+
+    model          float32, float16 or int8 like the parameter; of a sparse one its values [N]
+    model.scales   float32 [R]: what the codes of each row are to be multiplied by
+    model.shapes   uint32: the axes of a sparse parameter
+    model.counts   uint32 [R]: how many numbers each row of it has
+    model.columns  the smallest unsigned type [N]: where in their rows (`sparse`)
+
+A parameter of fewer than two axes (offsets, gains, running statistics) is always float32: there are few of
+them, and a variance that is off may fall below 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from edge_client.codecs.sparse import COUNTS, Sparse, to_dense
+from schemas.blobs import Arrays, Groups
+from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+
+MODEL = "model"
+SCALES, SHAPES, COUNTED, COLUMNS = (f"{MODEL}.{part}" for part in ("scales", "shapes", "counts", "columns"))
+PARTS = (SCALES, SHAPES, COUNTED, COLUMNS)
+SHAPE_TYPE, SCALE_TYPE, COUNT_TYPE = np.dtype("<u4"), np.dtype("<f4"), COUNTS
+FLOAT = np.dtype("<f4")
+
+
+def is_coded(shape: tuple[int, ...]) -> bool:
+    """Whether a parameter of this shape is encoded at all."""
+    return len(shape) >= 2 and math.prod(shape) > 0
+
+
+def decoded(groups: Groups) -> Groups:
+    """The groups of an update as they were meant, `model` made when it is asked for.
+
+    Of an unchecked one, reading may raise anything.
+    """
+    encoded = MODEL in groups and (
+        any(part in groups for part in PARTS)
+        or any(kind_of(groups[MODEL], name)[0] == np.float16 for name in groups[MODEL])
+    )
+    if not encoded:
+        return groups
+    return {MODEL: Decoded(groups), **{name: groups[name] for name in groups if name not in (MODEL, *PARTS)}}
+
+
+class Decoded(LazyArrays):
+    """The float32 parameters that encoded groups stand for."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._codes: Arrays = groups[MODEL]
+        self._scales = groups.get(SCALES, {})
+        self._counts, self._columns = groups.get(COUNTED, {}), groups.get(COLUMNS, {})
+        self._shapes: Mapping[str, tuple[int, ...]] = {
+            name: shape_of(array) for name, array in groups.get(SHAPES, {}).items()
+        }
+
+    def kind(self, name: str) -> Kind:
+        """Of the parameter."""
+        return FLOAT, self._shapes[name] if name in self._shapes else kind_of(self._codes, name)[1]
+
+    def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        """Decoded now."""
+        sparse = name in self._shapes
+        codes = self._dense(name, start, stop) if sparse else rows_of(self._codes, name, start, stop)
+        if name not in self._scales:
+            return codes.astype(FLOAT, copy=False)
+        scales = rows_of(self._scales, name, start, stop)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return codes * scales.reshape(-1, *[1] * (codes.ndim - 1))
+
+    def _dense(self, name: str, start: int, stop: int) -> AnyArray:
+        counts, shape = self._counts[name], self._shapes[name]
+        first = int(counts[:start].sum(dtype=np.int64))
+        last = first + int(counts[start:stop].sum(dtype=np.int64))
+        columns, values = (rows_of(part, name, first, last) for part in (self._columns, self._codes))
+        return to_dense(Sparse(counts[start:stop], columns, values), (stop - start, *shape[1:]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._codes)
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+
+def shape_of(axes: AnyArray) -> tuple[int, ...]:
+    """The shape that an array of axes states."""
+    return tuple(int(size) for size in axes.reshape(-1))

@@ -1,0 +1,85 @@
+"""Codecs of single numbers: halves, and whole numbers with a scale per channel.
+
+Both work on rows [R, ...] of one parameter, so that no more than a piece of it is ever in memory.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.blobs import Array
+from schemas.tensors import AnyArray
+
+_PER_BLOCK = 8
+"""Numbers of 32 bits that one step of the counter gives."""
+
+
+@dataclass(frozen=True)
+class Fp16:
+    """Half precision: off by at most 2^-11 of a number, or by 2^-25 below 2^-14; infinite from 65,520 on."""
+
+    scaled = False
+    dtype = np.dtype("<f2")
+
+    def encode(self, rows: Array, scales: Array, drawn: Array) -> AnyArray:
+        """The nearest halves; there are no scales, and nothing is drawn."""
+        with np.errstate(over="ignore"):
+            return rows.astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Int8:
+    """Whole numbers from -`levels` to `levels` times a scale per row, rounded up or down by chance.
+
+    The chance is such that the mean over many roundings is the number itself (Alistarh et al. 2017, QSGD,
+    section 3.1, there with a scale per vector); off by less than a step, the row's largest number over
+    `levels`. Few levels make many zeros, which compress well.
+    """
+
+    levels: int = 127
+    scaled = True
+    dtype = np.dtype("i1")
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.levels, int) or not 1 <= self.levels <= 127:
+            raise ValueError(f"levels is a whole number from 1 to 127, not {self.levels}")
+
+    def scales(self, rows: Array) -> Array:
+        """The step of each row [R]; 0 where all is 0, not finite where a number is not."""
+        largest = (
+            np.abs(rows.reshape(len(rows), math.prod(rows.shape[1:])))
+            .max(axis=1, initial=0)
+            .astype(np.float32)
+        )
+        steps = np.maximum(largest / np.float32(self.levels), np.finfo(np.float32).tiny)
+        return np.where(largest == 0, np.float32(0), steps)
+
+    def encode(self, rows: Array, scales: Array, drawn: Array) -> AnyArray:
+        """Codes like the rows; `drawn` are numbers from [0, 1) like them, or 1/2 for the nearest."""
+        steps = np.where(scales > 0, scales, np.float32(1)).reshape(-1, *[1] * (rows.ndim - 1))
+        # What is not finite has a scale that says so: its codes do not matter.
+        with np.errstate(invalid="ignore", over="ignore"):
+            codes = np.nan_to_num(np.floor(rows / steps + drawn), posinf=0, neginf=0)
+        whole: AnyArray = np.clip(codes, -self.levels, self.levels).astype(self.dtype)
+        return whole
+
+
+NumberCodec = Fp16 | Int8
+
+
+def draw(seed: int, name: str, start: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers from [0, 1) for rows `start` and on of a parameter; the same whatever pieces are asked for.
+
+    A counter is as good a generator as any, and can begin anywhere (Salmon et al. 2011, Philox).
+    """
+    width = math.prod(shape[1:])
+    blocks = -(-width // _PER_BLOCK)
+    source = np.random.Philox(key=[seed, zlib.crc32(name.encode())]).advance(start * blocks)
+    bits = source.random_raw(shape[0] * blocks * _PER_BLOCK // 2).view(np.uint32)
+    numbers = (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+    return numbers.reshape(shape[0], blocks * _PER_BLOCK)[:, :width].reshape(shape)

@@ -1,0 +1,46 @@
+"""What a device sends up of its answer, encoded as its task asks, and what it keeps of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge_client.answer import Answer, in_global, in_sub_model
+from edge_client.codecs.chain import Chain, make_chain
+from edge_client.codecs.form import MODEL
+from schemas.blobs import Arrays, Groups
+from schemas.messages import Task
+from schemas.submodel import ChannelMap
+
+RESIDUAL = "residual"
+"""The group of what error feedback adds to the next update; it never leaves the device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sending:
+    """The groups to send, the codecs that write them, and what the device keeps, in global coordinates."""
+
+    groups: Groups
+    chain: Chain
+    kept: Groups
+
+
+def encode_answer(
+    answer: Answer, delta: Arrays, task: Task, channel_map: ChannelMap, previous: Groups
+) -> Sending:
+    """Encode the group `model` of an answer, the others travel as they are; equal tasks give equal bytes.
+
+    `previous` is what the device kept after its last round that counted. Raises `ConfigError` for codecs
+    that this program does not know.
+    """
+    chain, groups = make_chain(task.uplink), answer.groups(delta)
+    unsent = {RESIDUAL: previous.get(RESIDUAL, {})}
+    before = in_sub_model(unsent, answer.spec, channel_map)[RESIDUAL]
+    seed = task.training.seed if task.training is not None else 0
+    encoded = chain.encode(groups[MODEL], seed, before)
+    waiting = {name: before[name] for name in before if name not in encoded.residual}
+    left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.thin is not None else {}
+    return Sending(
+        {**encoded.groups, **{name: arrays for name, arrays in groups.items() if name != MODEL}},
+        chain,
+        in_global(left, unsent, answer.spec, channel_map, answer.order),
+    )

@@ -1,0 +1,102 @@
+"""The form of an encoded update: just what the task's codecs write, before a single number is decoded."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edge_client.codecs.chain import Chain
+from edge_client.codecs.form import (
+    COLUMNS,
+    COUNT_TYPE,
+    COUNTED,
+    FLOAT,
+    MODEL,
+    PARTS,
+    SCALE_TYPE,
+    SCALES,
+    SHAPE_TYPE,
+    SHAPES,
+    is_coded,
+    shape_of,
+)
+from edge_client.codecs.numbers import Int8
+from edge_client.codecs.sparse import Sparse, check_sparse, column_type
+from schemas.blobs import Groups
+from schemas.errors import PeerError
+from schemas.tensors import Kind, kind_of, pieces, rows_of
+from schemas.values import Reason
+
+MAX_AXES = 8
+
+
+def check_form(groups: Groups, chain: Chain) -> None:
+    """Raise `PeerError` unless `groups` can be decoded, and are as `chain` encodes them."""
+    model = groups.get(MODEL, {})
+    shapes = {name: _shape(groups, name, chain) for name in model}
+    coded = {name for name, shape in shapes.items() if is_coded(shape)}
+    wanted = dict.fromkeys(chain.parts, coded) if coded else {}
+    found = {part: set(groups[part]) for part in PARTS if part in groups}
+    if found != wanted:
+        raise _wrong(f"expected the parts {sorted(wanted)}, got {sorted(found)} or others of their arrays")
+    for name in sorted(coded):
+        if chain.thin is not None:
+            _check_sparse(groups, name, shapes[name], chain)
+        if chain.number is not None and chain.number.scaled:
+            _expect(name, kind_of(groups[SCALES], name), (SCALE_TYPE, (shapes[name][0],)))
+            _check_scales(groups, name)
+        if isinstance(chain.number, Int8):
+            _check_codes(groups, name, chain.number.levels)
+
+
+def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
+    """The parameter's shape; its codes are of the right type."""
+    dtype, shape = kind_of(groups[MODEL], name)
+    if name in groups.get(SHAPES, {}):
+        stated = kind_of(groups[SHAPES], name)
+        if stated[0] != SHAPE_TYPE or len(stated[1]) != 1 or stated[1][0] > MAX_AXES:
+            raise _wrong(f"'{name}' has no shape, but {stated[0]} {stated[1]}")
+        shape = shape_of(groups[SHAPES][name])
+    coded = is_coded(shape) and chain.number is not None
+    expected = chain.number.dtype if coded and chain.number is not None else FLOAT
+    if dtype != expected:
+        raise _wrong(f"'{name}': expected {expected}, got {dtype}")
+    return shape
+
+
+def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
+    """Each row's numbers are counted and in order, and are no more than may be chosen."""
+    assert chain.thin is not None
+    (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.thin.count(math.prod(shape))
+    if count > most:
+        raise _wrong(f"'{name}' has {count} numbers, at most {most} are chosen")
+    _expect(name, kind_of(groups[MODEL], name), (kind_of(groups[MODEL], name)[0], (count,)))
+    _expect(name, kind_of(groups[COUNTED], name), (COUNT_TYPE, (shape[0],)))
+    _expect(name, kind_of(groups[COLUMNS], name), (column_type(shape), (count,)))
+    parts = (groups[COUNTED][name], groups[COLUMNS][name], groups[MODEL][name])
+    check_sparse(name, Sparse(*parts), shape)
+
+
+def _check_scales(groups: Groups, name: str) -> None:
+    scales = groups[SCALES][name]
+    if not np.isfinite(scales).all():
+        raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
+    if (scales < 0).any():
+        raise PeerError(f"'{name}' has a step below 0")
+
+
+def _check_codes(groups: Groups, name: str, levels: int) -> None:
+    for start, stop in pieces(kind_of(groups[MODEL], name)):
+        codes = rows_of(groups[MODEL], name, start, stop)
+        if codes.size and (int(codes.max()) > levels or int(codes.min()) < -levels):
+            raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)
+
+
+def _expect(name: str, found: Kind, expected: Kind) -> None:
+    if found != expected:
+        raise _wrong(f"'{name}': expected {expected[0]} {expected[1]}, got {found[0]} {found[1]}")
+
+
+def _wrong(detail: str) -> PeerError:
+    return PeerError(detail, reason=Reason.WRONG_SHAPE)

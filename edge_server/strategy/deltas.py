@@ -1,0 +1,217 @@
+"""A client's changes in global coordinates, made a few rows at a time from what it sent.
+
+Values and where they stand are told apart: a sub-model's own values are never spread over a whole model.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from edge_client.slicing import moved_axes
+from edge_server.strategy.reach import Order, Places, Reach, Reaches, all_of, everywhere
+from schemas.blobs import Array, Arrays
+from schemas.errors import InvariantError
+from schemas.submodel import ChannelMap
+from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+
+FLOAT = np.dtype(np.float32)
+SPAN_BYTES = 256 * 1024
+"""Rows that are not side by side are read in stretches of at most so many bytes."""
+
+
+class Part(NamedTuple):
+    """Rows of a parameter's changes: values, and where in these rows they stand; 0 elsewhere."""
+
+    values: Array
+    place: Reach
+
+    def within(self, reach: Reach) -> Part:
+        """Without what `reach` lacks: for it either has all these values, or these are all there are."""
+        if reach.whole or not self.place.whole:
+            return self
+        return Part(reach.of(self.values), reach)
+
+    def in_runs(self) -> Part:
+        """The same with zeros in between, so that places are runs: numpy adds to those many times faster."""
+        values, axes = self.values, list(self.place.axes)
+        for axis, places in enumerate(axes):
+            if isinstance(places, slice):
+                continue
+            length, count = self.place.shape[axis], len(places)
+            which = np.full(length, count)
+            which[places] = np.arange(count)
+            if count < length:
+                none = np.zeros((*values.shape[:axis], 1, *values.shape[axis + 1 :]), values.dtype)
+                values = np.concatenate([values, none], axis)
+            values, axes[axis] = np.take(values, which, axis), slice(0, length)
+        return Part(values, Reach(self.place.shape, tuple(axes)))
+
+
+class Deltas(LazyArrays):
+    """Changes of every parameter, of the full shapes P."""
+
+    def __init__(self, channel_map: ChannelMap) -> None:
+        self.channel_map = channel_map
+
+    @abstractmethod
+    def part(self, name: str, start: int, stop: int) -> Part:
+        """Rows `start` to `stop - 1`."""
+
+    def moved(self, order: Order) -> Deltas:
+        """The same once channels have been put in this order."""
+        raise InvariantError("changes whose channels were moved are not moved again")
+
+    def kind(self, name: str) -> Kind:
+        """As the channel map says."""
+        return FLOAT, self.channel_map.parameters[name].shape
+
+    def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        """With zeros where there is no change."""
+        values, place = self.part(name, start, stop)
+        if not place.whole:
+            values, held = np.zeros(place.shape, values.dtype), values
+            values[place.index] = held
+        return values if self.kind(name)[1] else values.reshape(())
+
+    def __iter__(self) -> Iterator[str]:
+        # In the map's order, whatever order a file has: sums over parameters are then the same to the bit.
+        return iter(self.channel_map.parameters)
+
+    def __len__(self) -> int:
+        return len(self.channel_map.parameters)
+
+
+class Placed(Deltas):
+    """What a client sent, at the places of its sub-model; `InvariantError` for shapes that are not its."""
+
+    def __init__(self, arrays: Arrays, reaches: Reaches, channel_map: ChannelMap) -> None:
+        super().__init__(channel_map)
+        self._arrays, self._reaches = arrays, reaches
+
+    def part(self, name: str, start: int, stop: int) -> Part:
+        """Only the rows that are needed are read."""
+        reach = self._reaches.reach(name)
+        own, place = reach.rows(start, stop)
+        if not place.size:
+            return Part(np.zeros(place.sizes, FLOAT), place)
+        shape = kind_of(self._arrays, name)[1] or (1,)
+        if shape != reach.sizes:
+            raise InvariantError(f"{name!r}: expected shape {reach.sizes}, got {shape}")
+        return Part(rows_at(self._arrays, name, own).reshape(place.sizes), place)
+
+    def moved(self, order: Order) -> Deltas:
+        """The values stay, their places are others."""
+        return Placed(self._arrays, self._reaches.moved(order), self.channel_map)
+
+
+class Scaled(Deltas):
+    """Changes times a number, but for parameters that are `exempt`."""
+
+    def __init__(
+        self,
+        changes: Arrays,
+        factor: float,
+        channel_map: ChannelMap,
+        *,
+        exempt: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        super().__init__(channel_map)
+        self._changes, self._factor, self._exempt = changes, factor, exempt
+
+    def kind(self, name: str) -> Kind:
+        """As the changes say."""
+        return kind_of(self._changes, name)
+
+    def part(self, name: str, start: int, stop: int) -> Part:
+        """Scaled now."""
+        values, place = part_of(self._changes, name, start, stop)
+        return Part(values if self._exempt(name) else self._factor * values, place)
+
+    def moved(self, order: Order) -> Deltas:
+        """The order of both is irrelevant."""
+        moved = as_deltas(self._changes, self.channel_map).moved(order)
+        return Scaled(moved, self._factor, self.channel_map, exempt=self._exempt)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+
+class MovedModel(Deltas):
+    """The difference to w of a client's model w + delta, once that has its channels in another order."""
+
+    def __init__(self, params: Arrays, moved: Deltas, order: Order, channel_map: ChannelMap) -> None:
+        super().__init__(channel_map)
+        self._params, self._moved, self._order = params, moved, order
+
+    def part(self, name: str, start: int, stop: int) -> Part:
+        """A difference everywhere: w itself has moved too."""
+        param = self._params[name]
+        param = param.reshape(param.shape or (1,))
+        model = _taken(param, moved_axes(self.channel_map.parameters[name], self._order), start, stop)
+        values, place = self._moved.part(name, start, stop).in_runs()
+        model[place.index] += values
+        return Part(model - param[start:stop], everywhere(model.shape))
+
+
+class Within(Deltas):
+    """Changes where they count, 0 elsewhere."""
+
+    def __init__(self, changes: Deltas, reaches: Reaches) -> None:
+        super().__init__(changes.channel_map)
+        self._changes, self._reaches = changes, reaches
+
+    def part(self, name: str, start: int, stop: int) -> Part:
+        """Without the rest."""
+        return self._changes.part(name, start, stop).within(self._reaches.reach(name).rows(start, stop)[1])
+
+    def moved(self, order: Order) -> Deltas:
+        """Both move."""
+        return Within(self._changes.moved(order), self._reaches.moved(order))
+
+
+def part_of(changes: Arrays, name: str, start: int, stop: int) -> Part:
+    """Rows of changes of any kind; of plain arrays these are all there."""
+    if isinstance(changes, Deltas):
+        return changes.part(name, start, stop)
+    values = rows_of(changes, name, start, stop)
+    values = values.reshape(values.shape or (1,))
+    return Part(values, everywhere(values.shape))
+
+
+def rows_at(arrays: Arrays, name: str, wanted: Places) -> Array:
+    """Rows of an array, side by side or (in ascending order) not, without reading much of the rest."""
+    if isinstance(wanted, slice):
+        return rows_of(arrays, name, wanted.start, wanted.stop)
+    if not isinstance(arrays, LazyArrays):
+        return arrays[name][wanted]
+    dtype, shape = arrays.kind(name)
+    span = max(1, SPAN_BYTES // max(1, dtype.itemsize * int(np.prod(shape[1:]))))
+    taken, begin = np.empty((len(wanted), *shape[1:]), dtype), 0
+    while begin < len(wanted):
+        end = int(np.searchsorted(wanted, wanted[begin] + span))
+        first = int(wanted[begin])
+        stretch = arrays.rows(name, first, int(wanted[end - 1]) + 1)
+        taken[begin:end] = stretch[wanted[begin:end] - first]
+        begin = end
+    return taken
+
+
+def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> Array:
+    """A copy of rows of an array once its positions have been put in another order."""
+    taken = array[axes[0][start:stop]] if 0 in axes else array[start:stop].copy()  # type: ignore[index]
+    for axis, places in axes.items():
+        if axis > 0:
+            taken = np.take(taken, places, axis)  # type: ignore[arg-type]
+    return taken
+
+
+def as_deltas(changes: Arrays, channel_map: ChannelMap) -> Deltas:
+    """The changes, which are as they are, or plain arrays of the full shapes."""
+    return changes if isinstance(changes, Deltas) else Placed(changes, all_of(channel_map), channel_map)

@@ -1,0 +1,48 @@
+"""The combiner `krum`: Blanchard et al. 2017, Machine Learning with Adversaries, section 4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy.means import mean_over_holders
+from edge_server.strategy.products import squared_distances
+from edge_server.strategy.updates import GlobalUpdate
+from schemas.blobs import Arrays
+
+
+def krum(
+    *, byzantine: float = 0.2, keep: int = 1
+) -> Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]:
+    """The weighted mean of the `keep` updates closest to their neighbours (1: Krum, more: multi-Krum).
+
+    `byzantine` is f, how many clients may be hostile: a share of the round's below 1, a count from 1 on. The
+    paper's guarantee needs more than 2 f + 2 clients; a smaller round is combined without it. Weights only
+    divide the result among those kept, equally where all are 0. What no kept client holds does not change:
+    with unlike sub-models keep several.
+    """
+    if byzantine < 0 or (byzantine >= 1 and byzantine != int(byzantine)):
+        raise ValueError("byzantine must be a share below 1 or a whole number of clients")
+    if keep < 1:
+        raise ValueError("keep must be at least 1")
+
+    def combine(updates: Sequence[GlobalUpdate], weights: NDArray[np.float64]) -> Arrays:
+        hostile = byzantine if byzantine >= 1 else math.floor(byzantine * len(updates) + 1e-9)
+        kept = np.sort(np.argsort(krum_scores(updates, int(hostile)), kind="stable")[:keep])
+        shares = weights[kept] if weights[kept].any() else np.ones(len(kept))
+        return mean_over_holders([updates[index] for index in kept], shares)
+
+    return combine
+
+
+def krum_scores(updates: Sequence[GlobalUpdate], hostile: int) -> NDArray[np.float64]:
+    """Per client [K], the sum of squared distances to its K - f - 2 nearest others (at least one)."""
+    count = len(updates)
+    squared = squared_distances(updates)
+    np.fill_diagonal(squared, np.inf)
+    others = np.sort(squared, axis=1)[:, : count - 1]
+    scores: NDArray[np.float64] = others[:, : max(1, count - hostile - 2)].sum(axis=1)
+    return scores

@@ -1,0 +1,83 @@
+"""Means of a round's updates over those who hold a coordinate, a few rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy import blocks
+from edge_server.strategy.reach import Reach, Reaches, common, mass
+from edge_server.strategy.updates import GlobalUpdate
+from schemas.blobs import Array, Arrays
+from schemas.tensors import Kind, kind_of, rows_of
+
+Floats = NDArray[np.float64]
+
+
+def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float]) -> Arrays:
+    """Sum of w_k delta_k over sum of w_k, per coordinate, accumulated in double precision.
+
+    Whoever asks for some rows of it goes through those rows of the updates once, one at a time.
+    """
+    updates, weights = list(updates), [np.float64(weight) for weight in weights]
+
+    def rows(name: str, start: int, stop: int) -> Array:
+        total, reached = weighted_sum(updates, weights, name, start, stop)
+        return share(total, mass(reached, weights))
+
+    return blocks.in_blocks(kinds_of(updates), rows)
+
+
+def weighted_sum(
+    updates: Sequence[GlobalUpdate], weights: Sequence[float], name: str, start: int, stop: int
+) -> tuple[Floats, list[Reach]]:
+    """Rows of sum of w_k delta_k where it is covered, and what each update covers of these rows."""
+    shape = kind_of(updates[0].delta, name)[1] or (1,)
+    total, reached = np.zeros((stop - start, *shape[1:])), []
+    for update, weight in zip(updates, weights, strict=True):
+        reach = update.coverage.reach(name).rows(start, stop)[1]
+        values, place = update.part(name, start, stop).within(reach).in_runs()
+        if values.size:
+            total[place.index] += weight * values
+        reached.append(reach)
+    return total, reached
+
+
+def share(total: Floats, held: Floats) -> Array:
+    """The total over what is held, 0 where that is 0."""
+    if not held.ndim:
+        return (total / held if held > 0 else np.zeros_like(total)).astype(np.float32)
+    held = np.broadcast_to(held, total.shape)
+    return np.divide(total, held, out=np.zeros_like(total), where=held > 0).astype(np.float32)
+
+
+def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float]) -> Arrays:
+    """`mean_over_holders`, and 0 wherever anyone lacks the coordinate."""
+    change = mean_over_holders(updates, weights)
+    kinds = kinds_of(updates)
+
+    def rows(name: str, start: int, stop: int) -> Array:
+        kept = common([update.coverage.reach(name) for update in updates]).rows(start, stop)[1]
+        held = blocks.rows_like(rows_of(change, name, start, stop))
+        if kept.whole:
+            return held
+        cut = np.zeros_like(held)
+        cut[kept.index] = held[kept.index]
+        return cut
+
+    return blocks.in_blocks(kinds, rows)
+
+
+def overlap(updates: Sequence[GlobalUpdate]) -> Mapping[str, NDArray[np.bool_]]:
+    """Which coordinates every client of the round holds, as masks of the full shapes P."""
+    first, *_ = updates
+    return Reaches(
+        first.coverage.channel_map, lambda name: common([update.coverage.reach(name) for update in updates])
+    )
+
+
+def kinds_of(updates: Sequence[GlobalUpdate]) -> dict[str, Kind]:
+    """Of the change that the updates make together."""
+    return {name: (np.dtype(np.float32), kind_of(updates[0].delta, name)[1]) for name in updates[0].delta}

@@ -1,0 +1,73 @@
+"""Combiners that sort each coordinate's values and leave the outer ones out.
+
+`median` and `trimmed-mean`: Yin et al. 2018, Byzantine-Robust Distributed Learning, definitions 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_server.strategy import blocks
+from edge_server.strategy.means import kinds_of
+from edge_server.strategy.reach import mass
+from edge_server.strategy.updates import GlobalUpdate
+from schemas.blobs import Array, Arrays
+
+Counts = NDArray[np.int64]
+Cut = Callable[[Counts], Counts]
+"""How many values go on each side, by the number of holders."""
+
+
+def median() -> Callable[[Sequence[GlobalUpdate], Any], Arrays]:
+    """The median of each coordinate over the clients that hold it; weights are not looked at."""
+    return lambda updates, weights: _middle(updates, lambda holders: np.maximum(holders - 1, 0) // 2)
+
+
+def trimmed_mean(*, trim: float = 0.1) -> Callable[[Sequence[GlobalUpdate], Any], Arrays]:
+    """The mean of each coordinate over its n holders, but for the floor(trim * n) largest and smallest.
+
+    Weights are not looked at. With fewer than 1 / trim holders nothing is trimmed.
+    """
+    if not 0 <= trim < 0.5:
+        raise ValueError("trim must be at least 0 and below 0.5")
+    return lambda updates, weights: _middle(
+        updates, lambda holders: np.floor(trim * holders + 1e-9).astype(np.int64)
+    )
+
+
+def _middle(updates: Sequence[GlobalUpdate], cut: Cut) -> Arrays:
+    """The plain mean of each coordinate's sorted values without the first and the last `cut(holders [P])`."""
+
+    def rows(name: str, start: int, stop: int) -> Array:
+        return _middle_of(updates, cut, name, start, stop)
+
+    return blocks.in_blocks(kinds_of(updates), rows, blocks.share_of_each(len(updates)))
+
+
+def _middle_of(updates: Sequence[GlobalUpdate], cut: Cut, name: str, start: int, stop: int) -> Array:
+    values, holders = _columns(updates, name, start, stop)
+    values.sort(axis=0)  # what is not held goes last
+    first = cut(holders)
+    last = holders - first
+    total = np.zeros(values.shape[1:])
+    for rank in range(int(first.min(initial=len(updates))), int(last.max(initial=0))):
+        np.add(total, values[rank], out=total, where=(rank >= first) & (rank < last))
+    count = np.broadcast_to(last - first, total.shape)
+    middle: NDArray[np.float64] = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
+    return middle.astype(np.float32)
+
+
+def _columns(updates: Sequence[GlobalUpdate], name: str, start: int, stop: int) -> tuple[Array, Counts]:
+    """Rows of every update [K, rows, ...], infinite where it does not cover; how many cover each place."""
+    reaches = [update.coverage.reach(name).rows(start, stop)[1] for update in updates]
+    values = np.full((len(updates), *reaches[0].shape), np.inf, np.float32)
+    for row, update, reach in zip(values, updates, reaches, strict=True):
+        part = update.part(name, start, stop).within(reach)
+        if part.place is not reach:
+            row[reach.index] = 0
+        row[part.place.index] = part.values
+    return values, mass(reaches, [1.0] * len(updates)).astype(np.int64)

@@ -1,0 +1,50 @@
+"""Updates that came packed, unpacked beside the store: a cache, which may be deleted at any time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from edge_client.codecs.compression import is_compressed, unpack
+from schemas.blobs import Groups, SpooledGroups
+
+
+class Unpacked:
+    """A folder of files, each named by the digest of the packed one that it was made of."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def groups(self, path: Path, *, limit: int | None = None) -> Groups:
+        """The groups of an update as they were encoded, read a piece at a time.
+
+        Raises `PeerError` for what is damaged, or larger than `limit` bytes when it is unpacked.
+        """
+        if not is_compressed(path):
+            return SpooledGroups(path)
+        unpacked = self._folder / path.name
+        if not unpacked.is_file():
+            self._unpack(path, unpacked, limit)
+        return SpooledGroups(unpacked)
+
+    def keep_only(self, digests: frozenset[str]) -> None:
+        """Forget the others."""
+        for path in self._folder.glob("*"):
+            if path.name not in digests:
+                path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Forget all, and the folder too."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _unpack(self, path: Path, unpacked: Path, limit: int | None) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._folder / f".{path.name}.{os.getpid()}.part"
+        try:
+            with temporary.open("wb") as file:
+                unpack(path, file, limit=limit)
+            # It need not outlive a power cut, but must never be half there.
+            temporary.replace(unpacked)
+        finally:
+            temporary.unlink(missing_ok=True)

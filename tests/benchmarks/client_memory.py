@@ -1,0 +1,157 @@
+"""What a device takes of memory: `python -m tests.benchmarks client-memory`.
+
+- A model of 101 MB that is received, put into a network, and sent back: how far the process grows, over the
+  model's bytes. One that holds nothing but the network would be at 1.
+- An epoch of the tier-1 `two-nn`: how far the process grows, over what the cost model says
+  (`edge_client/cost.py`). Libraries have done the same in small before: loading kernels is on neither side.
+- A whole device, `edge-client run` beside a broker and a server: `two-nn`, 600 images of MNIST, batch 32. Its
+  resident set at its peak counts every page of every library, shared with other processes or not; its
+  proportional set counts a page that n processes share as an n-th.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.options import Options
+from tests.benchmarks.resident import watch
+
+AREA = "client memory"
+MOST_MB = 350
+REPEATS = 3
+EXAMPLES = 600
+END_S = 120
+
+
+def figures(options: Options) -> list[Figure]:
+    """All of them."""
+    repeats = 1 if options.quick else REPEATS
+    taken = [_travelled(options), *_trained(options, repeats)]
+    if not (options.data_root / "MNIST").is_dir():
+        return [*taken, Figure(AREA, "a device process", "MB", (), MOST_MB, reason="no MNIST here")]
+    return [*taken, *_devices(options, repeats)]
+
+
+def _travelled(options: Options) -> Figure:
+    ratios, raw = [], []
+    for _ in range(1 if options.quick else REPEATS):
+        with _folder(options) as folder:
+            _child("prepare", folder / "first", "small")
+            _child("prepare", folder / "then", "tiny" if options.quick else "large")
+            raw.append(json.loads(_child("travel", folder)))
+            ratios.append(raw[-1]["growth"] / raw[-1]["model"])
+    size = raw[0]["model"] / 1e6
+    told = f"growth over {size:.0f} MB: received in chunks, put into the network, answered, sent in chunks"
+    name = "receive and send a model, over its size"
+    return Figure(AREA, name, "", tuple(ratios), 1.2, detail=told, raw={"runs": raw})
+
+
+def _trained(options: Options, repeats: int) -> list[Figure]:
+    ratios, raw = [], []
+    for _ in range(repeats):
+        with _folder(options) as folder:
+            _child("offer", folder / "first", "8", "32")
+            cost = json.loads(_child("offer", folder / "then", "28", str(EXAMPLES)))
+            raw.append({**cost, **json.loads(_child("train", folder))})
+            ratios.append(raw[-1]["growth"] / raw[-1]["cost"])
+    told = f"growth in an epoch of batch 32 over the cost model's {raw[0]['cost'] / 1e6:.1f} MB"
+    name = "train the tier-1 two-nn, over its cost model"
+    return [Figure(AREA, name, "", tuple(ratios), 1.0, detail=told, raw={"runs": raw})]
+
+
+def _devices(options: Options, repeats: int) -> list[Figure]:
+    runs = [_device(options, deliver=False) for _ in range(repeats)]
+    with_export = _device(options, deliver=True)
+    told = "edge-client run: agent and training in one process, two rounds; resident set at its peak"
+    resident = tuple(one["rss"] / 1e6 for one in runs)
+    proportional = tuple(one["pss"] / 1e6 for one in runs)
+    name = "a device process"
+    return [
+        Figure(AREA, name, "MB", resident, MOST_MB, detail=told, raw={"runs": runs}),
+        Figure(AREA, f"{name}, shared pages shared out", "MB", proportional, detail="proportional set"),
+        Figure(
+            AREA,
+            f"{name} that exports its model at the end",
+            "MB",
+            (with_export["rss"] / 1e6,),
+            detail="torch's exporter, onnx and onnxruntime in the same process; resident set at its peak",
+        ),
+    ]
+
+
+def _device(options: Options, *, deliver: bool) -> dict[str, int]:
+    """The peaks of one device process in a run of two rounds."""
+    with _folder(options) as folder, _broker() as url:
+        words = [
+            "data.source=MNIST", f'data.data-root="{options.data_root.resolve()}"', "data.test-samples=100",
+            "model.name=two-nn", "num-clients=1", "min-clients=1", "rounds=2", "local-epochs=1",
+            "batch-size=32", f"deliver={str(deliver).lower()}", "federation.name=bench",
+        ]  # fmt: skip
+        serving = [*_program("edge_server.cli"), "run", "fedavg", *words]
+        device = [
+            *_program("edge_client.cli"), "run", "--once", "--broker", url, "--federation", "bench",
+            "--device-id", "pi", "--data", "MNIST", "--data-root", str(options.data_root.resolve()),
+            "--share", "1/100", "--tier", "1", "--threads", "1", "--state-dir", str(folder / "pi"), "--quiet",
+        ]  # fmt: skip
+        server = _start([*serving, "--broker", url, "--out", str(folder / "run"), "--format", "json"])
+        try:
+            process = _start(device)
+            try:
+                peaks = watch(process)
+            finally:
+                _end(process)
+        finally:
+            _end(server)
+    if process.returncode != 0:
+        raise RuntimeError(f"the device ended with {process.returncode}")
+    return peaks
+
+
+@contextlib.contextmanager
+def _broker() -> Iterator[str]:
+    command = [*_program("edge_server.broker"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            _, host, port = process.stdout.readline().split()
+            yield f"mqtt://{host}:{port}"
+        finally:
+            process.terminate()
+
+
+@contextlib.contextmanager
+def _folder(options: Options) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as folder:
+        for name in ("first", "then"):
+            (Path(folder) / name).mkdir()
+        yield Path(folder)
+
+
+def _child(work: str, folder: Path, *words: str) -> str:
+    command = [*_program("tests.benchmarks.client_work"), work, str(folder), *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _program(module: str) -> list[str]:
+    return [sys.executable, "-m", module]
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    # One thread, as a federation of processes on one machine starts them.
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_S if process.poll() is None else 0)
+    if process.poll() is None:
+        process.kill()
+        process.wait()

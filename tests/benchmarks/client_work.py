@@ -1,0 +1,165 @@
+"""One device's work in a process of its own, which tells what that has cost: `client_work WORK FOLDER`.
+
+Each work is done once on something small first, so that libraries have loaded what they load once; what the
+resident set then grows to above where it stands is the figure. Chunks, files and training are the device's
+own: what is missing of a device is its connection.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from edge_client.blobstore import BlobStore
+from edge_client.channels import trace_channels
+from edge_client.cost import training_cost
+from edge_client.data.labelled import LabelledData, labelled
+from edge_client.models.build import build_model
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.slicing import extract
+from edge_client.submodels import SubModels
+from edge_client.surgery import arrays_of
+from edge_client.work import do_training
+from edge_client.workplace import LocalData, Workplace
+from schemas.blobs import BlobRef, decode_chunk, encode_json
+from schemas.messages import Task
+from schemas.strategy import TrainingPlan
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import ModelSpec
+from tests.benchmarks.resident import forget_peak, peak_rss, rss
+
+LARGE = {"large": (2048, 6), "small": (64, 2), "tiny": (1024, 2)}
+"""Width and number of the inner layers: 101 MB, 40 kB and 8.5 MB of float32."""
+TIER_RATIO = 0.7
+BATCH = 32
+
+
+def _tower(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    width, count = LARGE[name]
+    inner = [nn.Linear(width, width) for _ in range(count)]
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(int(np.prod(input_shape)), width), *inner, nn.Linear(width, num_classes)
+    )
+
+
+def large(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """A network of 25.2 M parameters."""
+    return _tower("large", input_shape, num_classes)
+
+
+def small(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """The same, small."""
+    return _tower("small", input_shape, num_classes)
+
+
+def tiny(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """The same, of 2.1 M parameters, where it only counts that all this runs."""
+    return _tower("tiny", input_shape, num_classes)
+
+
+def prepare(folder: Path, name: str) -> None:
+    """Leave a server's blobs of that network in `folder`, and the task that names them."""
+    model = ModelSpec(name=f"{__name__}:{name}", input_shape=(1, 4, 4), num_classes=10)
+    _offer(folder, model, SubModelSpec(), TrainingPlan(learning_rate=0.1, batch_size=4, local_epochs=0))
+
+
+def _offer(folder: Path, model: ModelSpec, spec: SubModelSpec, plan: TrainingPlan) -> None:
+    store, module = BlobStore(folder / "server", durable=False), build_model(model)
+    channel_map = trace_channels(module, model.input_shape)
+    state = store.put_groups({"model": extract(arrays_of(module), spec, channel_map)})
+    task = Task(
+        federation="home", run="run-1", round=1, attempt=1, action="train", tier=1, ratio=0, model=model,
+        spec=spec, training=plan, blobs={"state": state, "channel-map": store.put(encode_json(channel_map))},
+    )  # fmt: skip
+    (folder / "task.json").write_text(task.model_dump_json())
+
+
+def travel(folder: Path) -> dict[str, int]:
+    """Receive the task's blobs chunk by chunk, answer without an epoch, read every chunk of the answer."""
+    task = Task.model_validate_json((folder / "task.json").read_bytes())
+    server, place = BlobStore(folder / "server", durable=False), _place(folder, _examples((1, 4, 4), 8))
+    for ref in task.blobs.values():
+        _carry(server, place.store, ref)
+    update = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+    _carry(place.store, BlobStore(folder / "arrived", durable=False), update.blob)
+    return {"model": task.blobs["state"].size}
+
+
+def _carry(sender: BlobStore, receiver: BlobStore, ref: BlobRef) -> None:
+    for index in range(ref.chunks):
+        chunk = decode_chunk(sender.read_frame(ref, index))
+        receiver.write_chunk(ref, chunk.index, chunk.data)
+    if not receiver.verify(ref):
+        raise RuntimeError(f"{ref.digest} did not arrive")
+
+
+def train(folder: Path, *, side: int = 28, examples: int = 600) -> dict[str, int]:
+    """An epoch of the tier-1 `two-nn` on so many examples; what the cost model says of it."""
+    model = ModelSpec(name="two-nn", input_shape=(1, side, side), num_classes=10)
+    task = Task.model_validate_json((folder / "task.json").read_bytes())
+    place = _place(folder, _examples(model.input_shape, examples))
+    do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+    return {}
+
+
+def _offer_training(folder: Path, side: int, examples: int) -> dict[str, int]:
+    model = ModelSpec(name="two-nn", input_shape=(1, side, side), num_classes=10)
+    channel_map: ChannelMap = trace_channels(build_model(model), model.input_shape)
+    spec = prefix_spec(group_ratios(entry("two-nn"), TIER_RATIO, channel_map), channel_map)
+    plan = TrainingPlan(learning_rate=0.01, batch_size=BATCH)
+    _offer(folder, model, spec, plan)
+    (folder / "server").rename(folder / "blobs")
+    module = SubModels().get(
+        model, spec, channel_map, extract(arrays_of(build_model(model)), spec, channel_map)
+    )
+    cost = training_cost(module, model.input_shape, plan, examples=examples)
+    return {"cost": cost.total}
+
+
+def _place(folder: Path, data: LabelledData) -> Workplace:
+    code = frozenset(f"{__name__}:{name}" for name in LARGE)
+    store = BlobStore(folder / "blobs", durable=False)
+    return Workplace("pi", store, LocalData(data, data.subset([0])), folder / "models", model_code=code)
+
+
+def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
+    rng = np.random.default_rng(0)
+    return labelled(rng.integers(0, 255, (count, *shape)).astype(np.uint8), np.arange(count) % 10)
+
+
+def measured(work: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """What `work` tells, and `growth`: bytes between the resident set now and its peak meanwhile."""
+    gc.collect()
+    # What was freed and not given back would hide as much of what comes now.
+    ctypes.CDLL(None).malloc_trim(0)
+    forget_peak()
+    before = rss() or 0
+    told = work()
+    return {**told, "growth": (peak_rss() or 0) - before}
+
+
+def main() -> None:
+    """Do one work; prints its figures as JSON."""
+    work, folder, *more = sys.argv[1:]
+    if work == "prepare":
+        prepare(Path(folder), more[0])
+    elif work == "travel":
+        travel(Path(folder) / "first")
+        print(json.dumps(measured(lambda: travel(Path(folder) / "then"))))
+    elif work == "offer":
+        print(json.dumps(_offer_training(Path(folder), int(more[0]), int(more[1]))))
+    else:
+        train(Path(folder) / "first", side=8, examples=BATCH)
+        print(json.dumps(measured(lambda: train(Path(folder) / "then"))))
+
+
+if __name__ == "__main__":
+    main()

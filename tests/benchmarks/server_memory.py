@@ -1,0 +1,250 @@
+"""What closing a round costs the server in memory: `python -m tests.benchmarks.server_memory`.
+
+Each case is a process of its own, forked from one that has imported everything that the server does. It
+notes its resident memory, then makes what a server has at the end of a round: the model (24,971,210 numbers
+of float32, 100 MB), the strategy's state, and updates that lie on disk; and closes the round. The figure is
+how far resident memory grew at its peak (`VmHWM`), in models. Old and new model alone are 2; what files give
+is read with `pread` and is no memory of the process. All updates are of five tiers by turns (ratios 0.7, 0.5,
+0.3, 0.1, 0). The files of a tier are one file under many names (hard links): a round of 1,000 is 53 GB.
+
+`mean` and `adafl` are taken with 1,000 clients. The others would take longer than a benchmark may (a median
+sorts, Krum multiplies every pair of updates), and are taken with as many as the detail says; what grows with
+clients is a block's share of each and a few kB of names and places, which those show as well. Flatness is the
+peak of the most clients over that of 10, both as growth. `igfl-time` is left out: its state is a model per
+client, and closing keeps them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.excerpt import Excerpt
+from edge_server.strategy.policies import Client
+from edge_server.strategy.privacy import Gaussian, opened
+from edge_server.strategy.strategy import close, make_strategy, start
+from edge_server.strategy.updates import ClientUpdate
+from schemas.blobs import FlatGroups, SpooledGroups
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors import MadeArrays, write_tensors
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.options import Options
+
+RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
+FEW = 10
+MOST_MODELS = 3.0
+MOST_GROWTH = 1.1
+TWO_MODELS = (
+    "the strategy's own state is a second model, so the old state and the new one are 4 by themselves: the "
+    "round is closed to a new state before the old one is let go"
+)
+IMPORTED = ("edge_server.workshop", "dp_accounting")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A strategy, and the most clients that are worth the time."""
+
+    spec: StrategySpec
+    most: int
+    groups: tuple[str, ...] = ("model",)
+    private: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one process found: bytes of the model and of the growth, and how long closing took."""
+
+    clients: int
+    model: int
+    growth: int
+    seconds: float
+
+
+def _pieces(*names: str) -> tuple[Piece, ...]:
+    return tuple(Piece(name=name) for name in names)
+
+
+CASES: dict[str, Case] = {
+    "mean": Case(StrategySpec(), 1000),
+    "overlap-mean": Case(StrategySpec(combiner=Piece(name="overlap-mean"), groups=_pieces("overlap")), 100),
+    "median": Case(StrategySpec(combiner=Piece(name="median")), 100),
+    "trimmed-mean": Case(StrategySpec(combiner=Piece(name="trimmed-mean")), 100),
+    "krum": Case(StrategySpec(combiner=Piece(name="krum")), 100),
+    "igfl-self": Case(StrategySpec(weighting=Piece(name="igfl-self")), 100),
+    "fedrad": Case(StrategySpec(weighting=Piece(name="fedrad")), 100),
+    "adafl": Case(StrategySpec(selection=Piece(name="attention")), 1000),
+    "attention-matching": Case(
+        StrategySpec(transforms=_pieces("attention-matching", "fill-with-global")),
+        100,
+        groups=("model", "attention"),
+    ),
+    "normalised, late": Case(StrategySpec(transforms=_pieces("normalise-steps", "discount-staleness")), 300),
+    "privacy": Case(StrategySpec(weighting=Piece(name="equal")), 300, private=True),
+    "scaffold": Case(
+        StrategySpec(weighting=Piece(name="equal"), groups=_pieces("control")),
+        300,
+        groups=("model", "control"),
+        reason=TWO_MODELS,
+    ),
+}
+
+
+def figures(options: Options) -> list[Figure]:
+    """For every case the peak in models, and how flat it is."""
+    found: list[Figure] = []
+    counts = (2, 4) if options.quick else None
+    for name, (few, many) in measured(options.folder, CASES, counts, small=options.quick).items():
+        ratios = [one.growth / one.model for one in (few, many)]
+        detail = (
+            f"{few.clients} and {many.clients} clients: {ratios[0]:.2f} and {ratios[1]:.2f} models, "
+            f"{few.seconds:.1f} and {many.seconds:.1f} s"
+        )
+        raw = {"few": asdict(few), "many": asdict(many)}
+        found.append(
+            Figure(
+                "server memory",
+                f"{name}: peak while closing",
+                "models",
+                (max(ratios),),
+                MOST_MODELS,
+                detail=detail,
+                reason=CASES[name].reason,
+                raw=raw,
+            )
+        )
+        found.append(
+            Figure(
+                "server memory",
+                f"{name}: {many.clients} clients over {few.clients}",
+                "",
+                (ratios[1] / ratios[0],),
+                MOST_GROWTH,
+            )
+        )
+    return found
+
+
+def measured(
+    folder: Path | None,
+    cases: dict[str, Case],
+    counts: Sequence[int] | None = None,
+    *,
+    small: bool = False,
+) -> dict[str, tuple[Taken, Taken]]:
+    """Each case with few clients and with many, two processes at a time; the longest come first."""
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as place:
+        files = Path(place)
+        most = max(counts) if counts else max(case.most for case in cases.values())
+        prepare(files, most, small=small)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(IMPORTED))
+        taken: dict[str, list[Future[Taken]]] = {}
+        with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as pool:
+            for name, case in sorted(cases.items(), key=lambda item: -item[1].most):
+                sizes = counts or (FEW, case.most)
+                taken[name] = [pool.submit(take, name, files, size) for size in sizes]
+            return {name: (taken[name][0].result(), taken[name][-1].result()) for name in cases}
+
+
+def prepare(folder: Path, clients: int, *, small: bool) -> None:
+    """Write the channel map and a file per tier, and give each client's update a name."""
+    from edge_client.channels import trace_channels
+    from edge_client.models.build import build_model
+    from edge_client.pruning import prefix_spec
+    from schemas.values import ModelSpec
+
+    name = "mlp" if small else "tests.benchmarks.networks:large"
+    spec = ModelSpec(name=name, input_shape=(1, 28, 28), num_classes=10)
+    channel_map = trace_channels(build_model(spec, seed=0), spec.input_shape)
+    (folder / "channel-map.json").write_text(channel_map.model_dump_json())
+    for tier, ratio in enumerate(RATIOS):
+        sub_model = prefix_spec(dict.fromkeys(channel_map.groups, ratio), channel_map)
+        (folder / f"tier-{tier}.json").write_text(sub_model.model_dump_json())
+        held = Excerpt(_drawn(channel_map, tier), sub_model, channel_map)
+        with (folder / f"tier-{tier}.safetensors").open("wb") as file:
+            write_tensors(file, FlatGroups({"model": held, "control": held}))
+    for number in range(clients):
+        os.link(folder / f"tier-{number % len(RATIOS)}.safetensors", folder / f"c{number:04}.safetensors")
+
+
+def _drawn(channel_map: ChannelMap, seed: int) -> MadeArrays:
+    """Small random changes of every parameter, the same rows whenever they are asked for."""
+    kinds = {n: (np.dtype(np.float32), layout.shape) for n, layout in channel_map.parameters.items()}
+
+    def rows(name: str, start: int, stop: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        shape = kinds[name][1]
+        random = np.random.default_rng((seed, start, len(name)))
+        return 0.01 * random.standard_normal((stop - start, *shape[1:]), np.float32)
+
+    return MadeArrays(kinds, rows)
+
+
+def take(name: str, folder: Path, clients: int) -> Taken:
+    """Close a round of so many clients in this process."""
+    case = CASES[name]
+    before = _memory("VmRSS")
+    channel_map = ChannelMap.model_validate_json((folder / "channel-map.json").read_text())
+    strategy = make_strategy(case.spec, RATIOS)
+    drawn = _drawn(channel_map, 99)
+    params = {name: drawn[name] for name in drawn}
+    state = start(strategy, params)
+    if case.private:
+        strategy = replace(strategy, privacy=Gaussian())
+        state = replace(state, privacy=opened(Gaussian(), bytes(32)))
+    updates = list(_updates(case, folder, clients, channel_map))
+    known = [Client(update.client, 1, update.examples) for update in updates]
+    began = time.perf_counter()
+    after = close(strategy, state, updates, channel_map, clients=known)
+    seconds, peak = time.perf_counter() - began, _memory("VmHWM")
+    if not all(np.isfinite(array).all() for array in after.params.values()):
+        raise RuntimeError(f"{name}: the model is not finite")
+    size = sum(array.nbytes for array in params.values())
+    return Taken(clients, size, peak - before, seconds)
+
+
+def _updates(case: Case, folder: Path, clients: int, channel_map: ChannelMap) -> Iterator[ClientUpdate]:
+    for number in range(clients):
+        spec = SubModelSpec.model_validate_json((folder / f"tier-{number % len(RATIOS)}.json").read_text())
+        sent = SpooledGroups(folder / f"c{number:04}.safetensors")
+        groups = {group: sent[group] for group in case.groups if group in sent}
+        if "attention" in case.groups:
+            random = np.random.default_rng(number)
+            layers = {layer: g.channels for g in channel_map.groups.values() for layer in g.layers}
+            groups["attention"] = {n: random.random(c).astype(np.float32) for n, c in layers.items()}  # type: ignore[assignment]
+        metrics = {"steps": 5.0 + number % 3, "staleness": number % 2, "accuracy": 0.5, "received_loss": 1.0}
+        yield ClientUpdate(f"c{number:04}", spec, groups, 10 + number, metrics)
+
+
+def _memory(line: str) -> int:
+    """Bytes, by a line of /proc/self/status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(one.split()[1]) * 1024 for one in lines if one.startswith(f"{line}:"))
+
+
+def main() -> None:
+    """Measure the named cases, with as many clients as one likes, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="which (default: all)")
+    parser.add_argument("--clients", type=int, nargs=2, metavar=("FEW", "MANY"), help="instead of the case's")
+    parser.add_argument("--folder", type=Path, help="where 600 MB have room (default: TMPDIR)")
+    args = parser.parse_args()
+    chosen = {name: CASES[name] for name in args.cases or CASES}
+    for name, both in measured(args.folder, chosen, args.clients).items():
+        told = [f"{one.clients} clients {one.growth / one.model:.2f} ({one.seconds:.1f} s)" for one in both]
+        print(f"{name:<20} {'   '.join(told)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

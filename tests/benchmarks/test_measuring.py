@@ -1,0 +1,78 @@
+"""The parts of the benchmarks that measure."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from pathlib import Path
+
+from tests.benchmarks.flower.deployment import Rounds, read_marks
+from tests.benchmarks.flower.environment import CONSTRAINTS, _pins
+from tests.benchmarks.processes import processes, resident
+from tests.benchmarks.profile import table
+from tests.benchmarks.wire import relay
+
+
+def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, relay(listener.getsockname()) as wire:
+        began = time.time()
+        with socket.create_connection(("127.0.0.1", wire.port), timeout=30) as near:
+            far, _ = listener.accept()
+            with far:
+                near.sendall(b"x" * 300_000)
+                received = b""
+                while len(received) < 300_000:
+                    received += far.recv(1 << 16)
+                far.sendall(b"yes")
+                assert near.recv(3) == b"yes"
+        assert received == b"x" * 300_000
+        assert wire.towards.between(began - 1, time.time()) == 300_000
+        assert wire.back.between(began - 1, time.time()) == 3
+        assert wire.towards.between(began - 2, began - 1) == 0
+
+
+def test_processes_end_with_the_block(tmp_path: Path) -> None:
+    with processes() as started:
+        code = "import time; print('up', flush=True); time.sleep(600)"
+        process = started.start("sleeper", [sys.executable, "-c", code], log=tmp_path / "log")
+        while "up" not in (tmp_path / "log").read_text():
+            started.check()
+        assert sum(resident(process.pid).values()) > 1
+        assert started.cpu_seconds().keys() == {"sleeper"}
+    assert process.poll() is not None
+
+
+def test_a_round_of_flower_runs_from_the_end_of_one_to_the_end_of_the_next(tmp_path: Path) -> None:
+    lines = [
+        '{"what": "tasks", "round": 1, "at": 10.0, "pid": 1}',
+        '{"what": "closed with 10", "round": 1, "at": 14.0, "pid": 1}',
+        '{"what": "tasks", "round": 2, "at": 15.0, "pid": 1}',
+        '{"what": "closed with 10", "round": 2, "at": 20.5, "pid": 1}',
+        '{"what": "tas',
+    ]
+    (tmp_path / "marks").write_text("\n".join(lines))
+    rounds = Rounds(read_marks(tmp_path / "marks"), 0.0)
+    assert rounds.round_s == [6.5]
+    assert rounds.at("tasks", 1) == 10.0
+
+
+def test_flower_gets_the_same_torch_as_ours_and_its_own_releases_of_the_rest() -> None:
+    pins = _pins(CONSTRAINTS.read_text()).splitlines()
+    assert sorted(pin.partition("==")[0] for pin in pins) == ["numpy", "torch"]
+
+
+def test_the_profile_lists_our_functions_by_their_share(tmp_path: Path) -> None:
+    graph = tmp_path / "server.svg"
+    graph.write_text(
+        "<title>all (400 samples, 100%)</title>"
+        "<title>run (edge_server/server.py:150) (100 samples, 25.00%)</title>"
+        "<title>run (edge_server/server.py:160) (100 samples, 25.00%)</title>"
+        "<title>Link.&lt;lambda&gt; (edge_client/link.py:3) (1 sample, 0.25%)</title>"
+        "<title>fsync (os.py:3) (300 samples, 75.00%)</title>"
+    )
+    lines = table(graph).splitlines()
+    # 100 + 100 of 400 looks, a hundred a second.
+    assert lines[1].split() == ["50.0", "%", "2.00", "s", "run", "(edge_server/server.py)"]
+    assert "Link.<lambda>" in lines[2]
+    assert len(lines) == 3

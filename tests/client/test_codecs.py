@@ -1,0 +1,299 @@
+"""Every codec's error is bounded, whatever is sent; nothing is lost where nothing may be."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from edge_client.blobstore import BlobStore
+from edge_client.codecs.chain import CODECS, make_chain
+from edge_client.codecs.compression import MAGIC, Zstd, is_compressed, unpack
+from edge_client.codecs.form import decoded, is_coded
+from edge_client.codecs.numbers import Int8, draw
+from edge_client.codecs.sparse import TopK, to_dense, to_sparse
+from schemas.blobs import SpooledGroups, encode_groups
+from schemas.errors import ConfigError, PeerError
+from schemas.strategy import Piece
+from schemas.tensors import rows_of, write_tensors
+
+SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6)
+NUMBERS = st.floats(-1000, 1000, width=32)
+ARRAYS = arrays(np.float32, SHAPES, elements=NUMBERS)
+UPDATES = st.dictionaries(st.sampled_from(["a.weight", "b.weight", "c.bias"]), ARRAYS, min_size=1)
+SEEDS = st.integers(0, 2**48 - 1)
+LEVELS = st.integers(1, 127)
+quickly = settings(max_examples=30, deadline=None)
+
+
+def chain(*named):
+    """The chain of pieces as a recipe writes them."""
+    return make_chain([Piece.model_validate(one) for one in named])
+
+
+def there_and_back(codecs, update, seed=0, residual=None):
+    """The update as the server reads it."""
+    encoded = codecs.encode(update, seed, residual)
+    again = decoded(encoded.groups)["model"]
+    return {name: again[name] for name in again}, encoded
+
+
+def same(one, other):
+    return one.dtype == other.dtype and one.shape == other.shape and np.array_equal(one, other)
+
+
+# --- single numbers ---
+@quickly
+@given(UPDATES)
+def test_a_half_is_off_by_a_2048th_of_a_number_or_by_half_the_least_step(update):
+    again, _ = there_and_back(chain("fp16"), update)
+    for name, array in update.items():
+        # 11 significant bits: half a unit of the last is 2^-11; below 2^-14 halves are 2^-24 apart.
+        bound = np.maximum(np.abs(array.astype(np.float64)) * 2**-11, 2**-25)
+        assert (np.abs(again[name].astype(np.float64) - array) <= bound).all()
+
+
+@quickly
+@given(UPDATES, SEEDS, LEVELS)
+def test_a_whole_number_is_off_by_at_most_a_step_of_its_row(update, seed, levels):
+    again, encoded = there_and_back(chain({"name": "int8", "levels": levels}), update, seed)
+    for name, array in update.items():
+        if not is_coded(array.shape):
+            assert same(again[name], array)
+            continue
+        codes = encoded.groups["model"][name]
+        assert codes.dtype == np.int8
+        assert np.abs(codes.astype(int)).max() <= levels
+        largest = np.abs(array.astype(np.float64)).reshape(len(array), -1).max(axis=1)
+        # A step is no smaller than the least normal number of float32; 1e-6 is what its division rounds.
+        step = np.maximum(largest / levels * (1 + 1e-6), 1.2e-38).reshape(-1, *[1] * (array.ndim - 1))
+        assert (np.abs(again[name].astype(np.float64) - array) <= step).all()
+        assert not again[name][array == 0].any()
+
+
+def test_rounding_by_chance_is_right_in_the_mean():
+    # 7 levels of 0.1: 0.23 is rounded to 0.2 seven times of ten and to 0.3 three times: a deviation of
+    # sqrt(0.3 * 0.7) * 0.1 = 0.046 each, 0.00046 of the mean of 10,000. The row's largest number is exact.
+    row = np.full((1, 10_001), 0.23, np.float32)
+    row[0, 0] = 0.7
+    again, _ = there_and_back(chain({"name": "int8", "levels": 7}), {"w": row}, seed=5)
+    assert again["w"][0, 0] == np.float32(0.7)
+    assert set(np.round(again["w"][0], 6)) == {0.2, 0.3, 0.7} or len(set(np.round(again["w"][0], 5))) == 3
+    assert abs(again["w"][0, 1:].mean(dtype=np.float64) - 0.23) < 5 * 0.00046
+
+
+@quickly
+@given(
+    arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=9), elements=NUMBERS), SEEDS, st.data()
+)
+def test_rows_are_the_same_whatever_pieces_are_asked_for(array, seed, data):
+    codes = chain("int8").encode({"w": array}, seed).groups["model"]
+    start = data.draw(st.integers(0, len(array)))
+    stop = data.draw(st.integers(start, len(array)))
+    assert same(rows_of(codes, "w", start, stop), codes["w"][start:stop])
+
+
+def test_equal_seeds_round_alike_and_others_do_not():
+    array = np.random.default_rng(0).normal(size=(20, 50)).astype(np.float32)
+    one, again, other = (chain("int8").encode({"w": array}, seed).groups["model"]["w"] for seed in (1, 1, 2))
+    assert same(one, again)
+    assert not same(one, other)
+    assert not same(draw(1, "w", 0, (4, 9)), draw(1, "v", 0, (4, 9)))
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("codec", ["fp16", "int8", "top-k"])
+def test_a_number_that_is_none_is_still_none_when_it_arrives(codec, odd):
+    array = np.ones((3, 4), np.float32)
+    array[1, 2] = odd
+    again, _ = there_and_back(chain(codec), {"w": array})
+    assert not np.isfinite(again["w"]).all()
+
+
+# --- the largest numbers ---
+@quickly
+@given(UPDATES, st.floats(0.01, 1))
+def test_what_is_sent_and_what_is_left_are_the_update_exactly(update, share):
+    again, encoded = there_and_back(chain({"name": "top-k", "share": share}), update)
+    for name, array in update.items():
+        if not is_coded(array.shape):
+            assert same(again[name], array)
+            continue
+        left, sent = encoded.residual[name], again[name]
+        assert same(sent + left, array)
+        assert not (sent.astype(bool) & left.astype(bool)).any()
+        assert np.count_nonzero(sent) <= TopK(share).count(array.size)
+        if np.count_nonzero(left):
+            assert np.abs(sent[sent != 0]).min(initial=np.inf) >= np.abs(left).max()
+
+
+@quickly
+@given(st.lists(arrays(np.float32, (3, 5), elements=st.integers(-64, 64)), min_size=1, max_size=6))
+def test_over_rounds_error_feedback_loses_nothing(rounds):
+    # Whole numbers: sums of float32 are exact, so what was sent and what is left are all there ever was.
+    codecs, left, sent = chain({"name": "top-k", "share": 0.2}), {}, np.zeros((3, 5), np.float32)
+    for array in rounds:
+        again, encoded = there_and_back(codecs, {"w": array}, residual=left)
+        left, sent = encoded.residual, sent + again["w"]
+    assert same(sent + left["w"], np.sum(rounds, axis=0, dtype=np.float32))
+
+
+@quickly
+@given(UPDATES, SEEDS, st.sampled_from([("top-k", "int8", "zstd"), ("top-k", "fp16"), ("delta", "top-k")]))
+def test_together_what_is_left_is_what_the_server_does_not_know(update, seed, named):
+    again, encoded = there_and_back(chain(*named), update, seed)
+    for name, array in update.items():
+        if is_coded(array.shape):
+            assert same(encoded.residual[name], array - again[name])
+
+
+@quickly
+@given(
+    arrays(
+        np.float32,
+        array_shapes(min_dims=2, max_dims=4, max_side=7),
+        elements=st.sampled_from([0, 0, 0, 1, -2.5]),
+    )
+)
+def test_a_sparse_parameter_comes_back_to_the_bit(array):
+    assert same(to_dense(to_sparse(array), array.shape), array)
+
+
+@quickly
+@given(UPDATES, SEEDS, st.data())
+def test_any_rows_can_be_read_of_what_lies_in_a_file(tmp_path_factory, update, seed, data):
+    named = data.draw(st.sampled_from([("int8",), ("fp16",), ("top-k",), ("top-k", "int8")]))
+    encoded = chain(*named).encode(update, seed)
+    path = tmp_path_factory.mktemp("rows") / "blob"
+    path.write_bytes(encode_groups({group: dict(parts) for group, parts in encoded.groups.items()}))
+    file, whole = decoded(SpooledGroups(path))["model"], decoded(encoded.groups)["model"]
+    for name, array in update.items():
+        rows = len(array) if array.ndim else 1
+        start = data.draw(st.integers(0, rows if array.ndim else 0))
+        stop = data.draw(st.integers(start, rows)) if array.ndim else 1
+        expected = whole[name][start:stop] if array.ndim else whole[name]
+        assert same(rows_of(file, name, start, stop), expected)
+
+
+# --- packed ---
+@quickly
+@given(UPDATES, st.integers(1, 19))
+def test_what_is_packed_comes_back_to_the_bit(tmp_path_factory, update, level):
+    folder = tmp_path_factory.mktemp("packed")
+    plain, packed, again = io.BytesIO(), folder / "packed", io.BytesIO()
+    write_tensors(plain, update)
+    with packed.open("wb") as file:
+        digest = Zstd(level).write(file, update)
+    assert digest == hashlib.sha256(packed.read_bytes()).hexdigest()
+    assert is_compressed(packed)
+    unpack(packed, again)
+    assert again.getvalue() == plain.getvalue()
+
+
+def packed(path: Path, data: bytes) -> Path:
+    """A file of one frame."""
+    import zstandard
+
+    path.write_bytes(zstandard.ZstdCompressor().compress(data))
+    return path
+
+
+def test_a_file_that_unpacks_beyond_its_limit_is_given_up(tmp_path):
+    bomb, out = packed(tmp_path / "bomb", bytes(50_000_000)), io.BytesIO()
+    assert bomb.stat().st_size < 5000
+    with pytest.raises(PeerError) as refused:
+        unpack(bomb, out, limit=3_000_000)
+    assert refused.value.reason == "oversized"
+    assert len(out.getvalue()) <= 3_000_000
+
+
+@pytest.mark.parametrize("damage", ["flipped", "followed", "not one"])
+def test_a_damaged_file_is_refused(tmp_path, damage):
+    data = packed(tmp_path / "blob", np.random.default_rng(0).bytes(10_000)).read_bytes()
+    wrong = {
+        "flipped": data[:4] + bytes([data[4] ^ 0xFF]) + data[5:],
+        "followed": data + b"more",
+        "not one": MAGIC + b"nothing of the sort",
+    }[damage]
+    (tmp_path / "blob").write_bytes(wrong)
+    with pytest.raises(PeerError):
+        unpack(tmp_path / "blob", io.BytesIO(), limit=10**6)
+
+
+def test_a_file_that_is_cut_off_holds_no_groups(tmp_path):
+    whole = packed(tmp_path / "blob", encode_groups({"model": {"w": np.arange(5000, dtype=np.float32)}}))
+    whole.write_bytes(whole.read_bytes()[:-100])
+    with (tmp_path / "cut").open("wb") as file:
+        unpack(whole, file)
+    with pytest.raises(PeerError):
+        len(SpooledGroups(tmp_path / "cut"))
+
+
+def test_a_decoder_that_would_need_much_memory_is_not_made(tmp_path):
+    import zstandard
+
+    far = zstandard.ZstdCompressionParameters.from_level(3, window_log=27)
+    (tmp_path / "blob").write_bytes(zstandard.ZstdCompressor(compression_params=far).compress(bytes(2**28)))
+    with pytest.raises(PeerError):
+        unpack(tmp_path / "blob", io.BytesIO(), limit=2**29)
+
+
+def test_a_store_names_a_packed_blob_by_the_bytes_that_travel(tmp_path):
+    store, codecs = BlobStore(tmp_path), chain("int8", "zstd")
+    update = {"w": np.random.default_rng(0).normal(size=(64, 500)).astype(np.float32)}
+    ref = store.put_groups(codecs.encode(update, 3).groups, write=codecs.write)
+    data = store.path(ref.digest).read_bytes()
+    assert (ref.digest, ref.size) == (hashlib.sha256(data).hexdigest(), len(data))
+    assert ref.size < update["w"].nbytes / 4
+
+
+# --- how codecs are named ---
+def test_codecs_may_be_named_in_their_order_only():
+    assert list(CODECS) == ["delta", "top-k", "fp16", "int8", "zstd"]
+    assert chain("delta", {"name": "top-k", "share": 0.1}, "int8", "zstd").thin == TopK(0.1)
+    assert chain().lossy is chain("zstd").lossy is chain("delta").lossy is False
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (["int9"], "unknown codec 'int9' (did you mean 'int8'?)"),
+        (["zstd", "int8"], 'codecs work in the order in which they are named: write ["int8", "zstd"]'),
+        (["fp16", "int8"], "'fp16' and 'int8' both say how a number is written: leave one out"),
+        (["int8", "int8"], "a codec is named twice: name it once"),
+        ([{"name": "int8", "level": 7}], "codec 'int8' has no option 'level' (did you mean 'levels'?)"),
+        ([{"name": "int8", "levels": 200}], "codec 'int8': levels is a whole number from 1 to 127, not 200"),
+        ([{"name": "top-k", "share": 0}], "codec 'top-k': share is above 0 and at most 1, not 0"),
+        ([{"name": "zstd", "level": "high"}], "codec 'zstd': level is a whole number from 1 to 19, not high"),
+    ],
+)
+def test_what_cannot_be_is_told_with_its_remedy(named, told):
+    with pytest.raises(ConfigError) as error:
+        chain(*named)
+    assert str(error.value) == f"uplink: {told}"
+
+
+def test_no_update_is_larger_than_its_codecs_may_make_it():
+    rng = np.random.default_rng(0)
+    update = {
+        "w": rng.normal(size=(16, 9, 3)).astype(np.float32),
+        "b": rng.normal(size=16).astype(np.float32),
+    }
+    for named in ([], ["fp16"], ["int8"], ["top-k"], [{"name": "top-k", "share": 1}, "int8"]):
+        codecs = chain(*named)
+        groups = codecs.encode(update, 0).groups
+        size = sum(array.nbytes for parts in groups.values() for array in parts.values())
+        assert size <= sum(codecs.most_bytes(array.shape) for array in update.values())
+        assert {group for group in groups if group != "model"} == set(codecs.parts)
+
+
+def test_steps_are_those_of_rows():
+    # Largest 2 and 0.5 of 4 levels: steps 0.5 and 0.125; a row of zeros has none.
+    rows = np.array([[2, -1], [0.25, -0.5], [0, 0]], np.float32)
+    assert Int8(4).scales(rows).tolist() == [0.5, 0.125, 0]

@@ -1,0 +1,69 @@
+"""What training costs in memory, told from shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from edge_client.cost import training_cost
+from edge_client.surgery import arrays_of
+from schemas.strategy import TrainingPlan
+
+
+class Net(nn.Module):
+    """Three numbers in, five between, two out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.norm(self.first(x))))
+
+
+def plan(**words: object) -> TrainingPlan:
+    return TrainingPlan(learning_rate=0.1, batch_size=4, **words)
+
+
+def test_every_part_is_counted_in_bytes():
+    cost = training_cost(Net(), (3,), plan(), examples=10)
+    # Weights 15 + 5, 5 + 5, 10 + 2 = 42 numbers; running statistics 10 more, one counter of 8 bytes.
+    assert cost.gradients == 4 * 42
+    assert cost.parameters == 4 * (42 + 10) + 8
+    # 10 examples of 3 bytes, the same as float32, labels of 8 bytes.
+    assert cost.data == 10 * (3 + 12 + 8)
+    assert cost.total == sum((cost.parameters, cost.gradients, cost.optimizer, cost.activations, cost.data))
+
+
+@pytest.mark.parametrize(
+    ("words", "copies"),
+    [
+        ({"momentum": 0.0}, 0),
+        ({"momentum": 0.5}, 1),
+        ({"optimizer": "adam"}, 2),
+    ],
+)
+def test_an_optimizer_keeps_so_many_numbers_of_each(words, copies):
+    cost = training_cost(Net(), (3,), plan(**words), examples=10)
+    assert cost.optimizer == copies * cost.gradients
+
+
+def test_activations_grow_with_the_batch_and_no_further_than_the_examples():
+    sizes = [
+        training_cost(Net(), (3,), plan().model_copy(update={"batch_size": size}), examples=64).activations
+        for size in (8, 16, 24)
+    ]
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] > 0
+    few = training_cost(Net(), (3,), plan().model_copy(update={"batch_size": 64}), examples=8)
+    assert few.activations == sizes[0]
+
+
+def test_a_network_is_not_changed_by_being_looked_at():
+    module = Net().eval()
+    before = {name: array.copy() for name, array in arrays_of(module).items()}
+    state = torch.get_rng_state()
+    training_cost(module, (3,), plan(), examples=10)
+    assert all((array == before[name]).all() for name, array in arrays_of(module).items())
+    assert not module.training
+    assert torch.equal(torch.get_rng_state(), state)

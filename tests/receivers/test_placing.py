@@ -1,0 +1,74 @@
+"""Chunks that come to a receiver go where the server expects them, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_client.blobstore import BlobStore
+from edge_server.receivers.placing import MAX_EARLY, Placing
+from edge_server.receivers.told import Expect, Placed
+from schemas.blobs import BlobRef, Chunk, digest_of
+
+# Three chunks: 1024, 1024 and 452 bytes.
+DATA = bytes(range(250)) * 10
+REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=1024)
+
+
+def chunk(index: int, ref: BlobRef = REF, data: bytes = DATA) -> Chunk:
+    return Chunk(ref.digest[:16], index, data[index * 1024 : (index + 1) * 1024])
+
+
+def placed(index: int, size: int) -> Placed:
+    return Placed(device="a", prefix=REF.digest[:16], index=index, size=size)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path, durable=False)
+
+
+def test_two_receivers_put_one_blob_together(store: BlobStore, tmp_path: Path) -> None:
+    one, two = Placing(BlobStore(tmp_path)), Placing(BlobStore(tmp_path))
+    for receiver in (one, two):
+        assert receiver.expect(Expect(device="a", blob=REF)) == []
+    assert one.take("a", chunk(2)) == [placed(2, 452)]
+    assert two.take("a", chunk(0)) == [placed(0, 1024)]
+    assert store.present(REF) == 0b101
+    assert one.take("a", chunk(1)) == [placed(1, 1024)]
+    assert store.verify(REF)
+
+
+def test_a_chunk_that_comes_before_the_word_waits_for_it(store: BlobStore) -> None:
+    receiver = Placing(store)
+    assert receiver.take("a", chunk(0)) == []
+    assert receiver.take("b", chunk(1)) == []
+    assert store.present(REF) == 0
+    assert receiver.expect(Expect(device="a", blob=REF)) == [placed(0, 1024)]
+    assert store.present(REF) == 0b001
+
+
+def test_of_what_comes_too_early_only_the_last_is_kept(store: BlobStore) -> None:
+    receiver = Placing(store)
+    receiver.take("a", chunk(0))
+    for _ in range(MAX_EARLY):
+        receiver.take("b", chunk(1))
+    assert receiver.expect(Expect(device="a", blob=REF)) == []
+
+
+def test_a_device_has_a_place_for_what_it_claimed_last(store: BlobStore) -> None:
+    other = BlobRef(digest=digest_of(b"other"), size=5, chunk_bytes=1024)
+    receiver = Placing(store)
+    receiver.expect(Expect(device="a", blob=REF))
+    receiver.expect(Expect(device="a", blob=other))
+    assert receiver.take("a", chunk(0)) == []
+    assert store.present(REF) == 0
+
+
+@pytest.mark.parametrize("wrong", [Chunk(REF.digest[:16], 3, b"x"), Chunk(REF.digest[:16], 1, b"short")])
+def test_a_chunk_that_does_not_fit_is_told_and_not_written(store: BlobStore, wrong: Chunk) -> None:
+    receiver = Placing(store)
+    receiver.expect(Expect(device="a", blob=REF))
+    assert receiver.take("a", wrong) == [placed(wrong.index, len(wrong.data))]
+    assert store.parts() == set()

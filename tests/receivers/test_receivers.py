@@ -1,0 +1,98 @@
+"""Receivers as processes: they share the work, and one that is killed is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from edge_client.address import BrokerAddress, TlsFiles
+from edge_client.blobstore import BlobStore
+from edge_server.broker.launch import RunningBroker, running_broker
+from edge_server.receivers.pool import FromReceiver, ReceiverLost, Receivers
+from edge_server.receivers.told import Misfit, Placed, Ready, Unable
+from schemas.blobs import BlobRef, digest_of, encode_chunk
+from schemas.errors import ConfigError
+from schemas.topics import Channel, DeviceTopic
+
+DEADLINE_S = 60.0
+DATA = bytes(range(250)) * 80
+# Twenty chunks: 19 of 1024 bytes and one of 544.
+REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=1024)
+TOPIC = str(DeviceTopic("field", "a", Channel.UP_BLOB))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker("embedded", tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def device(broker: RunningBroker) -> Iterator[mqtt.Client]:
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+    client.connect(broker.host, broker.port)
+    client.loop_start()
+    yield client
+    client.disconnect()
+    client.loop_stop()
+
+
+def hear(inbox: queue.SimpleQueue[Any], kind: type, *, within_s: float = DEADLINE_S) -> Any:
+    """The next event of a kind, or the next word of a receiver that is of that kind."""
+    while True:
+        event = inbox.get(timeout=within_s)
+        said = event.told if isinstance(event, FromReceiver) else event
+        assert not isinstance(said, Unable), said
+        if isinstance(said, kind):
+            return said
+
+
+def send(device: mqtt.Client, indices: Iterable[int]) -> None:
+    for index in indices:
+        frame = encode_chunk(REF.digest, index, DATA[index * 1024 : (index + 1) * 1024])
+        device.publish(TOPIC, frame, qos=1)
+
+
+def test_a_blob_comes_together_though_a_receiver_is_killed(
+    broker: RunningBroker, device: mqtt.Client, tmp_path: Path
+) -> None:
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    receivers = Receivers(2, "field", BrokerAddress(broker.host, broker.port), tmp_path, inbox)
+    receivers.open()
+    try:
+        for _ in range(2):
+            hear(inbox, Ready)
+        receivers.expect("a", REF)
+        send(device, range(10))
+        assert {hear(inbox, Placed).index for _ in range(10)} == set(range(10))
+        os.kill(receivers.pids[0], signal.SIGKILL)
+        receivers.replace(hear(inbox, ReceiverLost))
+        hear(inbox, Ready)
+        # The new one knows what the dead one knew. What fell between them is sent again, as by any device.
+        missing = set(range(10, 20))
+        for _ in range(5):
+            send(device, missing)
+            with contextlib.suppress(queue.Empty):
+                while missing:
+                    missing.discard(hear(inbox, Placed, within_s=DEADLINE_S / 5).index)
+        assert not missing
+        device.publish(TOPIC, b"no chunk", qos=1)
+        assert hear(inbox, Misfit).device == "a"
+    finally:
+        receivers.close()
+    assert BlobStore(tmp_path).verify(REF)
+
+
+def test_receivers_do_not_share_one_certificate(tmp_path: Path) -> None:
+    address = BrokerAddress("localhost", 8883, TlsFiles(certificate=tmp_path / "server.pem"))
+    with pytest.raises(ConfigError, match="receivers at 0"):
+        Receivers(1, "field", address, tmp_path, queue.SimpleQueue())

@@ -1,0 +1,124 @@
+"""What devices receive is the model within its codec's bounds; what they send is the difference to that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.codecs.chain import make_downlink
+from edge_client.codecs.form import decoded
+from edge_client.layers import received_groups
+from edge_client.slicing import extract
+from edge_client.work import do_training
+from edge_server.downlink import Downlink
+from edge_server.replay import Verdict, replay
+from schemas.blobs import SpooledGroups
+from schemas.errors import ConfigError
+from schemas.messages import Task
+from schemas.strategy import Piece
+from tests.integration.bench import NAMES, Bench
+
+CODECS = ("fp16", "int8")
+
+
+def words(codec: str) -> tuple[str, str]:
+    return f'strategy.downlink=["{codec}"]', "strategy.uplink=[]"
+
+
+def bound(codec: str, array: np.ndarray) -> np.ndarray:
+    """How far off each number may be: half a step of its row, or half a unit of a half's last place."""
+    size = np.abs(array.astype(np.float64))
+    if codec == "fp16":
+        return np.maximum(size * 2**-11, 2**-25)
+    step = size.reshape(len(array), -1).max(axis=1) / 127
+    return (step * (0.5 + 1e-5)).reshape(-1, *[1] * (array.ndim - 1)) * np.ones(array.shape)
+
+
+def received(bench: Bench, name: str, task: Task) -> dict[str, np.ndarray]:
+    """The model as a device reads it."""
+    model = decoded(received_groups(task, bench.places[name].store, bench.workshop._network.channel_map))[
+        "model"
+    ]
+    return {parameter: model[parameter] for parameter in model}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("recipe", ["heterofl", "feddrop", "scaffold"])
+def test_every_tier_receives_its_part_of_the_model(tmp_path: Path, recipe: str, codec: str) -> None:
+    bench = Bench(tmp_path, recipe, *words(codec), "clients.fraction=1.0")
+    workshop, sizes = bench.workshop, {}
+    for name, task in bench.tasks(1, 1).items():
+        model = received(bench, name, task)
+        for parameter, array in workshop._state.params.items():
+            cut = {parameter: array if array.ndim < 2 else bound(codec, array)}
+            allowed = extract(cut, task.spec, workshop._network.channel_map)[parameter]
+            exact = extract({parameter: array}, task.spec, workshop._network.channel_map)[parameter]
+            assert model[parameter].dtype == np.float32
+            off = np.abs(model[parameter].astype(np.float64) - exact)
+            assert (off <= allowed).all() if array.ndim > 1 else not off.any()
+        sizes[name] = sum(ref.size for key, ref in task.blobs.items() if key != "channel-map")
+        plain = sum(array.nbytes for array in model.values())
+        if recipe == "heterofl":
+            assert sizes[name] < {"fp16": 0.6, "int8": 0.4}[codec] * plain
+    assert sizes
+
+
+def test_nested_sub_models_share_their_layers(tmp_path: Path) -> None:
+    tasks = Bench(tmp_path, "heterofl", *words("int8")).tasks(1, 1)
+    weak, strong = (tasks[name] for name in NAMES)
+    assert len(strong.layers) == 2
+    assert strong.blobs["layer-1"] == weak.blobs["layer-1"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path, codec: str) -> None:
+    """Its update is the difference to what it received, not to what the server has."""
+    bench = Bench(tmp_path, "heterofl", *words(codec))
+    task = bench.tasks(1, 1)["weak"]
+    assert task.training is not None
+    idle = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
+    place = bench.places["weak"]
+    update = do_training(idle, place, on_epoch=lambda report: None, should_stop=lambda: False)
+    sent = SpooledGroups(place.store.path(update.blob.digest))["model"]
+    assert not any(sent[name].any() for name in sent)
+
+
+def test_the_model_that_stays_is_exact(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "heterofl", *words("int8"))
+    task = bench.tasks(1, 1, deliver=True)["strong"]
+    model, network = received(bench, "strong", task), bench.workshop._network
+    exact = extract(bench.workshop._state.params, task.spec, network.channel_map)
+    assert all(np.array_equal(model[name], exact[name]) for name in exact)
+
+
+def test_rounds_are_computed_again_to_the_bit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "attending", 'strategy.downlink=["int8"]')
+    for number in (1, 2):
+        record, _ = bench.round(number)
+        assert len(record.completed) == 2
+    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
+
+
+def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "heterofl")
+    workshop = bench.workshop
+    groups = {"model": workshop._state.params}
+    downlink = Downlink(None, workshop._state.params, workshop._network.channel_map)
+    assert downlink.groups(groups, bench.tasks(1, 1)["weak"].spec) is groups
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (["top-k"], "downlink: no codec of models is 'top-k' (known: fp16, int8)"),
+        (["int9"], "downlink: no codec of models is 'int9' (did you mean 'int8'?)"),
+        (["fp16", "int8"], "downlink: 'fp16' and 'int8' both say how a number is written: name one of them"),
+        ([{"name": "fp16", "levels": 3}], "downlink: codec 'fp16' has no option 'levels'"),
+    ],
+)
+def test_what_is_no_codec_of_models_is_refused(named: list[object], told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_downlink([Piece.model_validate(one) for one in named])
+    assert str(error.value) == told

@@ -1,0 +1,209 @@
+"""A round block by block: how large blocks are, and where updates lie, changes no bit of what comes out.
+
+The network has more numbers than a cell of sums: hidden.weight is [40, 300], three cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_client.slicing import expand, extract, permute
+from edge_server.strategy import blocks
+from edge_server.strategy.combiners import COMBINERS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.means import mean_over_holders
+from edge_server.strategy.privacy import Gaussian, noised, opened
+from edge_server.strategy.reach import checked_order, common, mass, reach_of
+from edge_server.strategy.strategy import State, close, make_strategy, start
+from edge_server.strategy.transforms import TRANSFORMS
+from edge_server.strategy.updates import ClientUpdate, globalised
+from edge_server.strategy.weighting import WEIGHTINGS
+from schemas.blobs import SpooledGroups, encode_groups
+from schemas.errors import InvariantError
+from schemas.strategy import Piece, StrategySpec
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+
+_KEPT = (Segment(channels=40, group="hidden"),)
+MAP = ChannelMap(
+    groups={"hidden": ChannelGroup(channels=40, layers=("hidden",))},
+    parameters={
+        "hidden.weight": ParameterLayout(shape=(40, 300), axes={0: _KEPT}),
+        "hidden.running_var": ParameterLayout(shape=(40,), axes={0: _KEPT}),
+        # Each channel is three positions wide, behind two that are nobody's.
+        "out.weight": ParameterLayout(
+            shape=(2, 122), axes={1: (Segment(channels=2), Segment(channels=40, group="hidden", repeat=3))}
+        ),
+        "scale": ParameterLayout(shape=()),
+    },
+)
+SPECS = (
+    SubModelSpec(),
+    SubModelSpec(kept={"hidden": 13}),
+    SubModelSpec(kept={"hidden": tuple(np.random.default_rng(5).permutation(40)[:21].tolist())}),
+    SubModelSpec(kept={"hidden": tuple(range(8, 30))}),
+)
+
+
+def arrays(seed: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return {n: random.normal(size=p.shape).astype(np.float32) for n, p in MAP.parameters.items()}
+
+
+def sent(count: int = 7, *, scores: bool = False, control: bool = False) -> list[ClientUpdate]:
+    """Every kind of sub-model; the sixth sends one layer only."""
+    made = []
+    for k in range(count):
+        spec = SPECS[k % len(SPECS)]
+        groups = {"model": extract(arrays(k), spec, MAP)}
+        if k == 5:
+            groups["model"] = {"out.weight": groups["model"]["out.weight"]}
+        if control:
+            groups["control"] = extract(arrays(100 + k), spec, MAP)
+        if scores:
+            groups["attention"] = {"hidden": np.random.default_rng(k).random(40).astype(np.float32)}
+        made.append(ClientUpdate(f"c{k}", spec, groups, k + 1, {"steps": 3 + k, "staleness": k % 2}))
+    return made
+
+
+def spooled(tmp_path, one: ClientUpdate) -> ClientUpdate:
+    path = tmp_path / one.client
+    path.write_bytes(encode_groups(one.groups))
+    return replace(one, groups=SpooledGroups(path))
+
+
+def spec_of(concept: str, name: str) -> StrategySpec:
+    many = concept in ("transforms", "groups")
+    return StrategySpec(**{concept: (Piece(name=name),) if many else Piece(name=name)})
+
+
+CASES = {
+    **{name: spec_of("combiner", name) for name in COMBINERS},
+    **{name: spec_of("weighting", name) for name in WEIGHTINGS},
+    **{name: spec_of("transforms", name) for name in TRANSFORMS},
+    **{name: spec_of("groups", name) for name in ("control", "last-step", "overlap")},
+    "adafl": spec_of("selection", "attention"),
+    "adam": spec_of("server_optimizer", "adam"),
+    "momentum": spec_of("server_optimizer", "momentum"),
+    "attending": StrategySpec(
+        transforms=tuple(Piece(name=name) for name in ("attention-matching", "fill-with-global")),
+        groups=(Piece(name="last-step"), Piece(name="control")),
+        selection=Piece(name="attention"),
+        combiner=Piece(name="krum"),
+    ),
+    "late": StrategySpec(
+        transforms=tuple(Piece(name=name) for name in ("discount-staleness", "attention-matching")),
+        weighting=Piece(name="igfl-self"),
+    ),
+}
+
+
+def two_rounds(case: str, updates: list[ClientUpdate]) -> State:
+    strategy = make_strategy(CASES[case], (0.0,))
+    state = start(strategy, arrays(99))
+    return close(strategy, close(strategy, state, updates, MAP), updates, MAP)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_neither_the_size_of_blocks_nor_the_disk_changes_a_bit(case, tmp_path, monkeypatch):
+    updates = sent(scores=case in ("attention-matching", "attending", "late"), control=True)
+    whole = two_rounds(case, updates)
+    for number, size in enumerate((1, 700, 5000)):
+        monkeypatch.setattr(blocks, "NUMBERS", size)
+        monkeypatch.setattr(blocks, "ALL_NUMBERS", 3 * size)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        cut = two_rounds(case, [spooled(folder, one) for one in updates] if number else updates)
+        assert all((whole.params[name] == cut.params[name]).all() for name in MAP.parameters)
+        assert whole.observed == cut.observed
+        for group, held in whole.groups.items():
+            assert all((array == cut.groups[group][name]).all() for name, array in held.items())
+
+
+def test_nor_does_it_change_the_noise(monkeypatch):
+    mechanism = Gaussian(clip=None)
+    updates = [globalised(one, MAP) for one in sent()]
+
+    def released() -> dict[str, np.ndarray]:
+        return dict(noised(mechanism, opened(mechanism, bytes(32)), 1, updates, MAP)[0])
+
+    whole = released()
+    monkeypatch.setattr(blocks, "NUMBERS", 700)
+    cut = released()
+    assert all((whole[name] == cut[name]).all() for name in MAP.parameters)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_mean_is_that_of_whole_arrays_to_the_bit(seed):
+    random = np.random.default_rng(seed)
+    specs = [SubModelSpec(kept={"hidden": tuple(random.permutation(40)[:n].tolist())}) for n in (3, 17, 40)]
+    updates = [
+        ClientUpdate(f"c{k}", spec, {"model": extract(arrays(k), spec, MAP)}, 1)
+        for k, spec in enumerate([*SPECS, *specs])
+    ]
+    weights = random.random(len(updates))
+    change = mean_over_holders([globalised(one, MAP) for one in updates], weights)
+    for name, layout in MAP.parameters.items():
+        total, held = np.zeros(layout.shape), np.zeros(layout.shape)
+        for one, weight in zip(updates, weights, strict=True):
+            full, covered = expand(one.groups["model"], one.spec, MAP)
+            total += weight * np.where(covered[name], full[name], 0)
+            held += weight * covered[name]
+        expected = np.divide(total, held, out=np.zeros(layout.shape), where=held > 0).astype(np.float32)
+        assert (change[name] == expected).all()
+
+
+# --- what is reached ---
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_a_sub_model_reaches_is_what_expanding_covers(spec):
+    full, covered = expand(extract(arrays(1), spec, MAP), spec, MAP)
+    one = globalised(ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1), MAP)
+    for name, layout in MAP.parameters.items():
+        assert (one.coverage[name] == covered[name]).all()
+        assert (one.delta[name] == full[name]).all()
+        assert one.delta[name].shape == layout.shape
+        assert reach_of(layout, spec).size == covered[name].sum()
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_rows_of_a_moved_update_are_those_of_its_whole_moved_arrays(spec):
+    order = checked_order({"hidden": np.random.default_rng(3).permutation(40).tolist()}, MAP)
+    update = ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1)
+    one = globalised(update, MAP)
+    moved, held = one.delta.moved(order), one.held.moved(order)
+    expected = permute(dict(one.delta), {name: old.tolist() for name, old in order.items()}, MAP)
+    covered = permute(dict(one.held), {name: old.tolist() for name, old in order.items()}, MAP)
+    for name in MAP.parameters:
+        assert (held[name] == covered[name]).all()
+    for first in range(0, 40, 7):
+        some = moved.rows("hidden.weight", first, min(first + 7, 40))
+        assert (some == expected["hidden.weight"][first : first + 7]).all()
+    assert (moved["out.weight"] == expected["out.weight"]).all()
+
+
+def test_the_mass_of_a_coordinate_is_the_sum_over_those_that_reach_it():
+    layout = MAP.parameters["out.weight"]
+    reaches, weights = [reach_of(layout, spec) for spec in SPECS], [0.1, 0.2, 0.3, 0.4]
+    expected = sum(weight * reach.mask for reach, weight in zip(reaches, weights, strict=True))
+    assert (mass(reaches, weights) == expected).all()
+    assert mass(reaches[:1] * 3, [1.0, 1.0, 1.0]) == 3
+    assert (common(reaches).mask == np.logical_and.reduce([reach.mask for reach in reaches])).all()
+
+
+def test_an_order_that_lacks_a_channel_is_refused():
+    with pytest.raises(InvariantError, match="expected all 40 channels"):
+        checked_order({"hidden": range(39)}, MAP)
+
+
+def test_arrays_that_are_not_the_sub_models_are_refused_when_they_are_read():
+    one = globalised(ClientUpdate("a", SPECS[1], {"model": arrays(1)}, 1), MAP)
+    with pytest.raises(InvariantError, match=r"expected shape \(13, 300\), got \(40, 300\)"):
+        one.delta["hidden.weight"]
+    with pytest.raises(InvariantError, match="not in the channel map"):
+        globalised(ClientUpdate("a", SPECS[0], {"model": {"other": np.zeros(1, np.float32)}}, 1), MAP)
+
+
+def test_every_group_of_parameters_is_among_the_cases():
+    assert GROUPS.keys() - CASES.keys() == {"header", "mean-data"}
