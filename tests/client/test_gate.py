@@ -94,8 +94,8 @@ def test_a_manifest_that_contradicts_its_task_is_refused():
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_value_of_a_task_on_the_wire_may_be_another(data: Any):
-    """Any one letter or digit within the task's JSON, but for the time left, which nobody signs."""
-    wire = encode_message(signed_task(EXAMPLE, "pi-3"))
+    """Any one letter or digit within the task's JSON, but for what nobody signs."""
+    wire = encode_message(signed_task(EXAMPLE.model_copy(update={"addresses": {}}), "pi-3"))
     free = wire.index(b'"deadline_s":')
     signed = [*range(free), *range(free + 20, len(wire))]
     position = data.draw(st.sampled_from([at for at in signed if chr(wire[at]).isalnum()]))
