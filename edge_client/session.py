@@ -85,7 +85,7 @@ class Phase(StrEnum):
     REPORTING = "reporting"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Session:
     """All that a device knows of its dealings with the server.
 
@@ -192,7 +192,8 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
         case MaskCohort() | EntrustedShares() | UnmaskRequest():
             return _agreeing(session, message, now)
         case RoundAnnouncement():
-            seen = replace(session, runs=session.runs | ({message.run} - session.ended))
+            known = message.run in session.runs or message.run in session.ended
+            seen = session if known else replace(session, runs=session.runs | {message.run})
             over = _is_current_run(seen, message.run) and seen.task and seen.task.round < message.oldest
             return _drop_task(seen) if over else (seen, [])
         case FederationEnd():

@@ -13,7 +13,7 @@ MAX_DEVICES = 50_000
 """More are not taken: where nothing says who may speak, anyone may make up names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Device:
     """A device as its last birth described it; `lost_at` is when its last will came, in seconds."""
 
@@ -34,7 +34,7 @@ class Fleet:
     """All devices by name, at most `most`."""
 
     devices: Mapping[str, Device] = field(default_factory=dict)
-    most: int = MAX_DEVICES
+    most: int = field(default_factory=lambda: MAX_DEVICES)
 
     def has_room_for(self, device: str) -> bool:
         """Whether the device is known, or one more may be."""

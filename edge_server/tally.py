@@ -25,8 +25,8 @@ class Tally:
     `clock` gives seconds: real ones, or those of a simulation. At most `most` devices are counted by name.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, most: int = MAX_DEVICES) -> None:
-        self._clock, self._most = clock, most
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, most: int | None = None) -> None:
+        self._clock, self._most = clock, MAX_DEVICES if most is None else most
         self.uplink: Counter[str] = Counter()
         self.downlink: Counter[str] = Counter()
         self.refusals: Counter[tuple[str | None, str]] = Counter()

@@ -85,7 +85,7 @@ class Presence(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Standing:
     """What of a device outlives a round: its connections so far, when it was lost, the blobs it holds."""
 
@@ -282,6 +282,8 @@ class DeviceEdge:
         """Apply an event to the session and do what it says."""
         before = self._session
         self._session, commands = machine.step(before, event, self._around.timeline.now)
+        if self._session is before and not commands:
+            return
         self._downloads.forget(before.receiving.keys() - self._session.receiving.keys())
         self._uploads.forget(_claimed(before) - _claimed(self._session))
         self._match_job()

@@ -14,7 +14,7 @@ from edge_server.simulation.profiles import for_tier
 from schemas.errors import ConfigError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class VirtualDevice:
     """One device: its tier (1 is the weakest), its board, and the numbers of its examples."""
 

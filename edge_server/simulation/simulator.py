@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
@@ -167,18 +168,27 @@ def _resumption(folder: RunFolder, boundary: Boundary) -> Resumption:
 def _edges(
     config: Config, population: tuple[VirtualDevice, ...], data: LabelledData, around: Surroundings
 ) -> dict[str, DeviceEdge]:
+    # Devices that are alike share what describes them: there may be a hundred thousand.
+    @cache
+    def profile_of(board: str, tier: int) -> CapabilityProfile:
+        return CapabilityProfile(machine=board, tier=tier)
+
+    @cache
+    def card_of(examples: int) -> DataCard:
+        return DataCard(
+            source=str(config.data.source),
+            examples=examples,
+            input_shape=data.input_shape,
+            num_classes=data.num_classes,
+        )
+
     return {
         device.name: DeviceEdge(
             device,
             pace_of(device),
             around,
-            profile=CapabilityProfile(machine=device.board or "", tier=device.tier),
-            data=DataCard(
-                source=str(config.data.source),
-                examples=len(device.train),
-                input_shape=data.input_shape,
-                num_classes=data.num_classes,
-            ),
+            profile=profile_of(device.board or "", device.tier),
+            data=card_of(len(device.train)),
             presence=_presence(config, device, index),
         )
         for index, device in enumerate(population)

@@ -146,14 +146,13 @@ def _watched(
         if len(closed) >= work.rounds - 1 and not memory:
             memory = _memory(started)
     first, last = closed[1], closed[work.rounds]
-    rounds = max(1, work.rounds - 2)
-    before, after = used.get(1, {}), used.get(work.rounds - 1, {})
+    before, after = used.get(1, {}), used.get(work.rounds - 1, {}) if work.rounds > 2 else {}
     return Told(
         launched,
         tasks,
         closed,
         egress=wire.towards.between(first, last) / max(1, work.rounds - 1),
-        cpu_s={kind: (after[kind] - before.get(kind, 0.0)) / rounds for kind in after},
+        cpu_s={kind: (after[kind] - before.get(kind, 0.0)) / (work.rounds - 2) for kind in after},
         memory_mb=memory,
     )
 

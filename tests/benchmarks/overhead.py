@@ -59,7 +59,7 @@ def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:
     ours = [statistics.median(told.round_s) for _, told in taken]
     beyond = tuple(1000 * (mine - its) for mine, its in zip(ours, floors, strict=True))
     last = taken[-1][1]
-    cpu = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in last.cpu_s.items())
+    cpu = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in last.cpu_s.items()) or "not taken"
     ratio = Figure(
         AREA,
         "a round over its training alone",

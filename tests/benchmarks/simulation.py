@@ -67,7 +67,7 @@ def settings(
 
 
 def simulated_rounds(config: Config) -> tuple[float, list[float]]:
-    """Wall seconds of a simulation, and of its rounds: processes, data, tests, history, report; no ONNX files."""
+    """Wall seconds of a simulation and of its rounds: processes, data, tests, report, but no ONNX files."""
     watcher = Rounds()
     with tempfile.TemporaryDirectory(prefix="edge-bench-") as folder:
         started = time.perf_counter()
@@ -121,7 +121,7 @@ def recorded_step(config: Config, pairs: int) -> Figure:
         "a recorded step over a plain one",
         "",
         ratios,
-        detail="the same bits; one client's 5 epochs of batch 10 with fused SGD on one core, both in our own loop",
+        detail="the same bits; one client's 5 epochs of batch 10 on one core, both with fused SGD",
         raw={"seconds": taken},
     )
 
@@ -148,7 +148,7 @@ def beside_floor(config: Config, pairs: int) -> Figure:
         "",
         ratios,
         target=1.1,
-        detail=f"{config.federation.rounds} rounds of 10 x 300 steps on two cores, starts of processes included",
+        detail=f"{config.federation.rounds} rounds of 10 x 300 steps, two cores, processes' starts included",
         raw={"seconds": taken},
     )
 
@@ -177,7 +177,7 @@ def beside_flower(config: Config, *, pairs: int, quick: bool) -> Figure:
         ratios,
         target=2.0,
         bound="at least",
-        detail=f"{versions}; the last pair: {statistics.median(its[1:]):.2f} s per round after {its[0]:.1f} s "
+        detail=f"{versions}; last pair: {statistics.median(its[1:]):.2f} s per round after {its[0]:.1f} s "
         f"for the first, ours {statistics.median(mine[1:]):.2f} s after {mine[0]:.1f} s",
         raw={"seconds": taken},
     )

@@ -59,7 +59,15 @@ def measure(devices: int, folder: Path | None) -> Crowd:
     peak, started = 0, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=folder) as name:
         result = Path(name) / "result.json"
-        command = [sys.executable, "-m", __name__, str(devices), name, "--result", str(result)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.virtual_devices",
+            str(devices),
+            name,
+            "--result",
+            str(result),
+        ]
         process = subprocess.Popen(command)
         try:
             while process.poll() is None:

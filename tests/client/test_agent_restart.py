@@ -79,10 +79,10 @@ class StillWorker:
 
     def __init__(self, inbox: Any, **more: Any) -> None:
         self.started: list[Task] = []
-        self.stopped = 0
+        self.stopped = self.warmed_up = 0
 
     def warm_up(self) -> None:
-        pass
+        self.warmed_up += 1
 
     def start(self, task: Task, place: Any) -> None:
         self.started.append(task)
@@ -375,3 +375,13 @@ def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, f
         assert not list((state / "private" / RUN).glob("*.proposed"))
         after = Life(state)
         assert (after.phase, after.said(Update), after.started) == (Phase.IDLE, [], [])
+
+
+def test_a_device_imports_torch_once_and_only_when_nothing_has_come_for_a_while(tmp_path):
+    life = Life(tmp_path)
+    due, worker = life.agent._warm_up_at, life.agent._worker
+    life.agent._warm_up(due - 1.0)
+    assert worker.warmed_up == 0
+    life.agent._warm_up(due)
+    life.agent._warm_up(due + 1.0)
+    assert worker.warmed_up == 1

@@ -83,7 +83,7 @@ def _flower(environment: Environment, size: str, *, data: Path, folder: Path, ro
 def _sizes(size: str, mine: Told, its: Theirs | None, version: str, why: str) -> list[Figure]:
     """Of one network: our own time, and what Flower takes and sends for each of ours."""
     ours = statistics.median(mine.round_s)
-    cpu = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in mine.cpu_s.items())
+    cpu = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in mine.cpu_s.items()) or "not taken"
     own = Figure(
         AREA,
         f"a round without work, {size} parameters, ours",

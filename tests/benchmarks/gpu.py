@@ -1,0 +1,186 @@
+"""Client updates per second on a GPU: pfl-research's benchmark set-up.
+
+1,000 clients of 50 CIFAR-10-shaped images (made at random: nothing depends on what they show), 50 of them per
+round, one epoch of batch 10, the CNN of 1.6 million parameters. The same work three times, in turns, on one
+device in one run: a plain torch loop, what a worker of our simulation does for each client (recorded steps;
+no files and no messages), and pfl-research itself, where `pfl` can be imported. Each cohort ends with the sum
+of its updates on the device. Without CUDA nothing is measured but in a quick run, which takes a tiny size to
+the CPU and only proves that it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edge_client.data.labelled import LabelledData
+from edge_client.recording import Recorder
+from edge_client.training import train
+from schemas.strategy import TrainingPlan
+from schemas.values import Preprocessing
+from tests.benchmarks.figure import Figure, paired
+from tests.benchmarks.options import Options
+
+AREA = "gpu"
+NAMES = tuple("0123456789")
+RATE, BATCH, IMAGES = 0.1, 10, 50
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Where it runs, how many clients there are and train per cohort, cohorts per measurement."""
+
+    device: str
+    clients: int
+    cohort: int
+    cohorts: int
+    pairs: int
+
+    @property
+    def updates(self) -> int:
+        """Client updates per measurement."""
+        return self.cohort * self.cohorts
+
+
+def figures(options: Options) -> list[Figure]:
+    """Updates per second, and ours beside both others."""
+    name = "client updates per second"
+    if options.quick:
+        setting = Setting("cpu", 4, 2, 1, 1)
+    elif torch.cuda.is_available():
+        setting = Setting("cuda", 1000, 50, 4, 5)
+    else:
+        return [Figure(AREA, name, "1/s", (), reason="torch finds no CUDA device here")]
+    clients = examples(setting.clients)
+    ours, plain = recorded_updates(setting, clients), plain_updates(setting, clients)
+    ours()
+    ratios, taken = paired(setting.pairs, ours, plain)
+    rates = tuple(setting.updates / mine for mine, _ in taken)
+    where = (
+        torch.cuda.get_device_name()
+        if setting.device == "cuda"
+        else "the processor, at a size without meaning"
+    )
+    return [
+        Figure(AREA, name, "1/s", rates, detail=f"one process, recorded steps, on {where}"),
+        Figure(AREA, "times faster than a plain torch loop", "", ratios, detail="the same work, one process"),
+        beside_pfl(setting, clients, ours),
+    ]
+
+
+def beside_pfl(setting: Setting, clients: list[LabelledData], ours: Callable[[], float]) -> Figure:
+    """Ours beside pfl-research, where that is at hand."""
+    name = "times faster than pfl-research"
+    if find_spec("pfl") is None:
+        reason = (
+            "pfl is not installed here: pip install 'pfl[pytorch]' beside it, its pins do not go with ours"
+        )
+        return Figure(AREA, name, "", (), reason=reason)
+    from importlib.metadata import version
+
+    from tests.benchmarks.pfl_cohorts import cohort_seconds
+
+    arrays = [(data.inputs(), data.labels) for data in clients]
+    theirs = lambda: sum(  # noqa: E731
+        cohort_seconds(network(), arrays, setting.device, setting.cohort, setting.cohorts, RATE, BATCH)
+    )
+    ratios, taken = paired(setting.pairs, ours, theirs)
+    return Figure(AREA, name, "", ratios, detail=f"pfl {version('pfl')}", raw={"seconds": taken})
+
+
+def network() -> nn.Module:
+    """Its CNN: 1,626,442 parameters."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 14 * 14, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+def examples(clients: int) -> list[LabelledData]:
+    """Each client's own."""
+    rng = np.random.default_rng(0)
+    prepared = Preprocessing(scale=255.0, mean=(0.5,) * 3, std=(0.25,) * 3)
+    return [
+        LabelledData(
+            rng.integers(0, 256, (IMAGES, 3, 32, 32), dtype=np.uint8),
+            rng.integers(0, 10, IMAGES),
+            NAMES,
+            prepared,
+        )
+        for _ in range(clients)
+    ]
+
+
+def _cohorts(
+    setting: Setting, clients: list[LabelledData], work: Callable[[nn.Module, LabelledData], None]
+) -> Callable[[], float]:
+    """Seconds of all cohorts; each client begins from the same weights, its change is added to the sum."""
+    module = network().to(setting.device)
+    start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+    def seconds() -> float:
+        rng = np.random.default_rng(0)
+        _wait(setting.device)
+        began = time.perf_counter()
+        for _ in range(setting.cohorts):
+            total = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
+            for client in rng.choice(len(clients), setting.cohort, replace=False):
+                module.load_state_dict(start)
+                work(module, clients[client])
+                _add(total, module, start)
+        _wait(setting.device)
+        return time.perf_counter() - began
+
+    return seconds
+
+
+def _add(total: dict[str, Tensor], module: nn.Module, start: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, tensor in module.state_dict().items():
+            total[name] += tensor - start[name]
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def plain_updates(setting: Setting, clients: list[LabelledData]) -> Callable[[], float]:
+    """The plain loop."""
+
+    def work(module: nn.Module, data: LabelledData) -> None:
+        inputs = torch.from_numpy(data.inputs()).to(setting.device)
+        labels = torch.from_numpy(data.labels).to(setting.device)
+        optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
+        for batch in torch.randperm(len(labels), device=setting.device).split(BATCH):
+            optimizer.zero_grad(set_to_none=True)
+            functional.cross_entropy(module(inputs[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    return _cohorts(setting, clients, work)
+
+
+def recorded_updates(setting: Setting, clients: list[LabelledData]) -> Callable[[], float]:
+    """What a worker does."""
+    recorder = Recorder()
+    plan = TrainingPlan(learning_rate=RATE, batch_size=BATCH, local_epochs=1, seed=0)
+    return _cohorts(setting, clients, lambda module, data: void(train(module, data, plan, recorder=recorder)))
+
+
+def void(_: object) -> None:
+    """What a training reports is not wanted here."""

@@ -1,0 +1,26 @@
+"""A mapping that shares what has not changed is still a mapping, at any number of changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.known_devices import FEW, KnownDevices
+
+
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1, 20 * FEW])
+def test_it_is_what_a_copy_each_time_would_be(count: int) -> None:
+    copied, known = {"first": 0}, KnownDevices({"first": 0})
+    for number in range(count):
+        # Every third change is another value for a device that is known.
+        name = "first" if number % 3 == 2 else f"device-{number}"
+        copied, known = {**copied, name: number}, known.put(name, number)
+    assert dict(known) == copied
+    assert list(known) == list(copied)
+    assert len(known) == len(copied)
+    assert "nobody" not in known
+
+
+def test_what_was_there_before_stays_as_it_was() -> None:
+    before = KnownDevices({"a": 1})
+    after = before.put("a", 2).put("b", 3)
+    assert (dict(before), dict(after)) == ({"a": 1}, {"a": 2, "b": 3})
