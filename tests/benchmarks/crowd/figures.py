@@ -75,7 +75,7 @@ def figures(options: Options) -> list[Figure]:
     """All of it; without Mosquitto there is nothing to measure."""
     if find_mosquitto() is None:
         return [Figure(AREA, "all of it", "", (), reason="Mosquitto is not installed")]
-    sizes, idle, pairs = ((10,), 50, 1) if options.quick else ((10, 100, 1000), 5000, 3)
+    sizes, idle, pairs = ((10,), 50, 1) if options.quick else ((10, 100, 1000), 5000, 2)
     return [*asyncio.run(_busy(options, sizes, pairs)), *asyncio.run(_idle(options, idle))]
 
 
