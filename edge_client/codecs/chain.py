@@ -186,8 +186,9 @@ def _codes(
 def _written(
     number: NumberCodec, name: str, rows: Array, scales: Array, seed: int | None, start: int
 ) -> AnyArray:
-    by_chance = number.scaled and seed is not None
-    return number.encode(rows, scales, draw(seed, name, start, rows.shape) if by_chance else _HALF)
+    if seed is None or not number.scaled:
+        return number.encode(rows, scales, _HALF)
+    return number.encode(rows, scales, draw(seed, name, start, rows.shape))
 
 
 _NONE, _HALF = np.zeros(0, np.float32), np.array(0.5, np.float32)

@@ -160,8 +160,12 @@ def _upward(name: str, ours: Sequence[Taken], plain: Sequence[Taken], full: Sequ
     detail = f"{megabytes:.2f} MB a round of 10 devices, {whole:.2f} MB of full models"
     above = f"{label}: times fewer bytes up than {FULL}"
     bytes_up = Figure(AREA, above, "", fewer, FEWER if default else None, "at least", detail)
-    points = _points(label, ours, plain, -POINTS if default else None)
-    return [bytes_up] if name in SAME_NUMBERS else [bytes_up, points]
+    if name in SAME_NUMBERS:
+        return [bytes_up]
+    if name == PLAIN:
+        accuracies = tuple(100 * one.accuracy for one in ours)
+        return [bytes_up, Figure(AREA, f"{PLAIN}: accuracy", "%", accuracies)]
+    return [bytes_up, _points(label, ours, plain, -POINTS if default else None)]
 
 
 def _points(label: str, ours: Sequence[Taken], plain: Sequence[Taken], target: float | None) -> Figure:
