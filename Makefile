@@ -22,7 +22,7 @@ BLOWS ?= 500
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
-	@echo "make bench    measure a simulation's time and memory (MNIST in DATA_ROOT, 7 GB free in TMPDIR)"
+	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
 	@echo "make chaos    kill server, devices and broker and cut links, BLOWS ($(BLOWS)) times: half an hour"
 	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
@@ -50,8 +50,7 @@ chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)
-	$(BIN)/python -m tests.benchmarks.simulation --data-root $(DATA_ROOT)
-	$(BIN)/python -m tests.benchmarks.memory --data-root $(DATA_ROOT)
+	$(BIN)/python -m tests.benchmarks --data-root $(DATA_ROOT) --results tests/benchmarks/last
 
 profile: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.profile --data-root $(DATA_ROOT)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import sys
 import time
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.benchmarks.figure import Figure, remarks, table
+from tests.benchmarks.figure import Figure
 from tests.benchmarks.machine import describe
 from tests.benchmarks.options import Options
+from tests.benchmarks.results import Results
 
 BENCHMARKS: dict[str, str] = {
     "bytes": "bytes",
@@ -35,7 +34,7 @@ BENCHMARKS: dict[str, str] = {
 
 
 def main() -> None:
-    """Run, print the table, keep it and the JSON."""
+    """Run, keep what each benchmark found when it is done, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHMARKS)} (default: all)"
@@ -43,33 +42,27 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=Path("../shared/data"), help="folder with MNIST")
     parser.add_argument("--folder", type=Path, help="where large files have room (default: TMPDIR)")
     parser.add_argument("--quick", action="store_true", help="one small repetition of each: does it run?")
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--markdown", type=Path, help="write the table here")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="keep table.md and figures.json here; what other benchmarks found there stays in them",
+    )
     args = parser.parse_args()
     unknown = set(args.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: {', '.join(BENCHMARKS)}")
-    options, machine = Options(args.data_root, args.folder, args.quick), describe()
-    figures, seconds = [], {}
+    options = Options(args.data_root, args.folder, args.quick)
+    results = Results.load(args.results)
     for name in args.names or BENCHMARKS:
-        began = time.perf_counter()
         print(f"-- {name}", file=sys.stderr, flush=True)
-        figures += _figures(name, options)
-        seconds[name] = round(time.perf_counter() - began, 1)
-        print(f"   {seconds[name]:.0f} s", file=sys.stderr, flush=True)
-    told = f"{table(figures)}\n\n{remarks(figures)}\n"
-    print(told)
-    if args.markdown:
-        args.markdown.write_text(told)
-    if args.json:
-        everything = {
-            "taken": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": " ".join(["python -m tests.benchmarks", *sys.argv[1:]]),
-            "machine": machine,
-            "seconds": seconds,
-            "figures": [one.as_json() for one in figures],
-        }
-        args.json.write_text(json.dumps(everything, indent=2) + "\n")
+        machine, began = describe(), time.perf_counter()
+        figures = _figures(name, options)
+        seconds = time.perf_counter() - began
+        results = results.with_found(name, figures, machine=machine, seconds=seconds)
+        results.save()
+        print(f"   {seconds:.0f} s", file=sys.stderr, flush=True)
+    print(results.told(list(BENCHMARKS)))
 
 
 def _figures(name: str, options: Options) -> list[Figure]:

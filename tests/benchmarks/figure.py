@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 Bound = Literal["at most", "at least"]
@@ -50,6 +50,12 @@ class Figure:
         if self.values:
             told |= {"median": self.median, "lowest": min(self.values), "highest": max(self.values)}
         return told | {"verdict": self.verdict}
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> Figure:
+        """Back from `as_json`."""
+        own = {one.name: told[one.name] for one in fields(cls)}
+        return cls(**{**own, "values": tuple(own["values"])})
 
 
 def paired(

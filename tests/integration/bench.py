@@ -30,7 +30,9 @@ class Bench:
     """Plans, trains, checks and closes as a run does, step by step."""
 
     def __init__(self, folder: Path, recipe: str, *words: str, notary: Notary | None = None) -> None:
-        config = load_config(recipe, ["data.source=digits", "rounds=2", "batch-size=8", *words])
+        config = load_config(
+            recipe, ["data.source=digits", "rounds=2", "batch-size=8", "strategy.uplink=[]", *words]
+        )
         self.folder = RunFolder.create(folder / "run", config)
         self.workshop = Workshop(config, "run-1", self.folder, notary=notary)
         train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)

@@ -55,6 +55,7 @@ def config(**overrides: Any) -> Config:
         "rejoin-s": 80.0,
         "test-samples": 60,
         "deliver": "false",
+        "strategy.uplink": "[]",
         **overrides,
     }
     return load_config("scaffold", [f"{key}={value}" for key, value in settings.items()])

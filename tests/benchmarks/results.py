@@ -1,0 +1,65 @@
+"""What benchmarks have found, kept as a table and as JSON: each when it is done, so that none is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.figure import Figure, remarks, table
+
+TABLE, FIGURES = "table.md", "figures.json"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Per benchmark its figures, when it ran, for how long, and on what; `folder` is where they are kept."""
+
+    folder: Path | None = None
+    found: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: Path | None) -> Results:
+        """What earlier runs have left in the folder."""
+        path = folder / FIGURES if folder else None
+        return cls(folder, json.loads(path.read_text()) if path and path.exists() else {})
+
+    def with_found(
+        self, name: str, figures: Sequence[Figure], *, machine: Mapping[str, Any], seconds: float
+    ) -> Results:
+        """With what a benchmark has found now, in place of what it found before."""
+        entry = {
+            "taken": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(seconds, 1),
+            "machine": dict(machine),
+            "figures": [one.as_json() for one in figures],
+        }
+        return replace(self, found={**self.found, name: entry})
+
+    def told(self, order: Sequence[str]) -> str:
+        """The table and the remarks below it, benchmarks in this order."""
+        named = [self.found[name] for name in order if name in self.found]
+        figures = [Figure.of_json(one) for entry in named for one in entry["figures"]]
+        runs = [
+            f"| {name} | {self.found[name]['taken']} | {self.found[name]['seconds']:.0f} s "
+            f"| {self.found[name]['machine']['load_before']} |"
+            for name in order
+            if name in self.found
+        ]
+        head = ["| benchmark | taken | time | load before |", "| --- | --- | ---: | ---: |"]
+        about = dict(named[-1]["machine"]) if named else {}
+        about.pop("load_before", None)
+        machine = ", ".join(f"{key} {value}" for key, value in about.items())
+        parts = [table(figures), remarks(figures), "\n".join([*head, *runs]), f"Machine: {machine}."]
+        return "\n\n".join(parts) + "\n"
+
+    def save(self) -> None:
+        """Write both files, where there is a folder for them."""
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / FIGURES).write_text(json.dumps(self.found, indent=2) + "\n")
+        (self.folder / TABLE).write_text(self.told(list(self.found)))
