@@ -28,6 +28,8 @@ KNOWN = {
     ("edge_server/simulation/ray_engine.py", "ray"),
     # CIFAR is published as pickles: torchvision reads the user's own files, each against its published MD5.
     ("edge_client/data/pictures.py", "torchvision.datasets"),
+    # Compiles a graph that was recorded here and now from a network of known parts; it loads none.
+    ("edge_client/recording.py", "torch.jit"),
     # Modules by name: torchvision itself; the user's own `python:` source; a model, behind --model-code.
     ("edge_client/torchvision_guard.py", "importlib.import_module"),
     ("edge_client/data/sources.py", "importlib.import_module"),

@@ -208,7 +208,7 @@ def test_a_device_that_has_the_blob_does_not_listen():
     ref = scene.federation.participants["d0"].assignment.task.blobs["state"]
     node = scene.nodes["d0"]
     node.disk.blobs[ref.digest] = scene.disk.blobs[ref.digest]
-    node.session = type(node.session)(**{**vars(node.session), "held": frozenset({ref.digest})})
+    node.session = replace(node.session, held=frozenset({ref.digest}))
     replies = []
     while not replies:
         scene.deliver()
@@ -224,7 +224,7 @@ def test_what_all_devices_have_is_not_published():
     scene = world()
     ref = scene.federation.participants["d0"].assignment.task.blobs["state"]
     for node in scene.nodes.values():
-        node.session = type(node.session)(**{**vars(node.session), "held": frozenset({ref.digest})})
+        node.session = replace(node.session, held=frozenset({ref.digest}))
     settle(scene)
     assert have_all(scene) == [True] * 3
     assert scene.egress == 0
