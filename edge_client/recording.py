@@ -1,6 +1,6 @@
 """A training step recorded once and played back: the same kernels, without Python and autograd between them.
 
-A step of a small network on a small batch spends half its time on deciding what to do next. The first step
+A step of a small network on a small batch spends much of its time on deciding what to do next. The first step
 of a network on a batch of some shape is therefore recorded as the list of kernels that forward and backward
 pass have called; the following ones play that list. Nothing is fused or reordered, so the bits are those of
 the plain step, and that is not taken on trust: each recording is compared with the plain step, bit by bit,
