@@ -116,14 +116,16 @@ def joined(broadcast: Broadcast, device: str, listens: Iterable[int], now: float
 
 
 def heard(broadcast: Broadcast, device: str, digest: str, index: int, now: float) -> Broadcast:
-    """A device has heard up to that chunk."""
+    """A device has heard up to that chunk; one that says again what it has said is as good as silent."""
     follower = broadcast.followers.get(device)
     if follower is None:
         return broadcast
     for number, piece in enumerate(broadcast.pieces):
         if piece.ref.digest == digest and piece.first <= index < piece.first + piece.count:
             told = broadcast.sums[follower.channels][number] + piece.part(index)
-            further = replace(follower, heard=max(told, follower.heard), heard_at=now)
+            if told <= follower.heard:
+                return broadcast
+            further = replace(follower, heard=told, heard_at=now)
             return replace(broadcast, followers={**broadcast.followers, device: further})
     return broadcast
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, with_participant
-from edge_server.fleet import MAX_DEVICES
 from edge_server.participant import Participant, Status
 from edge_server.quarantine import quarantine_end, strike, told
 from edge_server.round_events import Command, Deliver, NotDeposited, Note, Send, SendChunks, UpdateChecked
@@ -64,7 +63,7 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
 
 def _born(federation: Federation, birth: Birth, now: float) -> Step:
     if not federation.fleet.has_room_for(birth.device):
-        return federation, [_no_room(birth)]
+        return federation, [_no_room(birth, federation.fleet.most)]
     known = federation.fleet.devices.get(birth.device)
     born = replace(federation, fleet=federation.fleet.born(birth))
     participant = federation.participants.get(birth.device)
@@ -74,8 +73,8 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
     return with_participant(born, part.rejoined(participant, now))
 
 
-def _no_room(birth: Birth) -> Command:
-    detail = f"{MAX_DEVICES} devices are known, and no more are taken"
+def _no_room(birth: Birth, most: int) -> Command:
+    detail = f"{most} devices are known, and no more are taken"
     refusal = Refusal(
         federation=birth.federation, device=birth.device, reason=Reason.NOT_SELECTED, detail=detail
     )

@@ -152,7 +152,9 @@ class _Running:
     def _read(self, pause_s: float) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._inbox.put(FromReceiver(told_in(line)))
+            # One that is killed may leave half a line.
+            if line.endswith(b"\n"):
+                self._inbox.put(FromReceiver(told_in(line)))
         self._to_tell.put(None)
         # One that cannot even start must not be started over and over at once.
         if not self._ending.wait(pause_s):

@@ -83,7 +83,11 @@ class Receiver:
             self._tell(NoRoom(errno=error.errno or 0, detail=str(error)))
 
     def _arrived(self, topic: str, payload: bytes) -> None:
-        where = parse_topic(topic)
+        try:
+            where = parse_topic(topic)
+        except PeerError:
+            # Where the broker asks nobody who it is, anyone may write there under any name.
+            return
         if not isinstance(where, DeviceTopic) or where.channel is not Channel.UP_BLOB:
             return
         try:

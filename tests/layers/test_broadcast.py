@@ -141,6 +141,27 @@ def test_a_device_that_hears_nothing_is_waited_for_once_and_then_asks():
     assert scene.egress == 2 * CHUNKS
 
 
+def test_a_device_that_says_the_same_again_and_again_is_waited_for_no_longer_than_a_silent_one():
+    scene = world()
+    settle(scene, deaf="d1")
+    task = scene.federation.participants["d1"].assignment.task
+    said = Heard(
+        federation="home",
+        device="d1",
+        run=task.run,
+        attempt=task.attempt,
+        digest=task.blobs["state"].digest,
+        index=0,
+    )
+    # The first of them is news, the others are not: at half the patience each, two later it is over.
+    for _ in range(3):
+        scene.network.append(Packet("d1", True, said))
+        settle(scene, deaf="d1")
+        scene.pass_time(STALL_S / 2)
+    settle(scene, deaf="d1")
+    assert have_all(scene) == [True] * 3
+
+
 def test_a_device_whose_link_is_cut_is_not_waited_for():
     scene = world()
     while scene.egress == 0:

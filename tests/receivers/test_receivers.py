@@ -6,6 +6,8 @@ import contextlib
 import os
 import queue
 import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,39 @@ def test_a_blob_comes_together_though_a_receiver_is_killed(
     finally:
         receivers.close()
     assert BlobStore(tmp_path).verify(REF)
+
+
+def test_whoever_writes_under_a_name_that_is_none_ends_no_receiver(
+    broker: RunningBroker, device: mqtt.Client, tmp_path: Path
+) -> None:
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    receivers = Receivers(1, "field", BrokerAddress(broker.host, broker.port), tmp_path, inbox)
+    receivers.open()
+    try:
+        hear(inbox, Ready)
+        device.publish(TOPIC.replace("/a/", "/no name/"), b"x", qos=1)
+        device.publish(TOPIC, b"no chunk", qos=1)
+        heard = inbox.get(timeout=DEADLINE_S)
+        assert isinstance(heard, FromReceiver)
+        assert isinstance(heard.told, Misfit)
+    finally:
+        receivers.close()
+
+
+def test_one_that_dies_in_the_middle_of_a_word_is_missed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    receivers = Receivers(1, "field", BrokerAddress("localhost", 1883), tmp_path, inbox)
+    words = [sys.executable, "-c", """print('{"kind":"ready"}\\n{"kind":"pla', end="")"""]
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **pipes: start(words, **pipes))
+    receivers.open()
+    try:
+        assert hear(inbox, Ready) == Ready()
+        assert hear(inbox, ReceiverLost) == ReceiverLost(0)
+    finally:
+        receivers.close()
 
 
 def test_receivers_do_not_share_one_certificate(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server import dealings, fleet, tally
+from edge_server import fleet, tally
 from edge_server.round_events import Send
 from edge_server.tally import OTHERS, Tally
 from schemas.messages import Telemetry
@@ -15,7 +15,7 @@ from tests.rounds.test_rounds import refusals, started
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fleet, dealings, tally):
+    for module in (fleet, tally):
         monkeypatch.setattr(module, "MAX_DEVICES", 3)
 
 
@@ -24,6 +24,7 @@ def test_no_more_devices_are_taken_than_so_many_and_the_others_are_told():
     run = started("a", "b", "c", start_clients=9)
     commands = run.hear(birth("d"))
     assert refusals(commands) == [("d", Reason.NOT_SELECTED)]
+    assert "3 devices are known" in commands[0].message.detail
     assert [one for one in commands if not isinstance(one, Send)] == []
     assert set(run.federation.fleet.devices) == {"a", "b", "c"}
     assert run.hear(birth("a", 2)) == []
