@@ -6,17 +6,18 @@ array (attention scores, prototypes' counts) is left as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
+from edge_client.excerpt import Excerpt
 from edge_client.pruning import group_scores, personal_spec, prefix_spec, ranking
-from edge_client.slicing import check, expand, expected_shapes, extract, permute
+from edge_client.slicing import expand, permute
 from schemas.blobs import Arrays, Groups
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import AnyArray, Kind, LazyArrays, MadeArrays, kind_of, rows_of
+from schemas.tensors import MadeArrays, kind_of, rows_of
 
 Order = Mapping[str, Sequence[int]]
 
@@ -64,10 +65,9 @@ def attention_order(scores: Arrays, channel_map: ChannelMap) -> Order:
 def in_sub_model(groups: Groups, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
     """Cut every array that bears a parameter's name from global coordinates to the channels of `spec`.
 
-    Each is cut when it is asked for; `InvariantError`, for a shape that does not fit, comes then too.
+    Each is cut when it is asked for; `InvariantError` for a shape that does not fit.
     """
-    check(spec, channel_map)
-    return {group: _Cut(arrays, spec, channel_map) for group, arrays in groups.items()}
+    return {group: Excerpt(arrays, spec, channel_map) for group, arrays in groups.items()}
 
 
 def in_global(
@@ -98,38 +98,3 @@ def _of_layers(arrays: Arrays, layers: Sequence[str] | None) -> Arrays:
         return arrays
     names = [name for name in arrays if name.rpartition(".")[0] in layers]
     return MadeArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
-
-
-class _Cut(LazyArrays):
-    """Arrays in the channels of a sub-model. Only the last that was asked for is held, to give it in rows."""
-
-    def __init__(self, arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> None:
-        self._arrays, self._spec, self._channel_map = arrays, spec, channel_map
-        shapes = expected_shapes(spec, channel_map)
-        kinds = {name: kind_of(arrays, name) for name in arrays}
-        self._kinds = {name: (dtype, shapes.get(name, shape)) for name, (dtype, shape) in kinds.items()}
-        self._last: tuple[str, AnyArray] | None = None
-
-    def kind(self, name: str) -> Kind:
-        """As its parameter's layout says."""
-        return self._kinds[name]
-
-    def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Of the array that is cut now, or was just before."""
-        if self._last is None or self._last[0] != name:
-            self._last = None
-            self._last = name, self._cut(name)
-        array = self._last[1]
-        return array[start:stop] if array.ndim else array
-
-    def _cut(self, name: str) -> AnyArray:
-        array = self._arrays[name]
-        if name not in self._channel_map.parameters:
-            return array
-        return extract({name: array}, self._spec, self._channel_map)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
-
-    def __len__(self) -> int:
-        return len(self._kinds)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from edge_client.slicing import Positions, check, cut_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, rows_of
+
+Cut = Mapping[int, Positions]
+"""The kept positions along each axis that is cut."""
 
 
-class Excerpt(LazyArrays):
+class Excerpt(MadeArrays):
     """Global arrays as a sub-model holds them; those that bear no parameter's name are left as they are.
 
     `InvariantError` for a spec or a shape that does not fit.
@@ -20,36 +24,27 @@ class Excerpt(LazyArrays):
 
     def __init__(self, arrays: Mapping[str, AnyArray], spec: SubModelSpec, channel_map: ChannelMap) -> None:
         check(spec, channel_map)
-        self._arrays = arrays
-        self._cut: dict[str, dict[int, Positions]] = {}
+        cuts: dict[str, Cut] = {}
+        kinds: dict[str, Kind] = {}
         for name in arrays:
-            layout = channel_map.parameters.get(name)
-            shape = kind_of(arrays, name)[1]
+            layout, (dtype, shape) = channel_map.parameters.get(name), kind_of(arrays, name)
             if layout is not None and tuple(shape) != tuple(layout.shape):
                 raise InvariantError(f"{name!r}: expected shape {tuple(layout.shape)}, got {tuple(shape)}")
-            self._cut[name] = {} if layout is None else cut_axes(layout, spec)
+            cuts[name] = cut = {} if layout is None else cut_axes(layout, spec)
+            kinds[name] = dtype, tuple(len(cut[axis]) if axis in cut else n for axis, n in enumerate(shape))
+        super().__init__(kinds, partial(_rows, arrays, cuts))
 
-    def kind(self, name: str) -> Kind:
-        """The shape is that of the cut array."""
-        dtype, shape = kind_of(self._arrays, name)
-        cut = self._cut[name]
-        return dtype, tuple(len(cut[axis]) if axis in cut else n for axis, n in enumerate(shape))
 
-    def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Cut now."""
-        cut = self._cut[name]
-        rows = picked_rows(self._arrays, name, cut[0][start:stop]) if 0 in cut else None
-        array = rows_of(self._arrays, name, start, stop) if rows is None else rows
-        for axis, positions in cut.items():
-            if axis:
-                array = _picked(array, positions, axis)
-        return array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._cut)
-
-    def __len__(self) -> int:
-        return len(self._cut)
+def _rows(
+    arrays: Mapping[str, AnyArray], cuts: Mapping[str, Cut], name: str, start: int, stop: int
+) -> AnyArray:
+    cut = cuts[name]
+    rows = picked_rows(arrays, name, cut[0][start:stop]) if 0 in cut else None
+    array = rows_of(arrays, name, start, stop) if rows is None else rows
+    for axis, positions in cut.items():
+        if axis:
+            array = _picked(array, positions, axis)
+    return array
 
 
 def picked_rows(arrays: Mapping[str, AnyArray], name: str, rows: Positions) -> AnyArray:
