@@ -1,0 +1,1 @@
+"""The kinds of message, by what they are about; `schemas.messages` has them all."""

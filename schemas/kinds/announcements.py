@@ -1,0 +1,41 @@
+"""What the server says to all, retained."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.kinds.message import Message
+from schemas.names import Name
+from schemas.values import RoundNumber
+
+
+class RoundAnnouncement(Message):
+    """Retained, to all: which round of which run is under way.
+
+    Tasks of rounds before `oldest` are no longer wanted; unless stated, only those of `round` are.
+    """
+
+    kind: Literal["round-announcement"] = "round-announcement"
+    run: Name
+    round: RoundNumber
+    rounds: RoundNumber
+    phase: Literal["waiting", "training", "aggregating", "delivering"]
+    selected: int = Field(ge=0)
+    oldest: RoundNumber = Field(default_factory=lambda announced: announced["round"])
+
+    @model_validator(mode="after")
+    def _oldest_has_begun(self) -> RoundAnnouncement:
+        if self.oldest > self.round:
+            raise ValueError(f"oldest {self.oldest} is after round {self.round}")
+        return self
+
+
+class FederationEnd(Message):
+    """Retained, to all: that run is over."""
+
+    kind: Literal["federation-end"] = "federation-end"
+    run: Name
+    outcome: Literal["finished", "failed", "interrupted"]
+    rounds: RoundNumber

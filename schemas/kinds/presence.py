@@ -1,0 +1,42 @@
+"""A device speaks of itself: that it is there, that it is gone, where it is in its work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.kinds.message import Message
+from schemas.names import Name
+from schemas.values import CapabilityProfile, DataCard, Loss, RoundNumber, Tally
+
+
+class Birth(Message):
+    """Retained: the device is there. A higher `session` replaces a lower one."""
+
+    kind: Literal["birth"] = "birth"
+    device: Name
+    session: int = Field(ge=0)
+    profile: CapabilityProfile = CapabilityProfile()
+    data: DataCard
+
+
+class Death(Message):
+    """Last will, retained over the birth: the device of that `session` is gone."""
+
+    kind: Literal["death"] = "death"
+    device: Name
+    session: int = Field(ge=0)
+
+
+class Telemetry(Message):
+    """Where a device is in its work; lost ones are not missed."""
+
+    kind: Literal["telemetry"] = "telemetry"
+    device: Name
+    session: int = Field(ge=0)
+    phase: Literal["idle", "fetching", "training", "uploading", "exporting"]
+    round: RoundNumber | None = None
+    epoch: Tally | None = None
+    epochs: Tally | None = None
+    loss: Loss | None = None

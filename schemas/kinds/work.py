@@ -1,0 +1,162 @@
+"""One device's work in one round: the task, the reply, the result, and what the server says to that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from schemas.blobs import BlobRef
+from schemas.depot import Addresses, Depot
+from schemas.frozen import Frozen
+from schemas.kinds.message import MAX_MESSAGE_BYTES, Message
+from schemas.manifest import SignedManifest
+from schemas.names import Digest, Name
+from schemas.secure import MaskingTerms
+from schemas.strategy import Piece, TrainingPlan
+from schemas.submodel import SubModelSpec
+from schemas.topics import MAX_LAYER_TOPIC
+from schemas.values import (
+    Attempt,
+    DeliveryMetrics,
+    ModelSpec,
+    PersonalPruning,
+    Preprocessing,
+    Reason,
+    RoundNumber,
+    Seconds,
+    Text,
+    TrainingMetrics,
+)
+
+
+class Layer(Frozen):
+    """One part of the state that a task starts from, as the blob of that name."""
+
+    blob: Text
+
+
+class Task(Message):
+    """One device's work in one round. `blobs` names what it must hold: `channel-map` and those of `layers`.
+
+    The layers, smallest sub-model first, add up to the state; without any, `state` is all of it. `channels`
+    says of some blobs on which shared topic they are published; all others are the device's to ask for.
+    `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
+    `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
+    masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
+    signature over all of it and the device that it is for. Where there is a `depot`, blobs lie there too, at
+    the `addresses`; chunks are always to be had.
+    """
+
+    kind: Literal["task"] = "task"
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    action: Literal["train", "deliver"] = "train"
+    tier: int = Field(ge=1)
+    ratio: float = Field(ge=0, lt=1)
+    model: ModelSpec
+    preprocessing: Preprocessing = Preprocessing()
+    spec: SubModelSpec = SubModelSpec()
+    personal: PersonalPruning | None = None
+    returned: tuple[Text, ...] | None = None
+    masking: MaskingTerms | None = None
+    depot: Depot | None = None
+    addresses: Addresses | None = None
+    uplink: tuple[Piece, ...] = ()
+    training: TrainingPlan | None = None
+    blobs: Mapping[str, BlobRef]
+    layers: tuple[Layer, ...] = ()
+    channels: Mapping[str, Annotated[int, Field(ge=0, le=MAX_LAYER_TOPIC)]] = {}
+    deadline_s: Seconds | None = None
+    provenance: Mapping[str, Text] = {}
+    manifest: SignedManifest | None = None
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+    @model_validator(mode="after")
+    def _blobs_are_named(self) -> Task:
+        named = {*self.channels, *(layer.blob for layer in self.layers)}
+        if strangers := sorted(named - self.blobs.keys()):
+            raise ValueError(f"there is no blob {strangers[0]!r}")
+        return self
+
+    def pushed(self) -> tuple[BlobRef, ...]:
+        """The blobs that are sent along unasked: small ones that no other device needs."""
+        own = [layer.blob for layer in self.layers] or [*self.blobs]
+        return tuple(self.blobs[n] for n in own if self.blobs[n].inline and n not in self.channels)
+
+
+class TaskReply(Message):
+    """Accept or decline a task; a task that fails later is declined too, with the reason.
+
+    `listens`: the shared topics on which the device, from now on, hears what it lacks.
+    """
+
+    kind: Literal["task-reply"] = "task-reply"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    accepted: bool
+    reason: Reason | None = None
+    detail: Text = ""
+    listens: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=256)] = ()
+
+
+class Update(Message):
+    """The result of a training task: groups in the coordinates of `spec`, as a blob to be fetched.
+
+    One that is `deposited` lies where the task said; the device has it still, in chunks as ever.
+    """
+
+    kind: Literal["update"] = "update"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    blob: BlobRef
+    spec: SubModelSpec = SubModelSpec()
+    metrics: TrainingMetrics
+    deposited: bool = False
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+
+class Delivery(Message):
+    """The result of a delivery task: the compact model is exported, checked and in place."""
+
+    kind: Literal["delivery"] = "delivery"
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    metrics: DeliveryMetrics
+
+
+class Acknowledgement(Message):
+    """The server holds the result of this task for good; `digest` is that of the update's blob.
+
+    `manifest` is the server's signature for the model that a delivery has reported.
+    """
+
+    kind: Literal["acknowledgement"] = "acknowledgement"
+    device: Name
+    run: Name
+    attempt: Attempt
+    digest: Digest | None = None
+    manifest: SignedManifest | None = None
+
+
+class Refusal(Message):
+    """The server, or a device, will not take what it was sent, and why.
+
+    `run` and `attempt` name the task whose result is refused, `digest` the blob that is meant.
+    """
+
+    kind: Literal["refusal"] = "refusal"
+    device: Name
+    run: Name | None = None
+    attempt: Attempt | None = None
+    digest: Digest | None = None
+    reason: Reason
+    detail: Text = ""
