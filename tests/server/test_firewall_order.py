@@ -94,7 +94,7 @@ class Desk:
         raise AssertionError(f"no {kind.__name__} in {TURNS} turns")
 
     def close(self) -> None:
-        self.server._jobs.shutdown(wait=True, cancel_futures=True)
+        self.server._jobs.end(finished=False)
         self.workshop._journal.close()
 
     def delta(self, value: float) -> dict[str, np.ndarray]:
