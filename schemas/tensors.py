@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -111,10 +112,9 @@ class TensorFile(LazyArrays):
         """Read from the file."""
         dtype, shape = self._kinds[name]
         row = dtype.itemsize * math.prod(shape[1:])
-        with as_peer_errors(self._path.name), self._path.open("rb", buffering=0) as file:
+        with as_peer_errors(self._path.name):
             array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
-            file.seek(self._offsets[name] + start * row)
-            if array.nbytes and _fill(file, array) != array.nbytes:
+            if array.nbytes and _fill(self._path, self._offsets[name] + start * row, array) != array.nbytes:
                 raise ValueError(f"'{name}' is cut off")
         return array
 
@@ -236,14 +236,19 @@ def _named(name: str, kind: Kind) -> tuple[str, tuple[int, ...]]:
     return dtype, kind[1]
 
 
-def _fill(file: Any, array: AnyArray) -> int:
-    """Read until the array is full or the file ends; returns the bytes that were read."""
+def _fill(path: Path, offset: int, array: AnyArray) -> int:
+    """Read from `offset` on until the array is full or the file ends; returns the bytes that were read."""
     view, got = array.reshape(-1).view(np.uint8).data, 0
-    while got < len(view):
-        read = file.readinto(view[got:])
-        if not read:
-            break
-        got += read
+    # A thousand updates are read some rows at a time: file objects would be most of the work.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while got < len(view):
+            read = os.preadv(descriptor, [view[got:]], offset + got)
+            if not read:
+                break
+            got += read
+    finally:
+        os.close(descriptor)
     return got
 
 
