@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from edge_client.codecs.compression import is_compressed, unpack
@@ -40,7 +41,7 @@ class Unpacked:
 
     def _unpack(self, path: Path, unpacked: Path, limit: int | None) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{path.name}.{os.getpid()}.part"
+        temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
             with temporary.open("wb") as file:
                 unpack(path, file, limit=limit)
