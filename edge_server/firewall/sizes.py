@@ -45,6 +45,7 @@ def size_of(arrays: Arrays, name: str) -> Size:
             return Size(math.nan, math.nan, count + rows.size)
         largest = max(largest, most)
         # In the numbers' own precision: bounds are tens of times what is usual, not millionths.
-        squares += float(np.dot(rows, rows))
+        with np.errstate(over="ignore"):
+            squares += float(np.dot(rows, rows))
         count += rows.size
     return Size(largest, squares, count)
