@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +28,7 @@ class Disposal:
         gone = self._folder / str(next(self._numbers))
         with contextlib.suppress(FileNotFoundError):
             path.replace(gone)
-            self._pool.submit(gone.unlink)
+            self._pool.submit(os.unlink, gone)
 
     def close(self) -> None:
         """Remove all that is left."""
