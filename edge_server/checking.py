@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,8 +19,8 @@ from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap
 from schemas.values import Reason
 
-AT_ONCE = 4
-"""Updates that are looked at side by side: most of that is no work of the interpreter's."""
+AT_ONCE = max(1, min(4, (os.cpu_count() or 1) // 2))
+"""Updates that are looked at side by side; the other cores have the rest of the server, and the broker."""
 
 
 class Checking:
@@ -42,11 +43,12 @@ class Checking:
         self._store, self._unpacked, self._journal = store, unpacked, journal
         self._channel_map, self._rules = channel_map, rules
         self.guard, self._ratios = guard, dict(ratios)
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="checking")
 
     def check(self, command: CheckUpdate, task: Task, state: State) -> UpdateChecked:
         """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
         sound = self._store.verify(command.update.blob)
-        return self._judged(command, task, self._examined(command, task, sound=sound), state)
+        return self._judged(command, task, self._examined((command, task), sound), state)
 
     def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]], state: State) -> list[UpdateChecked]:
         """Check several updates side by side: the disk is waited for once for all of them.
@@ -55,14 +57,17 @@ class Checking:
         """
         self._store.keep_sound(command.update.blob for command, _ in checks)
         sound = [self._store.verify(command.update.blob) for command, _ in checks]
-        with ThreadPoolExecutor(min(len(checks), AT_ONCE)) as pool, self._journal.together():
-            found = pool.map(lambda one, is_sound: self._examined(*one, sound=is_sound), checks, sound)
+        # One that waits alone, as most do where the server keeps up, is not worth another thread.
+        side_by_side = self._pool.map if len(checks) > 1 else map
+        with self._journal.together():
+            found = side_by_side(self._examined, checks, sound)
             return [
                 self._judged(command, task, one, state)
                 for (command, task), one in zip(checks, found, strict=True)
             ]
 
-    def _examined(self, command: CheckUpdate, task: Task, *, sound: bool) -> Examination:
+    def _examined(self, check: tuple[CheckUpdate, Task], sound: bool) -> Examination:
+        command, task = check
         if not sound:
             return NOT_ITS_BYTES
         return examined(
