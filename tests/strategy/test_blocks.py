@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from edge_client.reach import reach_of
 from edge_client.slicing import expand, extract, permute
 from edge_server.strategy import blocks
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
@@ -19,7 +20,7 @@ from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.keeping import InFile, InMemory, Keep
 from edge_server.strategy.means import mean_over_holders
 from edge_server.strategy.privacy import Gaussian, noised, opened
-from edge_server.strategy.reach import checked_order, common, mass, reach_of
+from edge_server.strategy.reach import checked_order, common, mass
 from edge_server.strategy.strategy import State, close, make_strategy, start
 from edge_server.strategy.transforms import TRANSFORMS
 from edge_server.strategy.updates import ClientUpdate, globalised
