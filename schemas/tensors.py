@@ -41,6 +41,8 @@ _ALIGNED = ("BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64",
 _LENGTH = struct.Struct("<Q")
 PIECE_BYTES = 4 * 1024 * 1024
 """So much of an array is read or made at once where a whole one is not asked for."""
+MAX_SHARED_HEADER_BYTES = 256 * 1024
+"""No model here has so many tensors: what a stranger writes in a longer header is not kept."""
 
 
 class LazyArrays(Mapping[str, AnyArray]):
@@ -101,7 +103,7 @@ class TensorFile(LazyArrays):
                 pass  # the header is sound: offsets without holes or overlaps, sizes that fit the types
             with path.open("rb") as file:
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                self._kinds, self._offsets = _kinds_and_offsets(file.read(length))
+                self._kinds, self._offsets = _told(file.read(length))
 
     def kind(self, name: str) -> Kind:
         """As the header says."""
@@ -125,17 +127,24 @@ class TensorFile(LazyArrays):
         return len(self._kinds)
 
 
-@lru_cache(maxsize=64)
-def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
-    """Of every tensor, and where in the file it begins; one for all files that have the same header.
+def _told(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
+    """What a header tells; one for all files that have the same.
 
     A thousand updates of one sub-model have: their headers together would weigh as much as a model.
     """
+    return _shared(header) if len(header) <= MAX_SHARED_HEADER_BYTES else _kinds_and_offsets(header)
+
+
+def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
+    """Of every tensor, and where in the file it begins."""
     told = json.loads(header)
     told.pop("__metadata__", None)
     start = _LENGTH.size + len(header)
     kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in told.items()}
     return kinds, {name: start + one["data_offsets"][0] for name, one in told.items()}
+
+
+_shared = lru_cache(maxsize=64)(_kinds_and_offsets)
 
 
 class Prefixed(LazyArrays):
