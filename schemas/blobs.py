@@ -25,9 +25,8 @@ from schemas.errors import PeerError
 from schemas.frozen import Frozen
 from schemas.names import Digest
 from schemas.tensors import (
-    AnyArray,
-    Kind,
     LazyArrays,
+    MadeArrays,
     Prefixed,
     TensorFile,
     as_peer_errors,
@@ -174,27 +173,13 @@ class SpooledGroups(Mapping[str, LazyArrays]):
         return len(self._groups)
 
 
-class FlatGroups(LazyArrays):
+class FlatGroups(MadeArrays):
     """Parameter groups as the tensors of one file, `group/parameter`; lazy where they are."""
 
     def __init__(self, groups: Groups) -> None:
-        self._places = {
-            f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays
-        }
-
-    def kind(self, name: str) -> Kind:
-        """As the groups say."""
-        return kind_of(*self._places[name])
-
-    def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """As the groups give them."""
-        return rows_of(*self._places[name], start, stop)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        places = {f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays}
+        kinds = {key: kind_of(*place) for key, place in places.items()}
+        super().__init__(kinds, lambda key, start, stop: rows_of(*places[key], start, stop))
 
 
 def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Value:

@@ -69,19 +69,15 @@ class LazyArrays(Mapping[str, AnyArray]):
         return True
 
 
-class MadeArrays(LazyArrays):
-    """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
+class KnownArrays(LazyArrays):
+    """Arrays whose kinds, and so whose names too, are known from the start."""
 
-    def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
-        self._kinds, self._make = kinds, make
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
 
     def kind(self, name: str) -> Kind:
         """As it was said."""
         return self._kinds[name]
-
-    def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Made now."""
-        return self._make(name, start, stop)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)
@@ -90,7 +86,19 @@ class MadeArrays(LazyArrays):
         return len(self._kinds)
 
 
-class TensorFile(LazyArrays):
+class MadeArrays(KnownArrays):
+    """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
+
+    def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
+        super().__init__(kinds)
+        self._make = make
+
+    def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        """Made now."""
+        return self._make(name, start, stop)
+
+
+class TensorFile(KnownArrays):
     """The tensors of a safetensors file; raises `PeerError` for a file that is none, now or later.
 
     The library checks the header; rows are then read with `pread`, so nothing stays mapped.
@@ -103,15 +111,12 @@ class TensorFile(LazyArrays):
                 pass  # the header is sound: offsets without holes or overlaps, sizes that fit the types
             with path.open("rb") as file:
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                self._kinds, self._offsets = _told(file.read(length))
-
-    def kind(self, name: str) -> Kind:
-        """As the header says."""
-        return self._kinds[name]
+                kinds, self._offsets = _told(file.read(length))
+        super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Read from the file."""
-        dtype, shape = self._kinds[name]
+        dtype, shape = self.kind(name)
         row = dtype.itemsize * math.prod(shape[1:])
         with as_peer_errors(self._path.name), self._path.open("rb", buffering=0) as file:
             array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
@@ -119,12 +124,6 @@ class TensorFile(LazyArrays):
             if array.nbytes and _fill(file, array) != array.nbytes:
                 raise ValueError(f"'{name}' is cut off")
         return array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
-
-    def __len__(self) -> int:
-        return len(self._kinds)
 
 
 def _told(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
