@@ -15,7 +15,8 @@ from typing import BinaryIO
 
 from edge_client.files import put_in_place, sync, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
-from schemas.tensors import AnyArray, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray
 
 WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
 SYNCS_AT_ONCE = 8

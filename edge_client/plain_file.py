@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from edge_client.files import written_aside
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensors import write_tensors
+from schemas.tensor_files import write_tensors
 
 _ARRAY, _TUPLE = "array", "tuple"
 """The one key of a JSON object that stands for an array (its tensor's name) or for a tuple (its items)."""

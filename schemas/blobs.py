@@ -23,7 +23,8 @@ from pydantic import Field, ValidationError
 from schemas.errors import PeerError
 from schemas.frozen import Frozen
 from schemas.names import Digest
-from schemas.tensors import LazyArrays, MadeArrays, Prefixed, TensorFile, kind_of, rows_of
+from schemas.tensor_files import TensorFile
+from schemas.tensors import LazyArrays, MadeArrays, Prefixed, kind_of, rows_of
 
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]

@@ -36,7 +36,8 @@ from edge_server.strategy.updates import ClientUpdate
 from schemas.blobs import FlatGroups, SpooledGroups
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import MadeArrays, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import MadeArrays
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
 
