@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from edge_client import transfer
@@ -13,6 +13,8 @@ from edge_client.session_state import Phase, Session, Step
 from edge_client.transfer import Receiving
 from schemas.blobs import Chunk
 from schemas.messages import BlobRequest, Task
+
+Asking = Callable[[Receiving, float], tuple[Receiving, list[transfer.TransferCommand]]]
 
 
 def begin(
@@ -31,7 +33,7 @@ def begin(
         receiving[digest], asks = transfer.start(
             ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
         )
-        commands += requests(session, asks)
+        commands += _requests(session, asks)
     begun = replace(
         session,
         # Addresses end and are secrets: what is remembered of the task is without them.
@@ -63,7 +65,7 @@ def take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
     for digest, receiving in session.receiving.items():
         if digest.startswith(chunk.prefix):
             taken, commands = transfer.accept(receiving, chunk, now)
-            return _with_receiving(session, taken), requests(session, commands)
+            return _with_receiving(session, taken), _requests(session, commands)
     return session, []
 
 
@@ -81,7 +83,7 @@ def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step
         return replace(session, held=held), []
     if not sound:
         again, commands = transfer.start(receiving.ref, now)
-        return _with_receiving(session, again), requests(session, commands)
+        return _with_receiving(session, again), _requests(session, commands)
     rest = {name: other for name, other in session.receiving.items() if name != digest}
     return _work_when_complete(replace(session, held=held, receiving=rest))
 
@@ -98,7 +100,17 @@ def fetched(session: Session, event: FetchEnded, now: float) -> Step:
     receiving, asks = transfer.start(fetch.ref, now, event.have)
     # Without a connection nothing can be asked for; all of it is once there is one again.
     wanted = [one for one in asks if session.connected or not isinstance(one, transfer.Ask)]
-    return _with_receiving(session, receiving), requests(session, wanted)
+    return _with_receiving(session, receiving), _requests(session, wanted)
+
+
+def tick(session: Session, now: float) -> Step:
+    """Ask again for what does not come."""
+    return _asking(session, session.receiving, transfer.tick, now)
+
+
+def resume(session: Session, digests: Iterable[str], now: float) -> Step:
+    """Ask at once for all that is missing of these blobs."""
+    return _asking(session, digests, transfer.resume, now)
 
 
 def _work_when_complete(session: Session) -> Step:
@@ -109,27 +121,16 @@ def _work_when_complete(session: Session) -> Step:
     return replace(session, phase=Phase.WORKING), [StartWork(session.task)]
 
 
-def tick(session: Session, now: float) -> Step:
-    """Ask again for what does not come."""
+def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -> Step:
     commands: list[Command] = []
     receiving = dict(session.receiving)
-    for digest, one in session.receiving.items():
-        receiving[digest], asks = transfer.tick(one, now)
-        commands += requests(session, asks)
+    for digest in digests:
+        receiving[digest], asks = ask(receiving[digest], now)
+        commands += _requests(session, asks)
     return replace(session, receiving=receiving), commands
 
 
-def resume(session: Session, now: float) -> Step:
-    """The connection is back: ask for all that is missing."""
-    commands: list[Command] = []
-    receiving = dict(session.receiving)
-    for digest, one in session.receiving.items():
-        receiving[digest], asks = transfer.resume(one, now)
-        commands += requests(session, asks)
-    return replace(session, receiving=receiving), commands
-
-
-def requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
+def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
     """Turn the transfer's asks into messages; its other commands are ours as they are."""
     return [
         Send(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_client import transfer
-from edge_client.fetching import requests, take_chunk
-from edge_client.session_events import Command, Send
+from edge_client.fetching import resume, take_chunk
+from edge_client.session_events import Send
 from edge_client.session_state import Session, Step
 from schemas.blobs import Chunk
 from schemas.messages import BroadcastEnd, Heard
@@ -47,13 +47,7 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
 
 def pull(session: Session, end: BroadcastEnd, now: float) -> Step:
     """Nothing more is published of these blobs: ask for what is missing of them."""
-    commands: list[Command] = []
-    task = session.task
-    if task is None or (task.run, task.attempt) != (end.run, end.attempt):
+    if not session.is_at(end.run, end.attempt):
         return session, []
-    receiving = dict(session.receiving)
-    for digest in end.digests:
-        if digest in receiving and receiving[digest].expected:
-            receiving[digest], asks = transfer.resume(receiving[digest], now)
-            commands += requests(session, asks)
-    return replace(session, receiving=receiving), commands
+    coming = {digest for digest, one in session.receiving.items() if one.expected}
+    return resume(session, [digest for digest in dict.fromkeys(end.digests) if digest in coming], now)

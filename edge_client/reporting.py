@@ -21,7 +21,7 @@ def work_done(session: Session, result: Result, now: float) -> Step:
     task = session.task
     if task is None or task.masking is None or not isinstance(result, Update):
         return ended(session, result, now)
-    if session.phase is not Phase.WORKING or (task.run, task.attempt) != (result.run, result.attempt):
+    if session.phase is not Phase.WORKING or not session.is_at(result.run, result.attempt):
         return session, []
     return masked.trained(session, result, now)
 
@@ -36,9 +36,7 @@ def work_failed(session: Session, event: WorkFailed, now: float) -> Step:
 def ended(session: Session, result: Result, now: float) -> Step:
     """Tell a result, if it is that of the task at hand."""
     held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
-    task = session.task
-    current = task is not None and (task.run, task.attempt) == (result.run, result.attempt)
-    if not current or session.phase is not Phase.WORKING:
+    if session.phase is not Phase.WORKING or not session.is_at(result.run, result.attempt):
         return replace(session, held=held), []
     done = replace(
         session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0

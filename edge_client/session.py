@@ -128,10 +128,9 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
 
 
 def _offered(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
-    current = session.task
     if task.run in session.ended or task.attempt < session.attempts.get(task.run, 0):
         return session, []
-    if current is not None and (current.run, current.attempt) == (task.run, task.attempt):
+    if session.is_at(task.run, task.attempt):
         return _repeat(session, task, now)
     if (why := partaking.unwilling(session.masks, task)) is not None:
         return session, [Send(task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
@@ -182,8 +181,7 @@ def _reply(session: Session, task: Task) -> Command:
 
 def _decline(session: Session, event: Distrusted) -> list[Command]:
     """Say no; but not where the true task of that attempt is here: then what came was made up from it."""
-    current, named = session.task, (event.task.run, event.task.attempt)
-    if current is not None and (current.run, current.attempt) == named:
+    if session.is_at(event.task.run, event.task.attempt):
         return []
     why = {"reason": event.reason, "detail": event.detail[:500]}
     return [Send(task_reply(session, event.task, accepted=False, **why))]
@@ -200,7 +198,7 @@ def _tick(session: Session, now: float) -> Step:
 
 def _resume(session: Session, now: float) -> Step:
     """The connection is back: ask for missing chunks and repeat the result at once."""
-    resumed, commands = fetching.resume(session, now)
+    resumed, commands = fetching.resume(session, session.receiving, now)
     told = session.phase is Phase.REPORTING and session.bypass.putting is None
     if told and session.result is not None:
         commands += reporting.report(session.result)

@@ -59,6 +59,10 @@ class Session:
     masks: Partaking = field(default_factory=Partaking)
     bypass: Bypass = field(default_factory=Bypass)
 
+    def is_at(self, run: str | None, attempt: int | None) -> bool:
+        """Whether this is the very attempt of the task at hand."""
+        return self.task is not None and (self.task.run, self.task.attempt) == (run, attempt)
+
     def has_all_of(self, ref: BlobRef) -> bool:
         """Whether every chunk of a blob on its way has come and none of them was lost again."""
         receiving = self.receiving.get(ref.digest)

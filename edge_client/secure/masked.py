@@ -16,7 +16,7 @@ from schemas.values import Reason
 def entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> Step:
     """There is randomness for this task: make keys of it and take part."""
     current = session.task
-    if current is None or (current.run, current.attempt) != (task.run, task.attempt):
+    if current is None or not session.is_at(task.run, task.attempt):
         return session, []
     return _with_masks(session, partaking.join(session.masks, session.device, current, entropy), now)
 
@@ -64,4 +64,4 @@ def out_of_the_cohort(session: Session, answer: Acknowledgement | Refusal) -> bo
     task, bare = session.task, isinstance(answer, Refusal) and answer.digest is None
     if task is None or task.masking is None or not bare:
         return False
-    return session.result is None and (answer.run, answer.attempt) == (task.run, task.attempt)
+    return session.result is None and session.is_at(answer.run, answer.attempt)
