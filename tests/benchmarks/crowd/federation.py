@@ -23,7 +23,8 @@ from typing import Any
 from edge_client.address import parse_address
 from edge_server import serving
 from edge_server.config import load_config
-from edge_server.server import JobDone, Server, Suspended
+from edge_server.jobs import JobDone
+from edge_server.server import Server, Suspended
 from edge_server.snapshot import Snapshot
 
 ACKED_AT, RECEIVED_AT = 120, 128
