@@ -62,9 +62,9 @@ class BlobStore:
     def put_groups(
         self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors = write_tensors
     ) -> BlobRef:
-        """Keep parameter groups as a blob, written a piece at a time; the bytes are `encode_groups`'s.
+        """Keep parameter groups as a blob, written a piece at a time.
 
-        Another `write` gives other bytes, and returns their sha256 in hex.
+        A `write` other than the usual one gives other bytes; it returns their sha256 in hex.
         """
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         try:

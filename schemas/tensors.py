@@ -41,6 +41,8 @@ _ALIGNED = ("BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64",
 _LENGTH = struct.Struct("<Q")
 PIECE_BYTES = 4 * 1024 * 1024
 """So much of an array is read or made at once where a whole one is not asked for."""
+MAX_SHARED_HEADER_BYTES = 256 * 1024
+"""No model here has so many tensors: what a stranger writes in a longer header is not kept."""
 
 
 class LazyArrays(Mapping[str, AnyArray]):
@@ -67,19 +69,15 @@ class LazyArrays(Mapping[str, AnyArray]):
         return True
 
 
-class MadeArrays(LazyArrays):
-    """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
+class KnownArrays(LazyArrays):
+    """Arrays whose kinds, and so whose names too, are known from the start."""
 
-    def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
-        self._kinds, self._make = kinds, make
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
 
     def kind(self, name: str) -> Kind:
         """As it was said."""
         return self._kinds[name]
-
-    def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Made now."""
-        return self._make(name, start, stop)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)
@@ -88,7 +86,19 @@ class MadeArrays(LazyArrays):
         return len(self._kinds)
 
 
-class TensorFile(LazyArrays):
+class MadeArrays(KnownArrays):
+    """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
+
+    def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
+        super().__init__(kinds)
+        self._make = make
+
+    def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        """Made now."""
+        return self._make(name, start, stop)
+
+
+class TensorFile(KnownArrays):
     """The tensors of a safetensors file; raises `PeerError` for a file that is none, now or later.
 
     The library checks the header; rows are then read with `pread`, so nothing stays mapped.
@@ -101,15 +111,12 @@ class TensorFile(LazyArrays):
                 pass  # the header is sound: offsets without holes or overlaps, sizes that fit the types
             with path.open("rb") as file:
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                self._kinds, self._offsets = _kinds_and_offsets(file.read(length))
-
-    def kind(self, name: str) -> Kind:
-        """As the header says."""
-        return self._kinds[name]
+                kinds, self._offsets = _told(file.read(length))
+        super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Read from the file."""
-        dtype, shape = self._kinds[name]
+        dtype, shape = self.kind(name)
         row = dtype.itemsize * math.prod(shape[1:])
         with as_peer_errors(self._path.name), self._path.open("rb", buffering=0) as file:
             array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
@@ -118,24 +125,25 @@ class TensorFile(LazyArrays):
                 raise ValueError(f"'{name}' is cut off")
         return array
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
 
-    def __len__(self) -> int:
-        return len(self._kinds)
-
-
-@lru_cache(maxsize=64)
-def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
-    """Of every tensor, and where in the file it begins; one for all files that have the same header.
+def _told(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
+    """What a header tells; one for all files that have the same.
 
     A thousand updates of one sub-model have: their headers together would weigh as much as a model.
     """
+    return _shared(header) if len(header) <= MAX_SHARED_HEADER_BYTES else _kinds_and_offsets(header)
+
+
+def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
+    """Of every tensor, and where in the file it begins."""
     told = json.loads(header)
     told.pop("__metadata__", None)
     start = _LENGTH.size + len(header)
     kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in told.items()}
     return kinds, {name: start + one["data_offsets"][0] for name, one in told.items()}
+
+
+_shared = lru_cache(maxsize=64)(_kinds_and_offsets)
 
 
 class Prefixed(LazyArrays):

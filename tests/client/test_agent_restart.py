@@ -35,7 +35,7 @@ from schemas.messages import (
 )
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import CapabilityProfile
-from tests.client.test_session import (
+from tests.session.by_hand import (
     CHUNK,
     DEVICE,
     FEDERATION,
