@@ -39,6 +39,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors import MadeArrays, write_tensors
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
+from tests.benchmarks.resident import peak_rss, rss
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 FEW = 10
@@ -194,7 +195,7 @@ def _drawn(channel_map: ChannelMap, seed: int) -> MadeArrays:
 def take(name: str, folder: Path, clients: int) -> Taken:
     """Close a round of so many clients in this process."""
     case = CASES[name]
-    before = _memory("VmRSS")
+    before = rss() or 0
     channel_map = ChannelMap.model_validate_json((folder / "channel-map.json").read_text())
     strategy = make_strategy(case.spec, RATIOS)
     drawn = _drawn(channel_map, 99)
@@ -207,7 +208,7 @@ def take(name: str, folder: Path, clients: int) -> Taken:
     known = [Client(update.client, 1, update.examples) for update in updates]
     began = time.perf_counter()
     after = close(strategy, state, updates, channel_map, clients=known)
-    seconds, peak = time.perf_counter() - began, _memory("VmHWM")
+    seconds, peak = time.perf_counter() - began, peak_rss() or 0
     if not all(np.isfinite(array).all() for array in after.params.values()):
         raise RuntimeError(f"{name}: the model is not finite")
     size = sum(array.nbytes for array in params.values())
@@ -225,12 +226,6 @@ def _updates(case: Case, folder: Path, clients: int, channel_map: ChannelMap) ->
             groups["attention"] = {n: random.random(c).astype(np.float32) for n, c in layers.items()}  # type: ignore[assignment]
         metrics = {"steps": 5.0 + number % 3, "staleness": number % 2, "accuracy": 0.5, "received_loss": 1.0}
         yield ClientUpdate(f"c{number:04}", spec, groups, 10 + number, metrics)
-
-
-def _memory(line: str) -> int:
-    """Bytes, by a line of /proc/self/status."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(one.split()[1]) * 1024 for one in lines if one.startswith(f"{line}:"))
 
 
 def main() -> None:
