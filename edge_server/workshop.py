@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from edge_server.run_folder import RunFolder
 from edge_server.secure.aggregating import as_update, summed, with_examples
 from edge_server.spool import Spool
 from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.keeping import InFile
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Network, close, plan, start, tier_spec
@@ -100,10 +102,11 @@ class Workshop:
         for ratio in config.tiers.ratios:
             group_ratios(self._network.entry, ratio, channel_map)
         self.model = GlobalModel(module, self._spec, channel_map)
+        self._keep = partial(InFile, folder.path)
         self._state = (
-            start(self._strategy, arrays_of(module))
+            start(self._strategy, arrays_of(module), keep=self._keep)
             if resume is None
-            else load_checkpoint(folder.checkpoint(resume.round))
+            else load_checkpoint(folder.checkpoint(resume.round), keep=self._keep)
         )
         self._assigning = Assigning(
             TaskTerms(config, run, self._spec, self._preprocessing, self._strategy.uplink),
@@ -247,7 +250,9 @@ class Workshop:
         updates = self._updates(made_of, command.staleness)
         before = self._folder.checkpoint(self._state.round)
         known = known_clients(self._state)
-        self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
+        self._state = close(
+            self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
+        )
         # Nothing of the round is named before the journal does: the disk is waited for once, before that.
         self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(
