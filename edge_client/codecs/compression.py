@@ -23,7 +23,7 @@ _PIECE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Zstd:
-    """`level` 1 is fastest, 19 smallest; of rounded numbers, 2 to 5 make more bytes than 1, and take longer."""
+    """`level` 1 is fastest, 19 smallest; of rounded numbers 2 to 5 make more bytes than 1, more slowly."""
 
     level: int = 1
 

@@ -60,7 +60,7 @@ _DRAWING = frozenset(
         nn.init.kaiming_normal_,
     }
 )
-"""What draws a tensor's numbers, as far as torch lets it be heard; what is not heard draws them for nothing."""
+"""What draws a tensor's numbers, as far as torch lets it be heard; the rest is drawn for nothing."""
 
 
 def _factory(path: str) -> Callable[..., object]:
