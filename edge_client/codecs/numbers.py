@@ -62,9 +62,11 @@ class Int8:
     def encode(self, rows: Array, scales: Array, drawn: Array) -> AnyArray:
         """Codes like the rows; `drawn` are numbers from [0, 1) like them, or 1/2 for the nearest."""
         steps = np.where(scales > 0, scales, np.float32(1)).reshape(-1, *[1] * (rows.ndim - 1))
-        # What is not finite has a scale that says so: its codes do not matter.
+        # What is not finite has a scale that says so: its codes do not matter, but are the same anywhere.
         with np.errstate(invalid="ignore", over="ignore"):
-            codes = np.nan_to_num(np.floor(rows / steps + drawn), posinf=0, neginf=0)
+            codes = np.floor(rows / steps + drawn)
+            if not np.isfinite(scales).all():
+                codes = np.nan_to_num(codes, posinf=0, neginf=0)
         whole: AnyArray = np.clip(codes, -self.levels, self.levels).astype(self.dtype)
         return whole
 

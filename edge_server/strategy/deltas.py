@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_client.reach import Places, Reach, everywhere
 from edge_client.slicing import moved_axes
-from edge_server.strategy.reach import Order, Places, Reach, Reaches, all_of, everywhere
+from edge_server.strategy.reach import Order, Reaches, all_of
 from schemas.blobs import Array, Arrays
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap

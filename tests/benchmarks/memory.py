@@ -7,7 +7,6 @@ own; its processes are looked at from outside. A page that several processes sha
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
-from tests.benchmarks.resident import family, pss
+from tests.benchmarks.resident import family, looks, pss
 
 BOUND_BYTES = 1_500_000_000
 """What a simulation of 1,000 clients of `two-nn` may take."""
@@ -52,12 +51,10 @@ def measure(args: argparse.Namespace) -> tuple[int, dict[str, int], float]:
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=args.folder) as folder:
         process = subprocess.Popen(command(args, Path(folder) / "run"), stdout=subprocess.DEVNULL)
         try:
-            while process.poll() is None:
+            for _ in looks(process, every_s=SAMPLE_S):
                 now = sample(process.pid)
                 peak = max(peak, sum(now.values()))
                 peaks = peaks | Counter(now)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(SAMPLE_S)
         finally:
             process.terminate()
             process.wait()

@@ -11,8 +11,9 @@ from tests.benchmarks.federation import Told
 from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
 from tests.benchmarks.flower.deployment import Mark, Rounds, read_marks
 from tests.benchmarks.flower.environment import CONSTRAINTS, _pins
-from tests.benchmarks.processes import processes, resident
+from tests.benchmarks.processes import processes
 from tests.benchmarks.profile import table
+from tests.benchmarks.resident import family_peaks
 from tests.benchmarks.wire import relay
 
 
@@ -36,11 +37,11 @@ def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:
 
 def test_processes_end_with_the_block(tmp_path: Path) -> None:
     with processes() as started:
-        code = "import time; print('up', flush=True); time.sleep(600)"
+        code = "import signal; print('up', flush=True); signal.pause()"
         process = started.start("sleeper", [sys.executable, "-c", code], log=tmp_path / "log")
         while "up" not in (tmp_path / "log").read_text():
-            started.check()
-        assert sum(resident(process.pid).values()) > 1
+            assert not started.wait("sleeper", 0.05)
+        assert sum(family_peaks(process.pid).values()) > 1
         assert started.cpu_seconds().keys() == {"sleeper"}
     assert process.poll() is not None
 

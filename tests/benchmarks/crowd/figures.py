@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import statistics
 import tempfile
 import time
@@ -36,6 +35,8 @@ from tests.benchmarks.crowd.floor import floor
 from tests.benchmarks.crowd.orders import Child, Crowd, child, crowd
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
+from tests.benchmarks.processes import cpu_seconds
+from tests.benchmarks.resident import rss
 
 AREA, NAME = "crowd", "bench"
 FULL_MODEL_BYTES = 4 * 1_663_370
@@ -215,16 +216,16 @@ async def _idle(options: Options, size: int) -> list[Figure]:
             crowd(broker.host, broker.port, NAME) as people,
         ):
             await _until_there(server, 0)
-            before = {pid: _memory(pid) for pid in (mosquitto, server.pid)}
+            before = {pid: rss(pid) or 0 for pid in (mosquitto, server.pid)}
             began = time.perf_counter()
             await people.join(size)
             joined = time.perf_counter() - began
             await _until_there(server, size)
             heard = time.perf_counter() - began
-            each = {pid: (_memory(pid) - memory) / size for pid, memory in before.items()}
-            busy = _cpu_s(server.pid)
+            each = {pid: ((rss(pid) or 0) - memory) / size for pid, memory in before.items()}
+            busy = cpu_seconds(server.pid)
             await asyncio.sleep(1.0 if options.quick else IDLE_WATCH_S)
-            busy = (_cpu_s(server.pid) - busy) / (1.0 if options.quick else IDLE_WATCH_S)
+            busy = (cpu_seconds(server.pid) - busy) / (1.0 if options.quick else IDLE_WATCH_S)
             lost = (await people.counts())["lost"]
             began = time.perf_counter()
             await people.all_do("leave", "left")
@@ -253,13 +254,3 @@ def _child_of(pid: int) -> int:
     """The broker itself runs below the process that ends it in time."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[0]) if children else pid
-
-
-def _memory(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

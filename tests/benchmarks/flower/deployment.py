@@ -19,7 +19,8 @@ from pathlib import Path
 
 from tests.benchmarks.federation import DEVICES, LARGE, Work
 from tests.benchmarks.flower.environment import Environment
-from tests.benchmarks.processes import Started, Watch, processes
+from tests.benchmarks.processes import Started, processes
+from tests.benchmarks.resident import Watch
 from tests.benchmarks.wire import Relay, relay
 
 APP = Path(__file__).with_name("app")
@@ -100,7 +101,7 @@ class Deployment:
             self.started.check()
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return
-            time.sleep(0.05)
+            self.started.wait("superlink", 0.05)
         raise RuntimeError(f"the SuperLink does not listen after {LIMIT_S:.0f} s")
 
     def _until_ended(self, path: Path, work: Work) -> Rounds:
@@ -109,10 +110,10 @@ class Deployment:
             marks = read_marks(path)
             if any(mark.what == "ended" for mark in marks):
                 break
-            if time.monotonic() > until:
-                raise RuntimeError(f"not done in {LIMIT_S:.0f} s; {self.folder} has the logs")
+            ended = self.started.wait("superlink", 0.1)
             self.started.check()
-            time.sleep(0.1)
+            if ended or time.monotonic() > until:
+                raise RuntimeError(f"not done in {LIMIT_S:.0f} s at most; {self.folder} has the logs")
         wrong = [mark.what for mark in marks if mark.what.startswith("closed") and mark.what != ALL]
         if wrong:
             raise RuntimeError(f"rounds that are not whole: {', '.join(wrong)}")
