@@ -76,6 +76,17 @@ class MadeArrays(KnownArrays):
         return self._make(name, start, stop)
 
 
+class Gathered(MadeArrays):
+    """Arrays of several mappings under new names; lazy where they are.
+
+    `places` has by its new name of which mapping each is, and how it is called there.
+    """
+
+    def __init__(self, places: Mapping[str, tuple[Mapping[str, AnyArray], str]]) -> None:
+        kinds = {name: kind_of(*place) for name, place in places.items()}
+        super().__init__(kinds, lambda name, start, stop: rows_of(*places[name], start, stop))
+
+
 class Prefixed(LazyArrays):
     """Those of some lazy arrays whose names begin with `prefix`, without it."""
 
