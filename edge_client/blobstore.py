@@ -13,14 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from edge_client.files import put_in_place, sync, write_synced
+from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
 from schemas.tensor_files import write_tensors
 from schemas.tensors import AnyArray
 
 WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
-SYNCS_AT_ONCE = 8
-"""File systems write down what several wait for in one go."""
 _RECORD = struct.Struct("!II")
 """A chunk's crc32 and its complement, at the chunk's place in the list: what was never written is none."""
 
