@@ -21,21 +21,27 @@ class Belongings:
 
     def __init__(self, settings: AgentSettings) -> None:
         sweep(settings.state)
-        self.store = BlobStore(settings.state / "blobs")
+        # What a power cut takes of a blob is missed in `wake`, and fetched or made anew.
+        self.store = BlobStore(settings.state / "blobs", durable=False)
         self.private = PrivateState(settings.state / "private")
         self.checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
         self._settings = settings
         self._memory = MemoryFile(settings.state / "task.json")
+        self._remembered: Session | None = None
 
     def wake(self) -> Memory:
         """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
         memory = self._memory.load(self._settings.federation, self._settings.device)
         self.store.drop_parts(memory.blobs())
+        self.store.drop_damaged()
         self.checkpoints.keep_only(memory.task)
         return memory
 
     def remember(self, session: Session) -> None:
         """Put down what a later process must know."""
+        if self._remembered is not None and session.recalls_as(self._remembered):
+            return
+        self._remembered = session
         if self._memory.save(session.memory):
             self.checkpoints.keep_only(session.task if session.result is None else None)
 

@@ -154,6 +154,15 @@ def test_a_blob_in_the_store_is_present_whole(store):
     assert store.present(REF.model_copy(update={"size": len(DATA) + 1})) == 0
 
 
+@pytest.mark.parametrize("left", [b"", DATA[:-1], bytes(len(DATA))])
+def test_a_blob_of_which_a_power_cut_left_the_name_is_dropped(store, left):
+    store.put(DATA)
+    sound = store.put(b"other")
+    store.path(REF.digest).write_bytes(left)
+    store.drop_damaged()
+    assert store.digests() == {sound.digest}
+
+
 def test_a_chunk_that_a_power_cut_took_is_not_present(store):
     write(store, order=(0, 1, 2, 3))
     with part(store).open("r+b") as file:
