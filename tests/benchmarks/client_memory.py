@@ -26,7 +26,7 @@ from tests.benchmarks.resident import watch
 
 AREA = "client memory"
 MOST_MB = 350
-REPEATS = 3
+REPEATS = 2
 EXAMPLES = 600
 END_S = 120
 

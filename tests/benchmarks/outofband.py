@@ -253,6 +253,7 @@ def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Fig
             tuple(past.seconds / chunks.seconds for past, chunks in pairs),
             target=1.0,
             detail="HTTP store beside the broker against 256 kB chunks over MQTT, whole rounds in turn",
+            reason="on loopback both ways are bound by the same cores and memory",
             raw=raw,
         ),
         Figure(AREA, "  past the broker", "s", tuple(one.seconds for one in beside)),
