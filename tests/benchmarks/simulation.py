@@ -87,7 +87,7 @@ def figures(options: Options) -> list[Figure]:
     """Steps, rounds beside both, and the crowd."""
     mnist = (options.data_root / "MNIST").exists()
     source = "MNIST" if mnist and not options.quick else "digits"
-    rounds, turns = (2, 1) if options.quick else (5, 2)
+    rounds, turns = (2, 1) if options.quick else (4, 2)
     config = settings(str(options.data_root), rounds, WORKERS, source=source, clients=100 if mnist else 20)
     return [
         recorded_step(config, pairs=1 if options.quick else 5),

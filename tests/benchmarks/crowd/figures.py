@@ -21,6 +21,7 @@ shapes and bytes. Four things are measured.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import tempfile
 import time
@@ -43,7 +44,7 @@ from tests.benchmarks.resident import rss
 AREA, NAME = "crowd", "bench"
 FULL_MODEL_BYTES = 4 * 1_663_370
 
-IDLE_WATCH_S = 10.0
+IDLE_WATCH_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -229,9 +230,10 @@ async def _idle(options: Options, size: int) -> list[Figure]:
             await _until_there(server, size)
             heard = time.perf_counter() - began
             each = {pid: ((rss(pid) or 0) - memory) / size for pid, memory in before.items()}
-            busy = cpu_seconds(server.pid)
-            await asyncio.sleep(1.0 if options.quick else IDLE_WATCH_S)
-            busy = (cpu_seconds(server.pid) - busy) / (1.0 if options.quick else IDLE_WATCH_S)
+            watched, busy = 1.0 if options.quick else IDLE_WATCH_S, cpu_seconds(server.pid)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.hear("ended"), watched)
+            busy = (cpu_seconds(server.pid) - busy) / watched
             lost = (await people.counts())["lost"]
             began = time.perf_counter()
             await people.all_do("leave", "left")
