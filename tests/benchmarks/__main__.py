@@ -59,7 +59,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: {', '.join(known)}")
     options = Options(args.data_root, args.folder, args.quick)
-    results = Results.load(args.results)
+    results, all_began = Results.load(args.results), time.perf_counter()
     for name in args.names or BENCHMARKS:
         print(f"-- {name}", file=sys.stderr, flush=True)
         machine, began = describe(), time.perf_counter()
@@ -68,6 +68,7 @@ def main() -> None:
         results = results.with_found(name, figures, machine=machine, seconds=seconds)
         results.save()
         print(f"   {seconds:.0f} s", file=sys.stderr, flush=True)
+    print(f"-- all of it: {time.perf_counter() - all_began:.0f} s", file=sys.stderr)
     print(results.told(list(known)))
 
 
