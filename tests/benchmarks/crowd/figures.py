@@ -21,71 +21,26 @@ shapes and bytes. Four things are measured.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
 from schemas.blobs import CHUNK_BYTES
 from tests.benchmarks.crowd.device import TIERS, tier_of
 from tests.benchmarks.crowd.floor import floor
-from tests.benchmarks.crowd.orders import Child, Crowd, child, crowd
+from tests.benchmarks.crowd.idle import AREA, idle
+from tests.benchmarks.crowd.orders import Crowd, crowd
+from tests.benchmarks.crowd.rounds import FULL_MODEL_BYTES, NAME, Rounds, federation
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
-from tests.benchmarks.processes import cpu_seconds
-from tests.benchmarks.resident import rss
-
-AREA, NAME = "crowd", "bench"
-FULL_MODEL_BYTES = 4 * 1_663_370
-
-IDLE_WATCH_S = 5.0
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """Some rounds of a federation: `seconds` of each but the first; what socket and devices have seen."""
-
-    seconds: tuple[float, ...]
-    sent: int
-    counts: Counter[str]
-    closed: tuple[Mapping[str, Any], ...]
-
-    @property
-    def lost(self) -> int:
-        """How many answers did not count, in all rounds."""
-        return sum(len(one["rejected"]) + one["dropped"] for one in self.closed) + self.counts["lost"]
-
-    @property
-    def cpu_s(self) -> tuple[float, ...]:
-        """The server's processor time for each of these rounds."""
-        return tuple(b["cpu_s"] - a["cpu_s"] for a, b in itertools.pairwise(self.closed))
-
-    @property
-    def egress(self) -> float:
-        """The server's bytes over one full model per round and the control messages."""
-        return self.sent / (len(self.closed) * FULL_MODEL_BYTES + self.counts["control bytes"])
-
-    def down(self, tier: int) -> int:
-        """Bytes that a device of this tier was sent per round, frames included."""
-        return self.counts[f"down {tier}"] // max(1, self.counts[f"tier {tier}"])
-
-    def up(self, tier: int) -> int:
-        """Bytes of such a device's answer."""
-        return self.counts[f"up {tier}"] // max(1, self.counts[f"tier {tier}"])
 
 
 def figures(options: Options) -> list[Figure]:
     """All of it; without Mosquitto there is nothing to measure."""
     if find_mosquitto() is None:
         return [Figure(AREA, "all of it", "", (), reason="Mosquitto is not installed")]
-    sizes, idle = ((5, 10, 20), 50) if options.quick else ((10, 100, 1000), 5000)
-    return [*asyncio.run(_busy(options, sizes)), *asyncio.run(_idle(options, idle))]
+    sizes, waiting = ((5, 10, 20), 50) if options.quick else ((10, 100, 1000), 5000)
+    return [*asyncio.run(_busy(options, sizes)), *asyncio.run(idle(options, waiting))]
 
 
 async def _busy(options: Options, sizes: tuple[int, int, int]) -> list[Figure]:
@@ -125,35 +80,6 @@ async def _floor(people: Crowd, broker: RunningBroker, place: Path, rounds: Roun
         chunk_bytes=CHUNK_BYTES,
         folder=place,
     )
-
-
-async def federation(
-    people: Crowd, broker: RunningBroker, place: Path, *more: str, rounds: int = 2
-) -> Rounds:
-    """Some rounds of all devices that are there."""
-    await people.counts()
-    async with child("federation", *_words(broker, place, people.size, rounds), *more) as server:
-        closed: list[Mapping[str, Any]] = []
-        while (told := await server.hear("closed", "ended"))["event"] == "closed":
-            closed.append(told)
-    counts = await people.counts()
-    seconds = tuple(b["at"] - a["at"] for a, b in itertools.pairwise(closed))
-    return Rounds(seconds, closed[-1]["sent"], counts, tuple(closed))
-
-
-def _words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> list[str]:
-    return [
-        broker.url,
-        str(Path(tempfile.mkdtemp(dir=place)) / "run"),
-        f"federation.name={NAME}",
-        f"num-clients={devices}",
-        f"rounds={rounds}",
-        "federation.deliver=false",
-        "federation.replay-mb=0",
-        "model.name=two-nn",
-        "model.num-classes=10",
-        "model.input-shape=[1, 28, 28]",
-    ]
 
 
 def _egress(size: int, run: Rounds) -> Figure:
@@ -209,56 +135,3 @@ def _receivers_figure(size: int, shared: Rounds, alone: Rounds) -> Figure:
         detail=f"the server's own process needs {shared.cpu_s[-1]:.2f} s of processor time for such a round "
         f"instead of {alone.cpu_s[-1]:.2f}; {shared.lost} answers lost; it pays where a core is to spare",
     )
-
-
-# --- idle ---
-async def _idle(options: Options, size: int) -> list[Figure]:
-    with (
-        tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as place,
-        running_broker("mosquitto", Path(place)) as broker,
-    ):
-        mosquitto = _child_of(broker.pid)
-        async with (
-            child("federation", *_words(broker, Path(place), size + 1, 1)) as server,
-            crowd(broker.host, broker.port, NAME) as people,
-        ):
-            await _until_there(server, 0)
-            before = {pid: rss(pid) or 0 for pid in (mosquitto, server.pid)}
-            began = time.perf_counter()
-            await people.join(size)
-            joined = time.perf_counter() - began
-            await _until_there(server, size)
-            heard = time.perf_counter() - began
-            each = {pid: ((rss(pid) or 0) - memory) / size for pid, memory in before.items()}
-            watched, busy = 1.0 if options.quick else IDLE_WATCH_S, cpu_seconds(server.pid)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(server.hear("ended"), watched)
-            busy = (cpu_seconds(server.pid) - busy) / watched
-            lost = (await people.counts())["lost"]
-            began = time.perf_counter()
-            await people.all_do("leave", "left")
-            await _until_there(server, 0)
-            died = time.perf_counter() - began
-    name = f"{size:,} idle devices"
-    return [
-        Figure(
-            AREA, f"{name}: connected and born", "s", (joined,), detail="with a will, at most 200 at once"
-        ),
-        Figure(AREA, f"{name}: all births heard by the server", "s", (heard,)),
-        Figure(AREA, f"{name}: memory per device, broker", "kB", (each[mosquitto] / 1e3,)),
-        Figure(AREA, f"{name}: memory per device, server", "kB", (each[server.pid] / 1e3,)),
-        Figure(AREA, f"{name}: processor time of the server", "% of a core", (100 * busy,)),
-        Figure(AREA, f"{name}: connections lost", "", (float(lost),), target=0.0),
-        Figure(AREA, f"{name}: all wills heard after a cut", "s", (died,)),
-    ]
-
-
-async def _until_there(server: Child, devices: int) -> None:
-    while (await server.hear("there"))["devices"] != devices:
-        pass
-
-
-def _child_of(pid: int) -> int:
-    """The broker itself runs below the process that ends it in time."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0]) if children else pid
