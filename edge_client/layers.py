@@ -9,7 +9,7 @@ lost, whatever the groups' rules are and whatever the types.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +24,7 @@ from schemas.blobs import Groups, SpooledGroups
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from schemas.tensors import AnyArray, KnownArrays, kind_of, rows_of
 
 ADDED = "+"
 SPEC = "spec+"
@@ -134,7 +134,7 @@ def _blocks(
     return blocks
 
 
-class _Assembled(LazyArrays):
+class _Assembled(KnownArrays):
     """One group: arrays that are whole in the layer, those that it adds to, and what was there before."""
 
     def __init__(
@@ -145,32 +145,25 @@ class _Assembled(LazyArrays):
         added: Mapping[str, AnyArray],
     ) -> None:
         self._smaller, self._whole, self._blocks, self._added = smaller, whole, blocks, added
-        self._names = tuple(dict.fromkeys((*smaller, *whole)))
-
-    def kind(self, name: str) -> Kind:
-        """As the layer says, or else the smaller sub-model."""
-        if name in self._blocks:
-            return kind_of(self._added, name)[0], self._blocks[name].shape
-        return kind_of(self._whole if name in self._whole else self._smaller, name)
+        kinds = {
+            **{name: kind_of(smaller, name) for name in smaller},
+            **{name: kind_of(whole, name) for name in whole},
+            **{name: (kind_of(added, name)[0], block.shape) for name, block in blocks.items()},
+        }
+        super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Put together now."""
         if name not in self._blocks:
             return rows_of(self._whole if name in self._whole else self._smaller, name, start, stop)
         block = self._blocks[name]
-        array = np.empty((stop - start, *block.shape[1:]), kind_of(self._added, name)[0])
+        array = np.empty((stop - start, *block.shape[1:]), self.kind(name)[0])
         begin, end = int(block.starts[start]), int(block.starts[stop])
         array[block.is_added(start, stop)] = rows_of(self._added, name, begin, end)
         own, place = block.rows(start, stop)
         if place.size:
             array[place.index] = rows_at(self._smaller, name, own)
         return array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def received_groups(task: Task, store: BlobStore, channel_map: ChannelMap) -> Groups:

@@ -8,9 +8,10 @@ is read in pieces and no memory of the process: updates, and what a state holds 
 control, an optimizer's moments, the last step). All updates are of five tiers by turns (ratios 0.7, 0.5, 0.3,
 0.1, 0). The files of a tier are one file under many names (hard links): a round of 1,000 is 53 GB.
 
-`mean` and `adafl` are taken with 1,000 clients. The others would take longer than a benchmark may (a median
-sorts, Krum multiplies every pair of updates), and are taken with as many as the detail says; what grows with
-clients is a block's share of each and a few kB of names and places, which those show as well. Flatness is the
+`mean` is taken with 1,000 clients. The others would take longer than all benchmarks together may (a median
+sorts, Krum multiplies every pair of updates), and are taken with as many as the detail says (`--clients` for
+more); what grows with clients is a block's share of each and a few kB of names and places, which those show
+as well. Flatness is the
 peak of the most clients over that of 10, both as growth. `igfl-time` is left out: its state is a model per
 client, and closing keeps them all.
 """
@@ -40,9 +41,11 @@ from edge_server.strategy.updates import ClientUpdate
 from schemas.blobs import FlatGroups, SpooledGroups
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import MadeArrays, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import MadeArrays
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
+from tests.benchmarks.resident import peak_rss, rss
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 FEW = 10
@@ -79,19 +82,19 @@ def _pieces(*names: str) -> tuple[Piece, ...]:
 CASES: dict[str, Case] = {
     "mean": Case(StrategySpec(), 1000),
     "overlap-mean": Case(StrategySpec(combiner=Piece(name="overlap-mean"), groups=_pieces("overlap")), 100),
-    "median": Case(StrategySpec(combiner=Piece(name="median")), 100),
-    "trimmed-mean": Case(StrategySpec(combiner=Piece(name="trimmed-mean")), 100),
-    "krum": Case(StrategySpec(combiner=Piece(name="krum")), 50),
-    "igfl-self": Case(StrategySpec(weighting=Piece(name="igfl-self")), 50),
+    "median": Case(StrategySpec(combiner=Piece(name="median")), 50),
+    "trimmed-mean": Case(StrategySpec(combiner=Piece(name="trimmed-mean")), 50),
+    "krum": Case(StrategySpec(combiner=Piece(name="krum")), 30),
+    "igfl-self": Case(StrategySpec(weighting=Piece(name="igfl-self")), 30),
     "fedrad": Case(StrategySpec(weighting=Piece(name="fedrad")), 100),
-    "adafl": Case(StrategySpec(selection=Piece(name="attention")), 1000),
+    "adafl": Case(StrategySpec(selection=Piece(name="attention")), 300),
     "attention-matching": Case(
         StrategySpec(transforms=_pieces("attention-matching", "fill-with-global")),
-        100,
+        50,
         groups=("model", "attention"),
     ),
     "normalised, late": Case(StrategySpec(transforms=_pieces("normalise-steps", "discount-staleness")), 300),
-    "privacy": Case(StrategySpec(weighting=Piece(name="equal")), 300, private=True),
+    "privacy": Case(StrategySpec(weighting=Piece(name="equal")), 100, private=True),
     "scaffold": Case(
         StrategySpec(weighting=Piece(name="equal"), groups=_pieces("control")),
         300,
@@ -197,7 +200,7 @@ def _drawn(channel_map: ChannelMap, seed: int) -> MadeArrays:
 def take(name: str, folder: Path, clients: int) -> Taken:
     """Close a round of so many clients in this process."""
     case = CASES[name]
-    before = _memory("VmRSS")
+    before = rss() or 0
     channel_map = ChannelMap.model_validate_json((folder / "channel-map.json").read_text())
     strategy = make_strategy(case.spec, RATIOS)
     drawn = _drawn(channel_map, 99)
@@ -213,7 +216,7 @@ def take(name: str, folder: Path, clients: int) -> Taken:
     known = [Client(update.client, 1, update.examples) for update in updates]
     began = time.perf_counter()
     after = close(strategy, state, updates, channel_map, clients=known, keep=keep)
-    seconds, peak = time.perf_counter() - began, _memory("VmHWM")
+    seconds, peak = time.perf_counter() - began, peak_rss() or 0
     if not all(np.isfinite(array).all() for array in after.params.values()):
         raise RuntimeError(f"{name}: the model is not finite")
     size = sum(array.nbytes for array in params.values())
@@ -231,12 +234,6 @@ def _updates(case: Case, folder: Path, clients: int, channel_map: ChannelMap) ->
             groups["attention"] = {n: random.random(c).astype(np.float32) for n, c in layers.items()}  # type: ignore[assignment]
         metrics = {"steps": 5.0 + number % 3, "staleness": number % 2, "accuracy": 0.5, "received_loss": 1.0}
         yield ClientUpdate(f"c{number:04}", spec, groups, 10 + number, metrics)
-
-
-def _memory(line: str) -> int:
-    """Bytes, by a line of /proc/self/status."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(one.split()[1]) * 1024 for one in lines if one.startswith(f"{line}:"))
 
 
 def main() -> None:

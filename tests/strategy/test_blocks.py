@@ -25,10 +25,11 @@ from edge_server.strategy.strategy import State, close, make_strategy, start
 from edge_server.strategy.transforms import TRANSFORMS
 from edge_server.strategy.updates import ClientUpdate, globalised
 from edge_server.strategy.weighting import WEIGHTINGS
-from schemas.blobs import SpooledGroups, encode_groups
+from schemas.blobs import SpooledGroups
 from schemas.errors import InvariantError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from tests.groups import encode_groups
 
 _KEPT = (Segment(channels=40, group="hidden"),)
 MAP = ChannelMap(
