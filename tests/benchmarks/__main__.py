@@ -66,7 +66,7 @@ def main() -> None:
         figures = _figures(name, known[name], options)
         seconds = time.perf_counter() - began
         results = results.with_found(name, figures, machine=machine, seconds=seconds)
-        results.save()
+        results.save(list(known))
         print(f"   {seconds:.0f} s", file=sys.stderr, flush=True)
     print(f"-- all of it: {time.perf_counter() - all_began:.0f} s", file=sys.stderr)
     print(results.told(list(known)))
