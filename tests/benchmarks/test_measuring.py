@@ -7,6 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Told
 from tests.benchmarks.figure import Figure, remarks
 from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
@@ -16,6 +19,11 @@ from tests.benchmarks.processes import processes
 from tests.benchmarks.profile import table
 from tests.benchmarks.resident import family_peaks
 from tests.benchmarks.wire import relay
+
+
+@pytest.mark.parametrize("place", [*BENCHMARKS.values(), *LONGER.values()])
+def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
+    assert callable(found(place))
 
 
 def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:
