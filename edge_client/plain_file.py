@@ -16,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from edge_client.files import written_aside
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensors import AnyArray, LazyArrays, MadeArrays, kind_of, rows_of, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray, Gathered, LazyArrays
 
 Places = dict[str, tuple[Mapping[str, AnyArray], str]]
 """Where each tensor is to be had: of which mapping, under which name."""
@@ -32,12 +33,8 @@ def write_plain(path: Path, values: Mapping[str, Any], *, durable: bool = True) 
     """Write named values at `path`, all at once; `InvariantError` for what is not plain."""
     places: Places = {}
     tree = {name: _plain(value, name, places) for name, value in values.items()}
-    arrays = MadeArrays(
-        {name: kind_of(*place) for name, place in places.items()},
-        lambda name, start, stop: rows_of(*places[name], start, stop),
-    )
     with written_aside(path, durable=durable) as file:
-        write_tensors(file, arrays, {"state": json.dumps(tree)})
+        write_tensors(file, Gathered(places), {"state": json.dumps(tree)})
 
 
 def read_plain(path: Path) -> dict[str, Any]:

@@ -134,6 +134,13 @@ def listed(places: Places) -> NDArray[np.intp]:
     return np.arange(places.start, places.stop) if isinstance(places, slice) else places
 
 
+def some(places: Places, start: int, stop: int) -> Places:
+    """Those numbered `start` to `stop - 1`."""
+    return (
+        slice(places.start + start, places.start + stop) if isinstance(places, slice) else places[start:stop]
+    )
+
+
 def run_of(places: NDArray[np.intp]) -> Places:
     """A run where the places are one."""
     if not len(places):

@@ -23,7 +23,8 @@ from pydantic import Field, ValidationError
 from schemas.errors import PeerError
 from schemas.frozen import Frozen
 from schemas.names import Digest
-from schemas.tensors import LazyArrays, MadeArrays, Prefixed, TensorFile, kind_of, rows_of
+from schemas.tensor_files import TensorFile
+from schemas.tensors import Gathered, LazyArrays, Prefixed
 
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]
@@ -138,13 +139,13 @@ def _group_of(key: str, source: str) -> str:
     return group
 
 
-class FlatGroups(MadeArrays):
+class FlatGroups(Gathered):
     """Parameter groups as the tensors of one file, `group/parameter`; lazy where they are."""
 
     def __init__(self, groups: Groups) -> None:
-        places = {f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays}
-        kinds = {key: kind_of(*place) for key, place in places.items()}
-        super().__init__(kinds, lambda key, start, stop: rows_of(*places[key], start, stop))
+        super().__init__(
+            {f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays}
+        )
 
 
 def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Value:

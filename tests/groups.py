@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from schemas.blobs import FlatGroups, Groups, SpooledGroups
-from schemas.tensors import AnyArray, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray
 
 
 def encode_groups(groups: Groups) -> bytes:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from schemas.errors import PeerError
-from schemas.tensors import AnyArray, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray
 from schemas.values import Reason
 
 MAGIC = bytes.fromhex("28b52ffd")

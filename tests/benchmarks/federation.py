@@ -80,6 +80,11 @@ class Told:
         """Seconds from the end of each round to the end of the next; the first round is left out."""
         return [self.closed[number] - self.closed[number - 1] for number in sorted(self.closed)[1:]]
 
+    @property
+    def cpu(self) -> str:
+        """The processor time in words."""
+        return ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.cpu_s.items()) or "not taken"
+
 
 def run(work: Work, data: Path, folder: Path) -> Told:
     """Run a federation to its end; raises `RuntimeError` where it fails or takes too long."""

@@ -21,7 +21,8 @@ from edge_client.codecs.sparse import TopK, to_dense, to_sparse
 from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError, PeerError
 from schemas.strategy import Piece
-from schemas.tensors import rows_of, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import rows_of
 from tests.groups import encode_groups
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6)

@@ -17,7 +17,8 @@ from edge_client.surgery import arrays_of, borrow_arrays, hollow, load_arrays, t
 from edge_server.evaluation import GlobalModel
 from schemas.blobs import FlatGroups, SpooledGroups, digest_of
 from schemas.submodel import SubModelSpec
-from schemas.tensors import PIECE_BYTES, AnyArray, MadeArrays, digest_of_tensors, write_tensors
+from schemas.tensor_files import digest_of_tensors, write_tensors
+from schemas.tensors import PIECE_BYTES, AnyArray, MadeArrays
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 

@@ -81,8 +81,7 @@ class Process:
                 *(loop.create_connection(lambda one=one: one.client, self._host, self._port) for one in fresh)
             )
             self._devices += fresh
-            while not all(one.client.is_open or one.client.lost for one in fresh):
-                await asyncio.sleep(0.002)
+            await asyncio.gather(*(one.client.settled.wait() for one in fresh))
         assert len(self._devices) == wanted
 
     async def _tick(self) -> None:

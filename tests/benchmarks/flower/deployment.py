@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.benchmarks.federation import DEVICES, LARGE, Work
+from tests.benchmarks.federation import DEVICES, Work
 from tests.benchmarks.flower.environment import Environment
 from tests.benchmarks.processes import Started, processes
 from tests.benchmarks.resident import Watch
@@ -26,7 +26,6 @@ from tests.benchmarks.wire import Relay, relay
 APP = Path(__file__).with_name("app")
 LIMIT_S = 300.0
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
-NETWORKS = {"two-nn": "two-nn", LARGE: "large"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Deployment:
         config = {
             "num-server-rounds": work.rounds,
             "nodes": DEVICES,
-            "network": NETWORKS[work.network],
+            "network": work.network.rpartition(":")[2],
             "local-epochs": 1,
             "data": str(data),
             "marks": str(marks),
