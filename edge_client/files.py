@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+SYNCS_AT_ONCE = 8
+"""File systems write down what several wait for in one go."""
+
 
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Put `data` at `path` all at once: a reader sees the old file or the new one, after a power cut too.
@@ -47,6 +50,11 @@ def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
 
 def _aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def unlink(path: Path) -> None:
+    """Remove a file, if it is there."""
+    path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The model on its way down: encoded once, and cut for every sub-model like the model itself.
+"""The model on its way down: encoded as a whole, and cut for every sub-model like the model itself.
 
 What nested sub-models share stays the same to the bit, so that it still travels in layers. Devices train from
 what they have received and send the difference to that: the server's own model is never rounded.
@@ -10,8 +10,8 @@ from edge_client.codecs.chain import Chain
 from edge_client.codecs.form import MODEL, SCALES
 from edge_client.codecs.numbers import NumberCodec
 from edge_client.excerpt import Excerpt
-from edge_client.slicing import cut_axes
-from schemas.blobs import Array, Arrays, Groups
+from edge_client.reach import reach_of
+from schemas.blobs import Arrays, Groups
 from schemas.submodel import ChannelMap, SubModelSpec
 
 
@@ -27,12 +27,7 @@ class Downlink:
         """What a device of this sub-model receives, with the group `model` encoded."""
         if self._number is None:
             return received
-        scales = {name: self._cut(name, spec) for name in self._encoded.get(SCALES, {})}
+        layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
+        scales = {name: steps[name][reach_of(layouts[name], spec).axes[0]] for name in steps}
         model = Excerpt(self._encoded[MODEL], spec, self._channel_map)
         return {**received, MODEL: model, **({SCALES: scales} if scales else {})}
-
-    def _cut(self, name: str, spec: SubModelSpec) -> Array:
-        """The steps of the rows that the sub-model keeps of a parameter."""
-        steps = self._encoded[SCALES][name]
-        rows = cut_axes(self._channel_map.parameters[name], spec).get(0)
-        return steps if rows is None else steps[rows]

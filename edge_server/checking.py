@@ -1,0 +1,98 @@
+"""Whether the updates that devices send may count: what is said of one is on disk, and so is the update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from edge_client.blobstore import BlobStore
+from edge_server.firewall.guard import Guard
+from edge_server.journal import Journal
+from edge_server.round_events import CheckUpdate, UpdateChecked
+from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.strategy import State
+from edge_server.unpacking import Unpacked
+from edge_server.uploads import NOT_ITS_BYTES, Examination, examined
+from schemas.errors import PeerError
+from schemas.messages import Task, Update
+from schemas.submodel import ChannelMap
+from schemas.values import Reason
+
+AT_ONCE = 4
+"""Updates that are looked at side by side: most of that is no work of the interpreter's."""
+
+
+class Checking:
+    """Examines the updates of one run, and keeps in the journal what came of it.
+
+    `rules` are those of the groups that devices may send beside the model; the `guard` remembers earlier
+    updates, and `ratios` are those of their tasks, by device and attempt.
+    """
+
+    def __init__(
+        self,
+        store: BlobStore,
+        unpacked: Unpacked,
+        journal: Journal,
+        channel_map: ChannelMap,
+        rules: Sequence[GroupRule],
+        guard: Guard,
+        ratios: Mapping[tuple[str, int], float],
+    ) -> None:
+        self._store, self._unpacked, self._journal = store, unpacked, journal
+        self._channel_map, self._rules = channel_map, rules
+        self.guard, self._ratios = guard, dict(ratios)
+
+    def check(self, command: CheckUpdate, task: Task, state: State) -> UpdateChecked:
+        """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
+        sound = self._store.verify(command.update.blob)
+        return self._judged(command, task, self._examined(command, task, sound=sound), state)
+
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]], state: State) -> list[UpdateChecked]:
+        """Check several updates side by side: the disk is waited for once for all of them.
+
+        What an update is by itself is found out in any order, what it is beside the others in theirs.
+        """
+        self._store.keep_sound(command.update.blob for command, _ in checks)
+        sound = [self._store.verify(command.update.blob) for command, _ in checks]
+        with ThreadPoolExecutor(min(len(checks), AT_ONCE)) as pool, self._journal.together():
+            found = pool.map(lambda one, is_sound: self._examined(*one, sound=is_sound), checks, sound)
+            return [
+                self._judged(command, task, one, state)
+                for (command, task), one in zip(checks, found, strict=True)
+            ]
+
+    def _examined(self, command: CheckUpdate, task: Task, *, sound: bool) -> Examination:
+        if not sound:
+            return NOT_ITS_BYTES
+        return examined(
+            command.update,
+            self._store.path(command.update.blob.digest),
+            task,
+            self._channel_map,
+            self._rules,
+            unpacked=self._unpacked,
+            segments=command.segments,
+        )
+
+    def _judged(self, command: CheckUpdate, task: Task, found: Examination, state: State) -> UpdateChecked:
+        update, norms = command.update, self.guard.measure(found.sizes)
+        reason, detail = found.reason, found.detail
+        if reason is None and found.groups:
+            try:
+                self.guard.check(
+                    update, found.groups, found.sizes, norms, params=state.params, round_number=state.round
+                )
+            except PeerError as error:
+                reason, detail = Reason(error.reason), str(error)
+        self.guard.judged(update, norms, reason)
+        # A refused blob stays until the next planning: the same bytes may be what another device is given,
+        # or has sent.
+        if reason is None:
+            self._ratios[update.device, update.attempt] = task.ratio
+        self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
+        return UpdateChecked(command.device, update.blob.digest, reason, detail)
+
+    def taken_ratio(self, update: Update) -> float | None:
+        """The ratio of the task of an update that is aggregated now, where that is known."""
+        return self._ratios.pop((update.device, update.attempt), None)
