@@ -7,7 +7,8 @@ and Flower take turns, and each turn gives one ratio of each kind.
 The floor is the same steps in plain torch in as many processes, and nothing else. Flower's engine runs the
 very loop of the floor in its clients, one core each; it tests nothing, we test every round: what is compared
 are the rounds after the first, since both start their processes in that one. The floor and Flower take
-torch's plain step; ours is a recorded one with the same bits (`edge_client/recording.py`).
+torch's plain step; ours is a recorded one, the optimizer's kernels with it, with the same bits
+(`edge_client/recording.py`).
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def recorded_step(config: Config, pairs: int) -> Figure:
         "a recorded step over a plain one",
         "",
         ratios,
-        detail="the same bits; one client's 5 epochs of batch 10 on one core, both with fused SGD",
+        detail="the same bits; one client's 5 epochs of batch 10 on one core",
         raw={"seconds": taken},
     )
 
