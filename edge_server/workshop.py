@@ -23,7 +23,6 @@ from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
-from edge_server.downlink import Downlink
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall import max_answer_bytes
 from edge_server.firewall.canary import SAMPLES, Accuracy
@@ -31,10 +30,11 @@ from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
-from edge_server.layering import Parts, lay_out
+from edge_server.layering import Frame, Parts, lay_out
 from edge_server.notary import Notary
 from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
+from edge_server.publishing import Edition, Publisher
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
     Assignment,
@@ -113,6 +113,14 @@ class Workshop:
         traced = trace_channels(module, self._spec.input_shape)
         channel_map = decode_json(ChannelMap, encode_json(traced))
         self._network = Network(entry(config.model.name), channel_map)
+        self._publisher = Publisher(
+            folder.frames,
+            self.store,
+            channel_map,
+            self._strategy.downlink,
+            durable=durable,
+            go_on=resume is not None,
+        )
         for ratio in config.tiers.ratios:
             group_ratios(self._network.entry, ratio, channel_map)
         self.model = GlobalModel(module, self._spec, channel_map)
@@ -143,7 +151,7 @@ class Workshop:
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks; sub-models that are alike are one blob."""
         channel_map = self._put(encode_json(self._network.channel_map))
-        self._forget_old_blobs(command.keep | {channel_map.digest})
+        self._forget_old_blobs(command.keep | {channel_map.digest} | self._publisher.digests)
         needed: int | None = None
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -228,22 +236,27 @@ class Workshop:
 
     def _parts(self, command: PlanRound, jobs: Mapping[str, Job], described: BlobRef) -> dict[str, Parts]:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
-        channel_map = self._network.channel_map
         shared = self._broadcasts and command.wanted is None
-        # A model that is there to stay is what it is.
-        number = None if command.deliver else self._strategy.downlink
-        downlink = Downlink(number, self._state.params, channel_map)
+        specs = {name: job.cut.spec for name, job in jobs.items()}
         parts = lay_out(
-            {name: job.cut.spec for name, job in jobs.items()},
-            lambda spec: downlink.groups(sent_down(self._strategy, self._state, spec, channel_map), spec),
-            partial(self.store.put_groups, chunk_bytes=self.chunk_bytes),
-            channel_map,
+            specs,
+            self._frames(specs.values(), deliver=command.deliver),
             described=described,
             shared=shared,
             new_map=self._new_map,
         )
         self._new_map = self._new_map and not shared
         return parts
+
+    def _frames(self, specs: Iterable[SubModelSpec], *, deliver: bool) -> tuple[Frame, ...]:
+        state, channel_map = self._state, self._network.channel_map
+        holding = partial(sent_down, self._strategy, state, channel_map=channel_map)
+        edition = Edition(state.params, state.round, holding, self.chunk_bytes)
+        if deliver:
+            # A model that is there to stay is what it is.
+            return self._publisher.exact(edition, specs)
+        tiers = self._config.tiers.ratios
+        return self._publisher.frames(edition, specs, lambda: map(self.tier_spec, tiers))
 
     def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
         """What tasks say of the store, in which their large blobs now lie; None where there is none."""

@@ -26,7 +26,7 @@ from edge_server.simulation.simulator import simulate
 from schemas.strategy import Piece
 from tests.benchmarks.figure import Figure, table
 from tests.benchmarks.options import Options
-from tests.benchmarks.simulation import Silent
+from tests.benchmarks.virtual_devices import Rounds
 
 AREA = "bytes"
 FEWER, POINTS = 12, 0.5
@@ -77,7 +77,7 @@ def run(recipe: str, setting: Setting, *, uplink: Sequence[Any] = (), downlink: 
     """Simulate one combination."""
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=setting.options.folder) as folder:
         out = Path(folder) / "run"
-        summary = simulate(config(recipe, uplink, downlink, setting), out=out, watcher=Silent(), export=False)
+        summary = simulate(config(recipe, uplink, downlink, setting), out=out, watcher=Rounds(), export=False)
         if summary.outcome != "finished":
             raise RuntimeError(f"the simulation has {summary.outcome}: {summary.detail}")
         lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
