@@ -479,6 +479,7 @@ class Workshop:
     def finish(self, summary: Summary) -> None:
         """Write the summary; let go of the journal and of blobs that nobody will ask for."""
         self._folder.write_summary(summary)
-        self._forget_old_blobs()
+        # A simulation may go on after its end, with the frames that its devices have.
+        self._forget_old_blobs(frozenset() if self._durable else self._publisher.digests)
         self._unpacked.remove()
         self._journal.close()
