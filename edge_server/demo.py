@@ -12,8 +12,8 @@ from pathlib import Path
 from edge_client.address import BrokerAddress
 from edge_server.config import Config
 from edge_server.history import Summary
-from edge_server.server import Watcher
 from edge_server.serving import serve
+from edge_server.snapshot import Watcher
 
 DEMO = Path(__file__).with_name("demo.toml")
 BOARDS = ("pi-zero-attic", "pi-3-garage", "pi-4-kitchen", "jetson-porch", "mini-pc-office")

@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.excerpt import picked_rows
-from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, crossed, spec_group
+from edge_client.excerpt import values_at
+from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, spec_group
+from edge_client.reach import everywhere
 from schemas.blobs import BlobRef, Groups
 from schemas.messages import Layer
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -154,7 +155,7 @@ def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Gr
             block = _block(name, before, arrays, smaller.spec, larger.spec, channel_map)
             if block is None:
                 missing[name] = kind_of(arrays, name)
-            elif not block.is_all:
+            elif not block.whole:
                 blocks[name] = block
         layer[group] = MadeArrays(missing, partial(rows_of, arrays))
         added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in blocks.items()}
@@ -177,9 +178,9 @@ def _block(
     layout, block = channel_map.parameters.get(name), None
     if layout is not None and len(layout.shape) == len(shape):
         block = block_of(layout, smaller, larger, shape=shape)
-    if inner == shape and (block is None or block.inner_shape != inner):
-        block = Block(shape, tuple(np.arange(n) for n in shape)) if shape else None
-    if block is None or block.inner_shape != inner:
+    if inner == shape and (block is None or block.sizes != inner):
+        block = Block(shape, everywhere(shape).axes) if shape else None
+    if block is None or block.sizes != inner:
         return None
     return block if _is_there(name, before, arrays, block) else None
 
@@ -189,8 +190,7 @@ def _is_there(
 ) -> bool:
     """Whether the smaller array's bytes are those of its place in the larger one."""
     for start, stop in pieces(kind_of(before, name)):
-        rows = picked_rows(arrays, name, block.inner[0][start:stop])
-        there = rows[crossed(np.arange(stop - start), *block.inner[1:])]
+        there = values_at(arrays, {name: block}, name, start, stop)
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
             return False
     return True

@@ -28,7 +28,7 @@ from edge_server.downlink import Downlink
 from edge_server.layering import Frame, paths_of
 from schemas.blobs import Arrays, BlobRef, FlatGroups, Groups
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import tensors_bytes
+from schemas.tensor_files import tensors_bytes
 
 Specs = Mapping[str, SubModelSpec]
 """Sub-models by their JSON."""

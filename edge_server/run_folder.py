@@ -15,7 +15,7 @@ from edge_server.strategy.strategy import State
 from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensors import write_tensors
+from schemas.tensor_files import write_tensors
 
 KEPT_VERSIONS = 3
 KEPT_CHECKPOINTS = 2

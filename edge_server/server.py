@@ -9,23 +9,22 @@ import contextlib
 import logging
 import queue
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
 from edge_client.transfer import WriteChunk
 from edge_server import rounds
-from edge_server.conduct import ConductRules
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
-from edge_server.history import RoundRecord, Summary
+from edge_server.history import Summary
+from edge_server.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
+from edge_server.outgoing import Outgoing
+from edge_server.receivers.hearing import bytes_of, check_able, chunk_of
 from edge_server.receivers.pool import FromReceiver, ReceiverLost, Receivers
-from edge_server.receivers.told import Misfit, NoRoom, Placed, Told, Unable
+from edge_server.receivers.told import Misfit, Placed, Told
 from edge_server.recovery import Recovered
 from edge_server.round_events import (
     Announce,
@@ -43,8 +42,6 @@ from edge_server.round_events import (
     Note,
     PlanRound,
     Publish,
-    RoundClosed,
-    RoundPlanned,
     Send,
     SendChunks,
     SpoolChunk,
@@ -52,26 +49,17 @@ from edge_server.round_events import (
     Stopped,
     Strike,
     Tick,
-    UpdateChecked,
 )
-from edge_server.rounds import Buffering, Federation, RoundRules
-from edge_server.snapshot import Snapshot
-from edge_server.tally import ALL, Tally
+from edge_server.rounds import Federation
+from edge_server.rules import make_rules
+from edge_server.snapshot import Snapshot, Watcher
+from edge_server.tally import Tally
 from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
-from schemas.blobs import CHUNK_HEADER_BYTES, SMALL_CHUNK_BYTES, BlobRef, Chunk, decode_chunk
-from schemas.errors import ConfigError, EdgeError, PeerError
-from schemas.messages import (
-    FromDevice,
-    Message,
-    Refusal,
-    Task,
-    Telemetry,
-    Update,
-    decode_message,
-    encode_message,
-)
-from schemas.topics import Channel, DeviceTopic, LayerTopic, StateTopic, parse_topic, server_filters
+from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
+from schemas.errors import EdgeError, PeerError
+from schemas.messages import FromDevice, Message, Refusal, Task, Telemetry, Update, decode_message
+from schemas.topics import Channel, DeviceTopic, parse_topic, server_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -80,10 +68,6 @@ TICK_S = 0.25
 LONGEST_DELAY_S = 2.0
 """There is one server: it may ask for the broker often."""
 PACKET_SLACK = 1024
-COLLECTORS = 4
-"""Updates that are fetched from the store at once."""
-CHECKS_AT_ONCE = 64
-"""Updates that are checked together: their devices wait for one another, but for the disk only once."""
 SHOWN_SHARE = 50
 """A look at the run, of which there are four a second, may take a fiftieth of the server's time."""
 
@@ -94,45 +78,6 @@ class Suspended(EdgeError):
     def __init__(self, message: str, *, failed: bool = False) -> None:
         super().__init__(message)
         self.failed = failed
-
-
-class Watcher(Protocol):
-    """Whoever shows the run."""
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Take the state of the run, up to four times a second."""
-        ...
-
-
-@dataclass(frozen=True)
-class JobDone:
-    """Event: a job of the workshop has ended; `event` is what the machine shall hear of it."""
-
-    event: Event
-    record: RoundRecord | None = None
-
-
-@dataclass(frozen=True)
-class Collected:
-    """Event: an update that was put into the store is here, if it is `there`; else its chunks `have`."""
-
-    command: CheckUpdate
-    there: bool
-    have: int = 0
-
-
-@dataclass(frozen=True)
-class ChecksDone:
-    """Event: some updates were checked."""
-
-    events: tuple[UpdateChecked, ...]
-
-
-@dataclass(frozen=True)
-class JobFailed:
-    """Event: a job of the workshop has raised."""
-
-    error: BaseException
 
 
 class Server:
@@ -161,20 +106,17 @@ class Server:
         self._receivers = Receivers(
             config.federation.receivers, name, address, workshop.store.directory, self.inbox
         )
-        self._jobs = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
-        self._collectors = ThreadPoolExecutor(max_workers=COLLECTORS, thread_name_prefix="collector")
-        self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
+        self._jobs = Jobs(workshop, self.inbox)
         self._federation = Federation(name, run, make_rules(config))
         self._tally = Tally()
         self._partial: set[str] = set()
-        self._announced: Message | None = None
+        self._outgoing = Outgoing(name, self._link, workshop.store, self._tally)
         if recovered is not None:
             self._take_over(recovered)
         self._began = time.monotonic()
         self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
         self._end: End | None = None
-        self._exported: Future[dict[int, Path]] | None = None
 
     def run(self) -> Summary:
         """Serve until the run is over; what breaks the server ends it as failed, with the reason.
@@ -194,9 +136,7 @@ class Server:
         finally:
             self._receivers.close()
             self._link.close()
-            self._collectors.shutdown(wait=False, cancel_futures=True)
-            finished = self._end is not None and self._end.outcome == "finished"
-            self._jobs.shutdown(wait=True, cancel_futures=not finished)
+            self._jobs.end(finished=self._end is not None and self._end.outcome == "finished")
             if self._end is None:
                 self._workshop.put_down()
         return self._finish(self._end)
@@ -215,10 +155,8 @@ class Server:
         for delivery in recovered.deliveries:
             self._tally.delivered(delivery)
         self._partial = self._workshop.store.parts()
-        if self._workshop.depot is not None:
-            open_tasks = [one.assignment.task for one in self._federation.at_work]
-            refs = [ref for task in open_tasks for ref in task.blobs.values()]
-            self._jobs.submit(self._workshop.depot.publish, refs, self._workshop.store)
+        open_tasks = [one.assignment.task for one in self._federation.at_work]
+        self._jobs.publish([ref for task in open_tasks for ref in task.blobs.values()])
         self._tally.notes.append(f"going on with round {self._federation.round}, which was cut off")
 
     def _turn(self) -> None:
@@ -252,9 +190,7 @@ class Server:
                 if max_packet is not None and max_packet < self._workshop.chunk_bytes + PACKET_SLACK:
                     self._workshop.chunk_bytes = SMALL_CHUNK_BYTES
                 self._link.handle(event)
-                if self._announced is not None:
-                    # A broker without persistence has forgotten it.
-                    self._announce(self._announced)
+                self._outgoing.announce_again()
             case LinkDown(reason):
                 self._no_link = f"no connection to {self._address}: {reason}; trying again"
                 log.info("%s", self._no_link)
@@ -291,14 +227,20 @@ class Server:
         where = parse_topic(topic)
         if not isinstance(where, DeviceTopic):
             raise PeerError(f"nothing is expected on {topic}")
-        self._tally.received(where.device, len(payload))
-        try:
+        with self._hearing(where.device, len(payload)):
             if where.channel is Channel.UP_BLOB:
                 self._step(ChunkArrived(where.device, decode_chunk(payload)))
             elif payload:
                 self._take(where, payload)
+
+    @contextlib.contextmanager
+    def _hearing(self, device: str, size: int) -> Iterator[None]:
+        """Count what came from a device, and tell it what is wrong with that."""
+        self._tally.received(device, size)
+        try:
+            yield
         except PeerError as error:
-            self._refuse(where.device, error)
+            self._refuse(device, error)
 
     def _take(self, where: DeviceTopic, payload: bytes) -> None:
         message = decode_message(payload, federation=self._config.federation.name)
@@ -323,24 +265,10 @@ class Server:
 
     def _received(self, told: Told) -> None:
         """What a receiver says of what came to it."""
-        match told:
-            case Placed(device=device, prefix=prefix, index=index, size=size):
-                self._tally.received(device, size + CHUNK_HEADER_BYTES)
-                try:
-                    # Its bytes are in their place; the machine only looks at how many they are.
-                    self._step(ChunkArrived(device, Chunk(prefix, index, bytes(size))))
-                except PeerError as error:
-                    self._refuse(device, error)
-            case Misfit(device=device, reason=reason, detail=detail, size=size):
-                self._tally.received(device, size)
-                self._refuse(device, PeerError(detail, reason=Reason(reason)))
-            case NoRoom(errno=errno, detail=detail):
-                raise OSError(errno, detail)
-            case Unable(detail=detail):
-                raise ConfigError(
-                    f"[federation] receivers: {detail}: leave receivers at 0, or use a broker with shared "
-                    "subscriptions (Mosquitto 2, EMQX, HiveMQ, or the embedded one)"
-                )
+        check_able(told)
+        if isinstance(told, Placed | Misfit):
+            with self._hearing(told.device, bytes_of(told)):
+                self._step(chunk_of(told))
 
     def _have(self, message: FromDevice) -> int:
         """The chunks of a claimed update that came before the server was restarted."""
@@ -359,7 +287,7 @@ class Server:
             reason=Reason(error.reason),
             detail=str(error)[:500],
         )
-        self._send(device, refusal)
+        self._outgoing.send(device, refusal)
         self._step(Misbehaved(device, refusal.reason))
 
     # --- what the machine decides ---
@@ -371,16 +299,14 @@ class Server:
     def _do(self, command: Command) -> None:
         match command:
             case Send(device, message, vouched):
-                self._send(
-                    device, self._addressed(device, self._workshop.notary.countersigned(message, vouched))
-                )
+                signed = self._workshop.notary.countersigned(message, vouched)
+                self._outgoing.send(device, self._addressed(device, signed))
             case Announce(message):
-                self._announce(message)
-            case SendChunks(device, ref, first, count):
-                for index in range(first, min(first + count, ref.chunks)):
-                    self._send_chunk(device, ref, index)
+                self._outgoing.announce(message)
+            case SendChunks():
+                self._outgoing.send_chunks(command)
             case Publish():
-                self._publish(command)
+                self._outgoing.publish(command)
             case SpoolChunk() if len(self._receivers):
                 pass
             case SpoolChunk(_, WriteChunk(ref, index, data, crc)):
@@ -397,75 +323,34 @@ class Server:
             case End():
                 self._end = command
 
-    def _announce(self, message: Message) -> None:
-        self._announced = message
-        topic = str(StateTopic(self._config.federation.name))
-        self._link.publish(topic, encode_message(message), retain=True)
-
-    def _send(self, device: str, message: Message) -> None:
-        payload = encode_message(message)
-        self._tally.sent(device, len(payload))
-        self._link.publish(self._topic(device, Channel.DOWN), payload)
-
-    def _send_chunk(self, device: str, ref: BlobRef, index: int) -> None:
-        self._tally.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
-        self._link.send_chunk(
-            (device, ref.digest, index),
-            self._topic(device, Channel.DOWN_BLOB),
-            partial(self._workshop.store.read_frame, ref, index),
-        )
-
-    def _publish(self, command: Publish) -> None:
-        """Once for all who listen; what gets lost, on its way or because there is no link, is asked for."""
-        topic = str(LayerTopic(self._config.federation.name, command.channel))
-        for index in range(command.first, command.first + command.count):
-            frame = self._workshop.store.read_frame(command.ref, index)
-            self._tally.sent(ALL, len(frame))
-            self._link.publish(topic, frame, qos=0)
-
-    def _topic(self, device: str, channel: Channel) -> str:
-        return str(DeviceTopic(self._config.federation.name, device, channel))
-
     # --- the workshop ---
     def _begin_job(self, command: PlanRound | CheckUpdate | CloseRound) -> None:
-        job: Callable[[], JobDone | ChecksDone]
         match command:
             case PlanRound():
                 # In buffered mode work goes on: there a round's figures run from closing to closing.
                 if command.wanted is None or command.attempt == 1:
                     self._tally.begin_round()
-                job = partial(_plan, self._workshop, command)
+                self._jobs.plan(command)
             case CheckUpdate(_, update) if update.deposited:
-                collecting = self._collectors.submit(_collect, self._workshop, command)
-                collecting.add_done_callback(self._job_ended)
-                return
+                self._jobs.collect(command)
             case CheckUpdate():
                 self._check(command)
-                return
             case CloseRound():
                 uplink, downlink, seconds = self._tally.round_figures()
                 self._tally.begin_round()
-                job = partial(
-                    _close,
-                    self._workshop,
+                self._jobs.close_round(
                     command,
                     uplink=uplink,
                     downlink=downlink,
                     duration_s=seconds,
                     traffic=self._tally.traffic(),
                 )
-        future: Future[JobDone | ChecksDone] = self._jobs.submit(job)
-        future.add_done_callback(self._job_ended)
-        if isinstance(command, PlanRound) and command.deliver:
-            self._exported = self._jobs.submit(self._workshop.export_tiers)
 
     def _check(self, command: CheckUpdate) -> None:
         """Let an update be looked at, if its device still has a part in the round."""
         participant = self._federation.participants.get(command.device)
         if participant is not None:
-            self._unchecked.put((command, participant.assignment.task))
-            job = self._jobs.submit(_check, self._workshop, self._unchecked)
-            job.add_done_callback(self._job_ended)
+            self._jobs.check(command, participant.assignment.task)
 
     def _addressed(self, device: str, message: Message) -> Message:
         """A task with fresh addresses in the store, where there is one."""
@@ -473,12 +358,6 @@ class Server:
         if depot is None or participant is None or not isinstance(message, Task):
             return message
         return depot.addressed(message, device, participant.assignment.max_bytes)
-
-    def _job_ended(self, future: Future[Any]) -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
-        self.inbox.put(future.result() if error is None else JobFailed(error))
 
     # --- the end ---
     def _snapshot(self, summary: Summary | None = None) -> Snapshot:
@@ -496,8 +375,7 @@ class Server:
     def _finish(self, end: End) -> Summary:
         exported: Mapping[int, Path] = {}
         try:
-            if self._exported is not None and not self._exported.cancelled():
-                exported = self._exported.result()
+            exported = self._jobs.exported()
         except (EdgeError, OSError) as error:
             end = End("failed", f"the tiers' models: {error}")
         summary = make_summary(
@@ -517,52 +395,3 @@ class Server:
 
 def _suspended(error: BaseException) -> Suspended:
     return Suspended(f"the run is suspended, for the disk takes no more: {error}", failed=True)
-
-
-def make_rules(config: Config) -> RoundRules:
-    """The rounds' rules as the federation file states them."""
-    clients, privacy = config.clients, config.privacy
-    at_once = clients.concurrency or clients.num_clients
-    buffering = Buffering(clients.buffer_size, clients.max_staleness, at_once)
-    return RoundRules(
-        rounds=config.federation.rounds,
-        start_clients=clients.start_clients or clients.num_clients,
-        min_clients=max(clients.min_clients, privacy.min_holders if privacy.secure_aggregation else 1),
-        quorum=clients.quorum,
-        over_select=clients.over_select,
-        deadline_s=clients.deadline_s,
-        rejoin_s=clients.rejoin_s,
-        uploads_at_once=clients.uploads_at_once,
-        deliver=config.federation.deliver,
-        buffering=buffering if clients.mode == "buffered" else None,
-        conduct=ConductRules(
-            config.firewall.quarantine_after,
-            config.firewall.quarantine_window,
-            config.firewall.quarantine_rounds,
-        ),
-        masking_step_s=privacy.masking_step_s,
-    )
-
-
-def _plan(workshop: Workshop, command: PlanRound) -> JobDone:
-    planned: RoundPlanned = workshop.plan(command)
-    return JobDone(planned)
-
-
-def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
-    """Check all that wait, of which each has brought one such job: some find nothing left to do."""
-    checks: list[tuple[CheckUpdate, Task]] = []
-    with contextlib.suppress(queue.Empty):
-        while len(checks) < CHECKS_AT_ONCE:
-            checks.append(waiting.get_nowait())
-    return ChecksDone(tuple(workshop.check_all(checks)) if checks else ())
-
-
-def _collect(workshop: Workshop, command: CheckUpdate) -> Collected:
-    store, depot = workshop.store, workshop.depot
-    there = depot is not None and depot.collect(command.update, store)
-    return Collected(command, there, store.present(command.update.blob))
-
-
-def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:
-    return JobDone(RoundClosed(command.round), workshop.close(command, **figures))

@@ -18,7 +18,9 @@ from edge_server.commands.options import run_name
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.reopening import locked, open_run
-from edge_server.server import Server, Suspended, Watcher, make_rules
+from edge_server.rules import make_rules
+from edge_server.server import Server, Suspended
+from edge_server.snapshot import Watcher
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from edge_server.history import DeviceRecord, RoundRecord, Summary
 
@@ -50,3 +51,11 @@ class Snapshot:
     no_link: str = ""
     virtual_s: float | None = None
     left_s: float | None = None
+
+
+class Watcher(Protocol):
+    """Whoever shows the run."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the state of the run, up to four times a second."""
+        ...

@@ -5,7 +5,7 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,29 +15,25 @@ import numpy as np
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
-from edge_client.data.labelled import sample
-from edge_client.evaluation import Evaluation
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
+from edge_server.assigning import Assigning
+from edge_server.checking import Checking
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
 from edge_server.evaluation import GlobalModel
-from edge_server.firewall import max_answer_bytes
-from edge_server.firewall.canary import SAMPLES, Accuracy
 from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
-from edge_server.layering import Frame, Parts, lay_out
 from edge_server.notary import Notary
 from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
-from edge_server.publishing import Edition, Publisher
+from edge_server.publishing import Publisher
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
-    Assignment,
     CheckUpdate,
     CloseRound,
     PlanRound,
@@ -46,25 +42,22 @@ from edge_server.round_events import (
 )
 from edge_server.round_record import round_record
 from edge_server.run_folder import RunFolder
-from edge_server.secure.aggregating import as_update, masking_terms, summed, with_examples
+from edge_server.secure.aggregating import as_update, summed, with_examples
 from edge_server.spool import Spool
 from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.keeping import InFile
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
-from edge_server.strategy.strategy import Network, close, plan, sent_down, start, tier_spec
+from edge_server.strategy.strategy import Network, close, plan, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
-from edge_server.tasks import Job, TaskTerms, make_task, training_jobs
-from edge_server.testing import evaluate_tiers, is_due, load_test_data, model_spec, tiers_are_due
+from edge_server.tasks import Job, TaskTerms, training_jobs
+from edge_server.testing import Testing
 from edge_server.tiers import tier_of
 from edge_server.unpacking import Unpacked
-from edge_server.uploads import client_update, known_clients, verdict
-from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, Groups, decode_json, encode_json
-from schemas.depot import Depot as Terms
-from schemas.errors import ConfigError
+from edge_server.uploads import client_update, known_clients
+from schemas.blobs import CHUNK_BYTES, decode_json, encode_json
 from schemas.messages import Delivery, Task, Update
-from schemas.secure import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.values import Preprocessing
 
 
 class Workshop:
@@ -95,24 +88,27 @@ class Workshop:
         self.depot = depot
         self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
-        # A run that goes on has told its devices before.
-        self._broadcasts, self._new_map = broadcasts, resume is None
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
         self._unpacked = Unpacked(folder.unpacked)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal, durable=durable)
-        self._test_data = load_test_data(config)
-        self._test_inputs = self._test_data.inputs() if self._test_data else None
-        self._preprocessing = self._test_data.preprocessing if self._test_data else Preprocessing()
-        self._spec = model_spec(config, self._test_data)
-        uplink = self._strategy.uplink
-        self._terms = TaskTerms(config, run, self._spec, self._preprocessing, uplink)
+        self._testing = Testing(config)
+        self._spec, self._preprocessing = self._testing.model_spec, self._testing.preprocessing
         module = build_model(self._spec, seed=config.federation.seed)
         # In the order in which it is written: sums over parameters are then the same for whoever reads it.
         traced = trace_channels(module, self._spec.input_shape)
         channel_map = decode_json(ChannelMap, encode_json(traced))
         self._network = Network(entry(config.model.name), channel_map)
+        for ratio in config.tiers.ratios:
+            group_ratios(self._network.entry, ratio, channel_map)
+        self.model = GlobalModel(module, self._spec, channel_map)
+        self._keep = partial(InFile, folder.path)
+        self._state = (
+            start(self._strategy, arrays_of(module), keep=self._keep)
+            if resume is None
+            else load_checkpoint(folder.checkpoint(resume.round), keep=self._keep)
+        )
         self._publisher = Publisher(
             folder.frames,
             self.store,
@@ -121,25 +117,37 @@ class Workshop:
             durable=durable,
             go_on=resume is not None,
         )
-        for ratio in config.tiers.ratios:
-            group_ratios(self._network.entry, ratio, channel_map)
-        self.model = GlobalModel(module, self._spec, channel_map)
-        self._state = (
-            start(self._strategy, arrays_of(module))
-            if resume is None
-            else load_checkpoint(folder.checkpoint(resume.round))
+        self._assigning = Assigning(
+            TaskTerms(config, run, self._spec, self._preprocessing, self._strategy.uplink),
+            self._strategy,
+            channel_map,
+            self.store,
+            self._publisher,
+            self.notary,
+            depot,
+            broadcasts=broadcasts,
+            # A run that goes on has told its devices before.
+            new_map=resume is None,
         )
         self._privacy = PrivacyGuard(config, self._strategy.privacy)
         self._state = self._privacy.opened(self._state, secret)
         resume = resume or Resumption(0)
         self._knows(resume.clients)
-        self._ratios = dict(resume.ratios)
         firewall = config.firewall
         if self._privacy.on:
             # Every update is clipped, and noise makes their usual size another one in every round.
             firewall = firewall.model_copy(update={"norm_bound": False})
-        self._guard = Guard(firewall, channel_map, self._canary())
-        self._guard.restore(resume.examined)
+        guard = Guard(firewall, channel_map, self._testing.canary(self.model))
+        guard.restore(resume.examined)
+        self._checking = Checking(
+            self.store,
+            self._unpacked,
+            self._journal,
+            channel_map,
+            self._strategy.groups,
+            guard,
+            resume.ratios,
+        )
         self._spool = Spool(folder.spool, config.federation.replay_mb * 10**6 if durable else 0)
         self._state_sha256 = self._save(self._state.round, durable=durable)
         if resumable:
@@ -149,9 +157,9 @@ class Workshop:
 
     # --- planning ---
     def plan(self, command: PlanRound) -> RoundPlanned:
-        """Choose devices and make their tasks; sub-models that are alike are one blob."""
-        channel_map = self._put(encode_json(self._network.channel_map))
-        self._forget_old_blobs(command.keep | {channel_map.digest} | self._publisher.digests)
+        """Choose devices and make their tasks."""
+        described = self._assigning.described(self.chunk_bytes)
+        self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -168,18 +176,14 @@ class Workshop:
                 self._folder.save_checkpoint(self._state, durable=self._durable)
             if self._config.privacy.secure_aggregation:
                 jobs = with_examples(jobs, command.devices)
-        parts = self._parts(command, jobs, channel_map)
-        masking = self._masking(command, jobs)
-        terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
-        assignments, limits = {}, dict[str, int]()
-        for name, job in jobs.items():
-            task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
-            task = task.model_copy(update={"masking": masking, "depot": terms})
-            task = self.notary.task(task, name, parent_sha256=self._state_sha256)
-            alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
-            if alike not in limits:
-                limits[alike] = max_answer_bytes(task, self._network.channel_map, self._strategy.groups)
-            assignments[name] = Assignment(task, limits[alike])
+        assignments = self._assigning.assignments(
+            command,
+            jobs,
+            self._state,
+            state_sha256=self._state_sha256,
+            described=described,
+            tiers=lambda: map(self.tier_spec, self._config.tiers.ratios),
+        )
         self._journal.planned(
             command.attempt,
             command.round,
@@ -216,57 +220,11 @@ class Workshop:
         tiers = {client.name: client.tier for client in clients}
         return training_jobs(planned, tiers, self._config.training.local_epochs), planned.needed
 
-    def _masking(self, command: PlanRound, jobs: Mapping[str, Job]) -> MaskingTerms | None:
-        """What the round's devices mask by; none where their updates are read one by one."""
-        if not self._config.privacy.secure_aggregation or command.deliver or not jobs:
-            return None
-        examples = {device.name: device.data.examples for device in command.devices}
-        return masking_terms(
-            self._config,
-            [job.cut.spec for job in jobs.values()],
-            [examples[name] for name in jobs],
-            self._network.channel_map,
-        )
-
     def _delivery(self, device: Device) -> Job:
         tier = self.tier(device)
         ratio = self._config.tiers.ratios[tier - 1]
         level = mean_ratio(ratio)
         return Job(tier, Cut(self.tier_spec(ratio)), level, provenance=self._provenance(tier, level))
-
-    def _parts(self, command: PlanRound, jobs: Mapping[str, Job], described: BlobRef) -> dict[str, Parts]:
-        """What each device starts from; tasks that are handed out one at a time share nothing."""
-        shared = self._broadcasts and command.wanted is None
-        specs = {name: job.cut.spec for name, job in jobs.items()}
-        parts = lay_out(
-            specs,
-            self._frames(specs.values(), deliver=command.deliver),
-            described=described,
-            shared=shared,
-            new_map=self._new_map,
-        )
-        self._new_map = self._new_map and not shared
-        return parts
-
-    def _frames(self, specs: Iterable[SubModelSpec], *, deliver: bool) -> tuple[Frame, ...]:
-        state, channel_map = self._state, self._network.channel_map
-        holding = partial(sent_down, self._strategy, state, channel_map=channel_map)
-        edition = Edition(state.params, state.round, holding, self.chunk_bytes)
-        if deliver:
-            # A model that is there to stay is what it is.
-            return self._publisher.exact(edition, specs)
-        tiers = self._config.tiers.ratios
-        return self._publisher.frames(edition, specs, lambda: map(self.tier_spec, tiers))
-
-    def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
-        """What tasks say of the store, in which their large blobs now lie; None where there is none."""
-        if self.depot is None:
-            return None
-        self.depot.publish(refs, self.store)
-        return self.depot.terms
-
-    def _put(self, data: bytes) -> BlobRef:
-        return self.store.put(data, chunk_bytes=self.chunk_bytes)
 
     def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
         """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""
@@ -278,56 +236,15 @@ class Workshop:
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
         """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
-        update, norms = command.update, dict[str, float]()
-
-        def further(groups: Groups) -> None:
-            norms.update(self._guard.measure(groups))
-            state = self._state
-            self._guard.check(update, groups, norms, params=state.params, round_number=state.round)
-
-        channel_map, rules = self._network.channel_map, self._strategy.groups
-        reason, detail = verdict(
-            update,
-            task,
-            self.store,
-            channel_map,
-            rules,
-            unpacked=self._unpacked,
-            segments=command.segments,
-            further=further,
-        )
-        self._guard.judged(update, norms, reason)
-        # A refused blob stays until the next planning: the same bytes may be what another device is given,
-        # or has sent.
-        if reason is None:
-            self._ratios[update.device, update.attempt] = task.ratio
-        self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
-        return UpdateChecked(command.device, update.blob.digest, reason, detail)
+        return self._checking.check(command, task, self._state)
 
     def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
         """Check several updates: the disk is waited for once for all of them."""
-        self.store.keep_sound(command.update.blob for command, _ in checks)
-        with self._journal.together():
-            return [self.check(command, task) for command, task in checks]
+        return self._checking.check_all(checks, self._state)
 
     def struck(self, device: str, round_number: int, reason: str) -> None:
         """Note in the journal what counts against a device."""
         self._journal.struck(device, round_number, reason)
-
-    def _canary(self) -> Accuracy | None:
-        """What the canary asks: a sub-model's accuracy on some test data; none where it is off."""
-        if self._config.firewall.canary is None:
-            return None
-        if self._test_data is None:
-            raise ConfigError(
-                "[firewall] canary needs test data of the server: set [data] source, or leave canary out"
-            )
-        data = sample(self._test_data, min(SAMPLES, len(self._test_data)))
-
-        def accuracy(params: Arrays, spec: SubModelSpec) -> float | None:
-            return self.model.test(params, spec, data).accuracy
-
-        return accuracy
 
     # --- aggregating ---
     def close(
@@ -348,13 +265,15 @@ class Workshop:
         updates = self._updates(made_of, command.staleness)
         before = self._folder.checkpoint(self._state.round)
         known = known_clients(self._state)
-        self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
+        self._state = close(
+            self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
+        )
         # Nothing of the round is named before the journal does: the disk is waited for once, before that.
         self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(
             command,
             fraction=self._strategy.fraction(command.round),
-            tested=self._test(command.round),
+            tested=self._testing.tested(command.round, self.model, self._state.params, self.tier_spec),
             observed=self._state.observed,
             uplink=uplink,
             downlink=downlink,
@@ -389,7 +308,7 @@ class Workshop:
                 self.store.path(update.blob.digest),
                 unpacked=self._unpacked,
                 staleness=staleness.get(device, 0),
-                ratio=self._ratios.pop((update.device, update.attempt), None),
+                ratio=self._checking.taken_ratio(update),
             )
             for device, update in made_of.items()
         ]
@@ -407,17 +326,6 @@ class Workshop:
         told = as_update(total, blob, next(iter(command.updates.values())))
         self._journal.examined(told, reason=None)
         return {told.device: told}
-
-    def _test(self, number: int) -> dict[int, Evaluation]:
-        """Test the full model (as tier 0) and every tier's; empty without data, or where it is not time."""
-        settings, data = self._config.federation, self._test_data
-        if data is None or not is_due(settings, number):
-            return {}
-        ratios = self._config.tiers.ratios if tiers_are_due(settings, number) else ()
-        return evaluate_tiers(
-            {tier: self.tier_spec(ratio) for tier, ratio in enumerate(ratios, start=1)},
-            lambda spec: self.model.test(self._state.params, spec, data, self._test_inputs),
-        )
 
     def _save(self, number: int, *, durable: bool) -> str:
         manifest = {

@@ -30,7 +30,8 @@ from schemas.blobs import Array, Arrays, Groups
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import kebab
 from schemas.strategy import Piece
-from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ same float32 numbers in the same order, so that the server knows to the bit what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from edge_client.codecs.form import FLOAT, MODEL, PARTS, Decoded, decoded, is_co
 from edge_client.codecs.numbers import NumberCodec
 from schemas.blobs import Arrays, Groups
 from schemas.errors import PeerError
-from schemas.tensors import AnyArray, Kind, LazyArrays, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors import AnyArray, KnownArrays, MadeArrays, kind_of, pieces, rows_of
 
 BITS = np.dtype("<u4")
 NEAR = 0.25
@@ -71,20 +71,17 @@ def added_up(frames: Sequence[Groups]) -> Groups:
     return {MODEL: model, **others}
 
 
-class _Changed(LazyArrays):
+class _Changed(KnownArrays):
     """The parameters after a frame of changes."""
 
     def __init__(self, before: Arrays, frame: Groups) -> None:
         if MODEL not in frame or set(frame[MODEL]) != set(before):
             raise PeerError("a frame changes other parameters than those before it")
         self._before, self._codes, self._numbers = before, frame[MODEL], Decoded(frame)
+        super().__init__({name: (FLOAT, kind_of(self._codes, name)[1]) for name in self._codes})
         for name in before:
             if kind_of(before, name) != self.kind(name):
                 raise PeerError(f"a frame does not fit '{name}', which is {kind_of(before, name)}")
-
-    def kind(self, name: str) -> Kind:
-        """Of the parameter."""
-        return FLOAT, kind_of(self._codes, name)[1]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Changed now."""
@@ -94,12 +91,6 @@ class _Changed(LazyArrays):
         with np.errstate(over="ignore", invalid="ignore"):
             numbers = self._numbers.rows(name, start, stop)
             return np.asarray(rows_of(self._before, name, start, stop) + numbers)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._codes)
-
-    def __len__(self) -> int:
-        return len(self._codes)
 
 
 def _less(params: Arrays, before: Arrays, name: str, start: int, stop: int) -> AnyArray:

@@ -29,8 +29,7 @@ from edge_server.broker.packets import (
 )
 from edge_server.broker.properties import Prop, Property
 from edge_server.broker.session import NEVER_EXPIRES, Session, Subscription, new_message
-from edge_server.broker.shared import split_share
-from edge_server.broker.topics import check_filter
+from edge_server.broker.topics import check_filter, split_share
 from edge_server.broker.wire import Code, MqttError
 
 log = logging.getLogger("edge_server.broker")
@@ -177,9 +176,10 @@ class Broker:
             check_filter(one.topic)
         except MqttError as refused:
             return refused.code
-        if split_share(one.topic) and version != V5:
+        shared = split_share(one.topic) is not None
+        if shared and version != V5:
             return Code.NO_SHARED_SUBSCRIPTIONS
-        if split_share(one.topic) and one.no_local:
+        if shared and one.no_local:
             raise MqttError("a shared subscription with no-local", Code.PROTOCOL_ERROR)
         subscription = Subscription(min(one.qos, 1), one.no_local)
         granted = self._exchange.subscribe(session, one.topic, subscription)

@@ -11,8 +11,8 @@ from edge_server.broker.link import Link
 from edge_server.broker.packets import V5
 from edge_server.broker.retained import Retained
 from edge_server.broker.session import Delivery, Message, Session, Subscription, new_message
-from edge_server.broker.shared import Shares, split_share
-from edge_server.broker.topics import TopicTree
+from edge_server.broker.shared import Shares
+from edge_server.broker.topics import TopicTree, split_share
 from edge_server.broker.wire import Code, MqttError
 
 log = logging.getLogger("edge_server.broker")

@@ -7,16 +7,6 @@ from dataclasses import dataclass, field
 
 from edge_server.broker.topics import TopicTree
 
-SHARE = "$share/"
-
-
-def split_share(topic_filter: str) -> tuple[str, str] | None:
-    """Group and filter of `$share/group/filter`; None for a filter that is not shared."""
-    if not topic_filter.startswith(SHARE):
-        return None
-    group, _, inner = topic_filter.removeprefix(SHARE).partition("/")
-    return group, inner
-
 
 @dataclass
 class _Group:

@@ -10,6 +10,8 @@ from edge_server.broker.wire import Code, MqttError
 # Each level is one node of a tree, so a topic of 65,535 slashes must not be one's to make.
 MAX_LEVELS = 32
 
+SHARE = "$share/"
+
 T = TypeVar("T")
 
 
@@ -19,11 +21,19 @@ def check_topic(topic: str) -> None:
         raise MqttError(f"not a topic to publish under: {topic[:80]!r}", Code.BAD_TOPIC)
 
 
+def split_share(topic_filter: str) -> tuple[str, str] | None:
+    """Group and filter of `$share/group/filter`; None for a filter that is not shared."""
+    if not topic_filter.startswith(SHARE):
+        return None
+    group, _, inner = topic_filter.removeprefix(SHARE).partition("/")
+    return group, inner
+
+
 def check_filter(topic_filter: str) -> None:
     """Raise MqttError unless `topic_filter` is one to subscribe with, alone or shared."""
-    if topic_filter.startswith("$share/"):
-        group, _, inner = topic_filter.removeprefix("$share/").partition("/")
-        if not group or "+" in group or "#" in group or inner.startswith("$share/"):
+    if share := split_share(topic_filter):
+        group, inner = share
+        if not group or "+" in group or "#" in group or inner.startswith(SHARE):
             raise MqttError(f"not a shared filter: {topic_filter[:80]!r}", Code.BAD_FILTER)
         topic_filter = inner
     levels = topic_filter.split("/")

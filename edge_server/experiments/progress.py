@@ -8,8 +8,7 @@ from typing import TextIO
 from edge_server.display.units import duration_text, percent_text
 from edge_server.experiments.cells import Run
 from edge_server.experiments.experiment import Column
-from edge_server.server import Watcher
-from edge_server.snapshot import Snapshot
+from edge_server.snapshot import Snapshot, Watcher
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from edge_server.config import Config
 from edge_server.experiments.cells import Plan, Run
 from edge_server.history import RoundRecord, Summary
 from edge_server.report.run_files import RunFiles, read_run_files
-from edge_server.server import Watcher
+from edge_server.snapshot import Watcher
 from schemas.errors import ConfigError, EdgeError
 
 FINISHED, INTERRUPTED = "finished", "interrupted"

@@ -42,7 +42,7 @@ from edge_server.round_events import (
     Tick,
 )
 from edge_server.rounds import Federation, Phase, RoundRules
-from edge_server.server import Watcher, make_rules
+from edge_server.rules import make_rules
 from edge_server.simulation.boundary import Boundary, write_boundary
 from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
 from edge_server.simulation.happenings import (
@@ -56,7 +56,7 @@ from edge_server.simulation.happenings import (
     Uploaded,
     WorkEnds,
 )
-from edge_server.snapshot import Snapshot
+from edge_server.snapshot import Snapshot, Watcher
 from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
 from schemas.errors import EdgeError

@@ -19,7 +19,6 @@ from edge_server.privacy_guard import repeatable_secret
 from edge_server.recovery import Resumption
 from edge_server.report.report import write_report
 from edge_server.run_folder import RunFolder
-from edge_server.server import Watcher
 from edge_server.serving import stopped_by_signals
 from edge_server.simulation.boundary import Boundary
 from edge_server.simulation.client_work import WorkSetup
@@ -32,6 +31,7 @@ from edge_server.simulation.resume import reopen, restore
 from edge_server.simulation.shared_data import share_data
 from edge_server.simulation.simulation import Simulation
 from edge_server.simulation.timeline import Timeline
+from edge_server.snapshot import Watcher
 from edge_server.tally import Tally
 from edge_server.workshop import Workshop
 from schemas.blobs import BlobRef

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_client.excerpt import rows_at
+from edge_client.reach import Places, Reach, everywhere
 from edge_client.slicing import moved_axes
-from edge_server.strategy.reach import Order, Places, Reach, Reaches, all_of, everywhere
+from edge_server.strategy.reach import Order, Reaches, all_of
 from schemas.blobs import Array, Arrays
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap
 from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
 
 FLOAT = np.dtype(np.float32)
-SPAN_BYTES = 256 * 1024
-"""Rows that are not side by side are read in stretches of at most so many bytes."""
 
 
 class Part(NamedTuple):
@@ -183,24 +183,6 @@ def part_of(changes: Arrays, name: str, start: int, stop: int) -> Part:
     values = rows_of(changes, name, start, stop)
     values = values.reshape(values.shape or (1,))
     return Part(values, everywhere(values.shape))
-
-
-def rows_at(arrays: Arrays, name: str, wanted: Places) -> Array:
-    """Rows of an array, side by side or (in ascending order) not, without reading much of the rest."""
-    if isinstance(wanted, slice):
-        return rows_of(arrays, name, wanted.start, wanted.stop)
-    if not isinstance(arrays, LazyArrays):
-        return arrays[name][wanted]
-    dtype, shape = arrays.kind(name)
-    span = max(1, SPAN_BYTES // max(1, dtype.itemsize * int(np.prod(shape[1:]))))
-    taken, begin = np.empty((len(wanted), *shape[1:]), dtype), 0
-    while begin < len(wanted):
-        end = int(np.searchsorted(wanted, wanted[begin] + span))
-        first = int(wanted[begin])
-        stretch = arrays.rows(name, first, int(wanted[end - 1]) + 1)
-        taken[begin:end] = stretch[wanted[begin:end] - first]
-        begin = end
-    return taken
 
 
 def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> Array:

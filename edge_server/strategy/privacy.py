@@ -33,12 +33,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.reach import nowhere, reach_of
 from edge_server.strategy.accounting import Release, composed, epsilon
 from edge_server.strategy.blocks import SUM_NUMBERS, in_blocks, rows_like, runs
 from edge_server.strategy.means import kinds_of, share, weighted_sum
 from edge_server.strategy.noise import noise_rows, round_key, standard_normal
 from edge_server.strategy.pruner import Cut
-from edge_server.strategy.reach import mass, nowhere, reach_of
+from edge_server.strategy.reach import mass
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.blobs import Array, Arrays
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -1,4 +1,4 @@
-"""Bytes on the way and accuracy, per combination of codecs: `python -m tests.benchmarks.bytes`.
+"""Bytes on the way and accuracy, per combination of codecs: `python -m tests.benchmarks.bytes` has options.
 
 MNIST, Dirichlet 0.1 over 10 clients of 150 images, `two-nn`, five tiers (`heterofl`), 30 rounds of one epoch.
 All runs of a seed have the same shares, first weights, batches and tiers: what differs is the codecs alone.
@@ -7,6 +7,8 @@ measured in the same way in the same run; so pruning is included. Accuracy is th
 one every other round, on 2,000 images: with shares so unlike no single round is typical. It is told as points
 above the same recipe's with float32 both ways. Where 30 rounds would tell nothing new there are two: full
 models send the same bytes in every round, and without `zstd` the numbers of `int8` are the very same.
+
+`bytes` takes what is shipped beside float32, `bytes-all` every combination.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tests.benchmarks.figure import Figure, table
 from tests.benchmarks.options import Options
 from tests.benchmarks.virtual_devices import Rounds
 
-AREA = "bytes"
+AREA, EVERY = "bytes", "bytes, every codec"
 FEWER, POINTS = 12, 0.5
 LAST_TESTS = 10
 FULL, PLAIN = "float32 of full models", "float32"
@@ -115,11 +117,26 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
 
 
 def figures(options: Options) -> list[Figure]:
+    """What is shipped, and float32."""
+    settings = _settings(options)
+    shipped = next(name for name in UPLINKS if _is_default(name))
+    return upward(settings, [run("heterofl", one) for one in settings], (PLAIN, shipped))
+
+
+def every(options: Options) -> list[Figure]:
     """The whole table."""
-    rounds = 2 if options.quick else 30
-    settings = [Setting(options, seed=1, rounds=rounds, workers=2)]
+    settings = _settings(options)
     plain = [run("heterofl", one) for one in settings]
-    return [*upward(settings, plain, UPLINKS), *downward(settings, plain)]
+    found = [*upward(settings, plain, UPLINKS), *downward(settings, plain)]
+    return [replace(one, area=EVERY) for one in found]
+
+
+def _settings(options: Options) -> list[Setting]:
+    return [Setting(options, seed=1, rounds=2 if options.quick else 30, workers=2)]
+
+
+def _is_default(name: str) -> bool:
+    return tuple(Piece.model_validate(one) for one in UPLINKS[name]) == DEFAULT_UPLINK
 
 
 def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
@@ -153,7 +170,7 @@ def _short(setting: Setting) -> Setting:
 
 
 def _upward(name: str, ours: Sequence[Taken], plain: Sequence[Taken], full: Sequence[Taken]) -> list[Figure]:
-    default = tuple(Piece.model_validate(one) for one in UPLINKS[name]) == DEFAULT_UPLINK
+    default = _is_default(name)
     label = f"{name}, the default" if default else name
     fewer = tuple(its.bytes_up / mine.bytes_up for its, mine in zip(full, ours, strict=True))
     megabytes, whole = (taken[0].bytes_up / 1e6 for taken in (ours, full))

@@ -28,6 +28,7 @@ def import_figure(times: int) -> Figure:
         target=TARGET_S,
         detail=f"beyond a bare interpreter ({min(bare for bare, _ in pairs):.3f} s); torch is "
         f"{'IMPORTED' if torch else 'not imported'}",
+        reason="numpy, pydantic and its classes of all messages are most of it (python -X importtime)",
         raw={"pairs": pairs, "imports_torch": torch},
     )
 

@@ -43,7 +43,7 @@ from edge_server.round_events import (
     Tick,
 )
 from edge_server.rounds import Federation
-from edge_server.server import make_rules
+from edge_server.rules import make_rules
 from edge_server.workshop import Workshop
 from schemas.blobs import decode_chunk, digest_of
 from schemas.messages import Birth, BlobRequest, Delivery, Task, Update

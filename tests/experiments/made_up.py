@@ -10,8 +10,7 @@ from edge_server.config import Config
 from edge_server.experiments.cells import Run
 from edge_server.history import RoundRecord, Summary
 from edge_server.run_folder import RunFolder
-from edge_server.server import Watcher
-from edge_server.snapshot import Snapshot
+from edge_server.snapshot import Snapshot, Watcher
 
 
 def record(number: int, accuracy: float | None, *, selected: int = 2, uplink: int = 800) -> RoundRecord:

@@ -19,7 +19,8 @@ from edge_server.config import Config
 from edge_server.demo import devices
 from edge_server.reopening import locked, open_run, unfinished_run
 from edge_server.replay import Verdict, replay
-from edge_server.server import Server, Suspended, make_rules
+from edge_server.rules import make_rules
+from edge_server.server import Server, Suspended
 from edge_server.workshop import Workshop
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, Command, Watched, demo_config, read_until

@@ -209,6 +209,12 @@ def test_a_layer_that_does_not_fit_is_refused(layer, why):
         assemble(small_holding(), layer, MAP)
 
 
+def test_a_first_layer_for_channels_that_the_network_lacks_is_refused():
+    first = first_holding({"model": extract(arrays(0), SubModelSpec(kept={"hidden": 2}), MAP), **named(9)})
+    with pytest.raises(PeerError, match="lacks"):
+        assemble(first, {"model+": {"hidden.bias": np.zeros(2, np.float32)}, **named(4)}, MAP)
+
+
 def test_layers_of_another_sub_model_than_the_tasks_are_refused(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     spec = SubModelSpec(kept={"hidden": 2})

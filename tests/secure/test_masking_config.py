@@ -8,8 +8,8 @@ from edge_server.cli import main
 from edge_server.compatibility import problems
 from edge_server.config import Config, load_config, merge_tables
 from edge_server.recipe_files import read_recipe
+from edge_server.rules import make_rules
 from edge_server.secure.aggregating import masking_terms
-from edge_server.server import make_rules
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from tests.secure.cohorts import CHANNELS, FULL, TIERS

@@ -6,7 +6,7 @@ import pytest
 
 from edge_server.config import Config, check_config
 from edge_server.rounds import Buffering, RoundRules
-from edge_server.server import make_rules
+from edge_server.rules import make_rules
 from schemas.errors import ConfigError
 
 

@@ -23,7 +23,7 @@ from edge_server.run_folder import RunFolder
 from edge_server.server import Server
 from edge_server.settings import FirewallSettings
 from edge_server.workshop import Workshop
-from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups
+from schemas.blobs import BlobRef, digest_of, encode_chunk
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -36,6 +36,7 @@ from schemas.messages import (
 )
 from schemas.submodel import SubModelSpec
 from schemas.values import DataCard, Reason, TrainingMetrics
+from tests.groups import encode_groups
 
 WORDS = (
     "data.source=digits",
@@ -94,7 +95,7 @@ class Desk:
         raise AssertionError(f"no {kind.__name__} in {TURNS} turns")
 
     def close(self) -> None:
-        self.server._jobs.shutdown(wait=True, cancel_futures=True)
+        self.server._jobs.end(finished=False)
         self.workshop._journal.close()
 
     def delta(self, value: float) -> dict[str, np.ndarray]:
@@ -174,7 +175,7 @@ def refused(desk: Desk, wrong: Wrong) -> Refusal:
     model, channel_map = desk.workshop._state.params, desk.workshop._network.channel_map
     # The canary sings as long as no weight has moved by more than a hundredth.
     still = steadiness(model)
-    desk.workshop._guard = Guard(FirewallSettings(canary=0.1), channel_map, still)
+    desk.workshop._checking.guard = Guard(FirewallSettings(canary=0.1), channel_map, still)
     if wrong.counted:
         desk.says(desk.update({"model": desk.delta(0.001)}))
         desk.until(Acknowledgement)

@@ -1,0 +1,118 @@
+"""From the devices' jobs to their tasks, signed, with the blobs that they name in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from edge_client.blobstore import BlobStore
+from edge_server.depot.depot import Depot
+from edge_server.firewall import max_answer_bytes
+from edge_server.layering import Parts, lay_out
+from edge_server.notary import Notary
+from edge_server.publishing import Edition, Publisher
+from edge_server.round_events import Assignment, PlanRound
+from edge_server.secure.aggregating import masking_terms
+from edge_server.strategy.strategy import State, Strategy, sent_down
+from edge_server.tasks import Job, TaskTerms, make_task
+from schemas.blobs import BlobRef, encode_json
+from schemas.depot import Depot as Terms
+from schemas.secure import MaskingTerms
+from schemas.submodel import ChannelMap, SubModelSpec
+
+
+class Assigning:
+    """Makes the tasks of one run's plannings.
+
+    One that `broadcasts` names shared topics for what several devices need; a `new_map` is one of which the
+    devices have not been told. Large blobs lie in the `depot`, too, if there is one.
+    """
+
+    def __init__(
+        self,
+        terms: TaskTerms,
+        strategy: Strategy,
+        channel_map: ChannelMap,
+        store: BlobStore,
+        publisher: Publisher,
+        notary: Notary,
+        depot: Depot | None,
+        *,
+        broadcasts: bool,
+        new_map: bool,
+    ) -> None:
+        self._terms, self._strategy, self._channel_map = terms, strategy, channel_map
+        self._store, self._publisher, self._notary, self._depot = store, publisher, notary, depot
+        self._broadcasts, self._new_map = broadcasts, new_map
+
+    def described(self, chunk_bytes: int) -> BlobRef:
+        """The channel map as a blob."""
+        return self._store.put(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
+
+    def assignments(
+        self,
+        command: PlanRound,
+        jobs: Mapping[str, Job],
+        state: State,
+        *,
+        state_sha256: str,
+        described: BlobRef,
+        tiers: Callable[[], Iterable[SubModelSpec]],
+    ) -> dict[str, Assignment]:
+        """Each device's task; sub-models that are alike are one blob, `tiers` are those of later rounds."""
+        parts = self._parts(command, jobs, state, described, tiers)
+        masking = self._masking(command, jobs)
+        terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
+        made, limits = {}, dict[str, int]()
+        for name, job in jobs.items():
+            task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
+            task = task.model_copy(update={"masking": masking, "depot": terms})
+            task = self._notary.task(task, name, parent_sha256=state_sha256)
+            alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
+            if alike not in limits:
+                limits[alike] = max_answer_bytes(task, self._channel_map, self._strategy.groups)
+            made[name] = Assignment(task, limits[alike])
+        return made
+
+    def _masking(self, command: PlanRound, jobs: Mapping[str, Job]) -> MaskingTerms | None:
+        """What the round's devices mask by; none where their updates are read one by one."""
+        config = self._terms.config
+        if not config.privacy.secure_aggregation or command.deliver or not jobs:
+            return None
+        examples = {device.name: device.data.examples for device in command.devices}
+        return masking_terms(
+            config,
+            [job.cut.spec for job in jobs.values()],
+            [examples[name] for name in jobs],
+            self._channel_map,
+        )
+
+    def _parts(
+        self,
+        command: PlanRound,
+        jobs: Mapping[str, Job],
+        state: State,
+        described: BlobRef,
+        tiers: Callable[[], Iterable[SubModelSpec]],
+    ) -> dict[str, Parts]:
+        """What each device starts from; tasks that are handed out one at a time share nothing."""
+        shared = self._broadcasts and command.wanted is None
+        specs = {name: job.cut.spec for name, job in jobs.items()}
+        holding = partial(sent_down, self._strategy, state, channel_map=self._channel_map)
+        edition = Edition(state.params, state.round, holding, described.chunk_bytes)
+        # A model that is there to stay is what it is.
+        frames = (
+            self._publisher.exact(edition, specs.values())
+            if command.deliver
+            else self._publisher.frames(edition, specs.values(), tiers)
+        )
+        parts = lay_out(specs, frames, described=described, shared=shared, new_map=self._new_map)
+        self._new_map = self._new_map and not shared
+        return parts
+
+    def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
+        """What tasks say of the store, in which their large blobs now lie; None where there is none."""
+        if self._depot is None:
+            return None
+        self._depot.publish(refs, self._store)
+        return self._depot.terms

@@ -1,0 +1,136 @@
+"""The slow jobs of a server: each is done beside the server's thread, and ends as an event in its inbox."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edge_client.link import Inbox
+from edge_server.history import RoundRecord
+from edge_server.round_events import CheckUpdate, CloseRound, Event, PlanRound, RoundClosed, UpdateChecked
+from edge_server.workshop import Workshop
+from schemas.blobs import BlobRef
+from schemas.messages import Task
+
+COLLECTORS = 4
+"""Updates that are fetched from the store at once."""
+CHECKS_AT_ONCE = 64
+"""Updates that are checked together: their devices wait for one another, but for the disk only once."""
+
+
+@dataclass(frozen=True)
+class JobDone:
+    """Event: a job of the workshop has ended; `event` is what the machine shall hear of it."""
+
+    event: Event
+    record: RoundRecord | None = None
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Event: an update that was put into the store is here, if it is `there`; else its chunks `have`."""
+
+    command: CheckUpdate
+    there: bool
+    have: int = 0
+
+
+@dataclass(frozen=True)
+class ChecksDone:
+    """Event: some updates were checked."""
+
+    events: tuple[UpdateChecked, ...]
+
+
+@dataclass(frozen=True)
+class JobFailed:
+    """Event: a job of the workshop has raised."""
+
+    error: BaseException
+
+
+class Jobs:
+    """One thread for the workshop, in which its jobs follow each other, and some that fetch updates."""
+
+    def __init__(self, workshop: Workshop, inbox: Inbox) -> None:
+        self._workshop, self._inbox = workshop, inbox
+        self._in_turn = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
+        self._collectors = ThreadPoolExecutor(max_workers=COLLECTORS, thread_name_prefix="collector")
+        self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
+        self._exported: Future[dict[int, Path]] | None = None
+
+    def plan(self, command: PlanRound) -> None:
+        """Plan a round; where models are delivered, write the tiers' files after that."""
+        self._begin(partial(_plan, self._workshop, command))
+        if command.deliver:
+            self._exported = self._in_turn.submit(self._workshop.export_tiers)
+
+    def collect(self, command: CheckUpdate) -> None:
+        """Fetch an update that was put into the store."""
+        self._told(self._collectors.submit(_collect, self._workshop, command))
+
+    def check(self, command: CheckUpdate, task: Task) -> None:
+        """Look at an update."""
+        self._unchecked.put((command, task))
+        self._begin(partial(_check, self._workshop, self._unchecked))
+
+    def close_round(self, command: CloseRound, **figures: Any) -> None:
+        """Aggregate; `figures` are those of `Workshop.close`."""
+        self._begin(partial(_close, self._workshop, command, **figures))
+
+    def publish(self, refs: Iterable[BlobRef]) -> None:
+        """Lay blobs into the store, if there is one."""
+        if self._workshop.depot is not None:
+            self._in_turn.submit(self._workshop.depot.publish, refs, self._workshop.store)
+
+    def exported(self) -> Mapping[int, Path]:
+        """The tiers' files, as far as they were to be written; raises what writing them has raised."""
+        if self._exported is None or self._exported.cancelled():
+            return {}
+        return self._exported.result()
+
+    def end(self, *, finished: bool) -> None:
+        """Wait for the job under way; those that wait are done as well only where the run has `finished`."""
+        self._collectors.shutdown(wait=False, cancel_futures=True)
+        self._in_turn.shutdown(wait=True, cancel_futures=not finished)
+
+    def _begin(self, job: Callable[[], JobDone | ChecksDone]) -> None:
+        self._told(self._in_turn.submit(job))
+
+    def _told(self, future: Future[Any]) -> None:
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: Future[Any]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        self._inbox.put(future.result() if error is None else JobFailed(error))
+
+
+def _plan(workshop: Workshop, command: PlanRound) -> JobDone:
+    return JobDone(workshop.plan(command))
+
+
+def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
+    """Check all that wait, of which each has brought one such job: some find nothing left to do."""
+    checks: list[tuple[CheckUpdate, Task]] = []
+    with contextlib.suppress(queue.Empty):
+        while len(checks) < CHECKS_AT_ONCE:
+            checks.append(waiting.get_nowait())
+    return ChecksDone(tuple(workshop.check_all(checks)) if checks else ())
+
+
+def _collect(workshop: Workshop, command: CheckUpdate) -> Collected:
+    store, depot = workshop.store, workshop.depot
+    there = depot is not None and depot.collect(command.update, store)
+    return Collected(command, there, store.present(command.update.blob))
+
+
+def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:
+    return JobDone(RoundClosed(command.round), workshop.close(command, **figures))

@@ -1,0 +1,32 @@
+"""From a federation file to the rules of its rounds."""
+
+from __future__ import annotations
+
+from edge_server.conduct import ConductRules
+from edge_server.config import Config
+from edge_server.federation import Buffering, RoundRules
+
+
+def make_rules(config: Config) -> RoundRules:
+    """The rounds' rules as the federation file states them."""
+    clients, privacy = config.clients, config.privacy
+    at_once = clients.concurrency or clients.num_clients
+    buffering = Buffering(clients.buffer_size, clients.max_staleness, at_once)
+    return RoundRules(
+        rounds=config.federation.rounds,
+        start_clients=clients.start_clients or clients.num_clients,
+        min_clients=max(clients.min_clients, privacy.min_holders if privacy.secure_aggregation else 1),
+        quorum=clients.quorum,
+        over_select=clients.over_select,
+        deadline_s=clients.deadline_s,
+        rejoin_s=clients.rejoin_s,
+        uploads_at_once=clients.uploads_at_once,
+        deliver=config.federation.deliver,
+        buffering=buffering if clients.mode == "buffered" else None,
+        conduct=ConductRules(
+            config.firewall.quarantine_after,
+            config.firewall.quarantine_window,
+            config.firewall.quarantine_rounds,
+        ),
+        masking_step_s=privacy.masking_step_s,
+    )
