@@ -50,8 +50,9 @@ class Layer(Frozen):
 class Task(Message):
     """One device's work in one round. `blobs` names what it must hold: `channel-map` and those of `layers`.
 
-    The layers, smallest sub-model first, add up to the state; without any, `state` is all of it. `channels`
-    says of some blobs on which shared topic they are published; all others are the device's to ask for.
+    The layers, frame by frame and smallest sub-model first, add up to the state; without any, `state` is all
+    of it. `channels` says of some blobs on which shared topic they are published; all others are the device's
+    to ask for.
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
     `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
     masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
