@@ -1,4 +1,4 @@
-"""The model on its way down: encoded once, and cut for every sub-model like the model itself.
+"""The model on its way down: encoded as a whole, and cut for every sub-model like the model itself.
 
 What nested sub-models share stays the same to the bit, so that it still travels in layers. Devices train from
 what they have received and send the difference to that: the server's own model is never rounded.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from edge_client.codecs.form import MODEL, SCALES
 from edge_client.excerpt import Excerpt
-from edge_client.slicing import cut_axes
-from schemas.blobs import Array, Groups
+from edge_client.reach import reach_of
+from schemas.blobs import Groups
 from schemas.submodel import ChannelMap, SubModelSpec
 
 
@@ -23,12 +23,7 @@ class Downlink:
         """What a device of this sub-model receives, with the group `model` encoded."""
         if self._encoded is None:
             return received
-        steps = self._encoded.get(SCALES, {})
-        scales = {name: self._cut(steps[name], name, spec) for name in steps}
+        layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
+        scales = {name: steps[name][reach_of(layouts[name], spec).axes[0]] for name in steps}
         model = Excerpt(self._encoded[MODEL], spec, self._channel_map)
         return {**received, MODEL: model, **({SCALES: scales} if scales else {})}
-
-    def _cut(self, steps: Array, name: str, spec: SubModelSpec) -> Array:
-        """The steps of the rows that the sub-model keeps of a parameter."""
-        rows = cut_axes(self._channel_map.parameters[name], spec).get(0)
-        return steps if rows is None else steps[rows]

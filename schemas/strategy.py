@@ -39,15 +39,15 @@ class StrategySpec(Settings):
 
     fraction: Piece | None = None
     local_epochs: Piece | None = Field(default=None)
-    selection: Piece = Piece(name="uniform")
-    ratio: Piece = Piece(name="by-tier")
-    pruner: Piece = Piece(name="index")
+    selection: Piece = Piece.model_construct(name="uniform")
+    ratio: Piece = Piece.model_construct(name="by-tier")
+    pruner: Piece = Piece.model_construct(name="index")
     objectives: tuple[Piece, ...] = ()
     groups: tuple[Piece, ...] = ()
     transforms: tuple[Piece, ...] = ()
-    weighting: Piece = Piece(name="examples")
-    combiner: Piece = Piece(name="mean")
-    server_optimizer: Piece = Piece(name="sgd")
+    weighting: Piece = Piece.model_construct(name="examples")
+    combiner: Piece = Piece.model_construct(name="mean")
+    server_optimizer: Piece = Piece.model_construct(name="sgd")
     uplink: tuple[Piece, ...] | None = None
     downlink: tuple[Piece, ...] = ()
 

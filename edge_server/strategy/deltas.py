@@ -112,35 +112,19 @@ class Scaled(Deltas):
     """Changes times a number, but for parameters that are `exempt`."""
 
     def __init__(
-        self,
-        changes: Arrays,
-        factor: float,
-        channel_map: ChannelMap,
-        *,
-        exempt: Callable[[str], bool] = lambda name: False,
+        self, changes: Deltas, factor: float, *, exempt: Callable[[str], bool] = lambda name: False
     ) -> None:
-        super().__init__(channel_map)
+        super().__init__(changes.channel_map)
         self._changes, self._factor, self._exempt = changes, factor, exempt
-
-    def kind(self, name: str) -> Kind:
-        """As the changes say."""
-        return kind_of(self._changes, name)
 
     def part(self, name: str, start: int, stop: int) -> Part:
         """Scaled now."""
-        values, place = part_of(self._changes, name, start, stop)
+        values, place = self._changes.part(name, start, stop)
         return Part(values if self._exempt(name) else self._factor * values, place)
 
     def moved(self, order: Order) -> Deltas:
         """The order of both is irrelevant."""
-        moved = as_deltas(self._changes, self.channel_map).moved(order)
-        return Scaled(moved, self._factor, self.channel_map, exempt=self._exempt)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._changes)
-
-    def __len__(self) -> int:
-        return len(self._changes)
+        return Scaled(self._changes.moved(order), self._factor, exempt=self._exempt)
 
 
 class MovedModel(Deltas):

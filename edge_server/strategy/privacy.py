@@ -152,8 +152,7 @@ def noised(
         noise = deviation * noise_rows(key, name, shape, start, stop)
         return share(rows_like(rows_of(total, name, start, stop)) + noise, holders(name, start, stop))
 
-    kinds = {name: (np.dtype(np.float32), kind_of(total, name)[1]) for name in total}
-    change = in_blocks(kinds, rows)
+    change = in_blocks(kinds_of(updates), rows)
     if mechanism.clip is None:
         unclipped = 0.5 + (bits + bit_noise * float(standard_normal(key, "/unclipped", ()))) / cohort
         clip *= math.exp(-mechanism.clip_learning_rate * (unclipped - mechanism.target_quantile))

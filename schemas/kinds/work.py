@@ -68,8 +68,8 @@ class Task(Message):
     tier: int = Field(ge=1)
     ratio: float = Field(ge=0, lt=1)
     model: ModelSpec
-    preprocessing: Preprocessing = Preprocessing()
-    spec: SubModelSpec = SubModelSpec()
+    preprocessing: Preprocessing = Preprocessing.model_construct()
+    spec: SubModelSpec = SubModelSpec.model_construct()
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     masking: MaskingTerms | None = None
@@ -135,7 +135,7 @@ class Update(Message):
     round: RoundNumber
     attempt: Attempt
     blob: BlobRef
-    spec: SubModelSpec = SubModelSpec()
+    spec: SubModelSpec = SubModelSpec.model_construct()
     metrics: TrainingMetrics
     deposited: bool = False
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES

@@ -11,6 +11,7 @@ import importlib
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.benchmarks.figure import Figure
@@ -66,21 +67,27 @@ def main() -> None:
         figures = _figures(name, known[name], options)
         seconds = time.perf_counter() - began
         results = results.with_found(name, figures, machine=machine, seconds=seconds)
-        results.save()
+        results.save(list(known))
         print(f"   {seconds:.0f} s", file=sys.stderr, flush=True)
     print(f"-- all of it: {time.perf_counter() - all_began:.0f} s", file=sys.stderr)
     print(results.told(list(known)))
 
 
-def _figures(name: str, place: str, options: Options) -> list[Figure]:
+def found(place: str) -> Callable[[Options], list[Figure]]:
+    """The function that a benchmark's place names."""
     module, _, function = place.partition(":")
+    one: Callable[[Options], list[Figure]] = getattr(
+        importlib.import_module(f"tests.benchmarks.{module}"), function or "figures"
+    )
+    return one
+
+
+def _figures(name: str, place: str, options: Options) -> list[Figure]:
     try:
-        imported = importlib.import_module(f"tests.benchmarks.{module}")
-        found: list[Figure] = getattr(imported, function or "figures")(options)
+        return found(place)(options)
     except Exception as error:
         traceback.print_exc()
         return [Figure(name, "all of it", "", (), reason=f"{type(error).__name__}: {error}")]
-    return found
 
 
 if __name__ == "__main__":

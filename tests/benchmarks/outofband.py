@@ -39,6 +39,7 @@ from tests.benchmarks.figure import Figure
 from tests.benchmarks.light_devices import FEDERATION
 from tests.benchmarks.light_server import LightWorkshop, Nobody
 from tests.benchmarks.options import Options
+from tests.benchmarks.processes import processes
 
 DEVICES, PROCESSES = 10, 5
 MODEL_MB, QUICK_MB = 100, 2
@@ -97,17 +98,14 @@ def _config(store: str | None, secret: Path) -> Config:
 
 @contextlib.contextmanager
 def _devices(url: str, folder: Path, names: list[str]) -> Iterator[None]:
-    started = []
-    try:
+    command = [sys.executable, "-m", "tests.benchmarks.light_devices", url, str(folder)]
+    with processes() as started:
         for first in range(PROCESSES):
-            command = [sys.executable, "-m", "tests.benchmarks.light_devices", url, str(folder)]
-            started.append(subprocess.Popen([*command, *names[first::PROCESSES]], stderr=subprocess.DEVNULL))
+            name = f"devices {first}"
+            started.start(name, [*command, *names[first::PROCESSES]], log=folder / f"{name}.log")
         yield
-        for process in started:
+        for process in started.all.values():
             process.wait(timeout=30)
-    finally:
-        for process in started:
-            end_device(process)
 
 
 @contextlib.contextmanager

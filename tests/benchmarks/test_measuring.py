@@ -7,7 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Told
+from tests.benchmarks.figure import Figure, remarks
 from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
 from tests.benchmarks.flower.deployment import Mark, Rounds, read_marks
 from tests.benchmarks.flower.environment import CONSTRAINTS, _pins
@@ -15,6 +19,11 @@ from tests.benchmarks.processes import processes
 from tests.benchmarks.profile import table
 from tests.benchmarks.resident import family_peaks
 from tests.benchmarks.wire import relay
+
+
+@pytest.mark.parametrize("place", [*BENCHMARKS.values(), *LONGER.values()])
+def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
+    assert callable(found(place))
 
 
 def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:
@@ -99,3 +108,9 @@ def test_without_flower_ours_is_told_and_why_there_is_no_more() -> None:
         *_launch({"25 M": ours}, {}, "no wheels"),
     ]
     assert [figure.reason for figure in figures] == ["", *["no wheels"] * 4]
+
+
+def test_what_stands_in_a_targets_way_is_told_where_it_is_missed() -> None:
+    missed, reached = (Figure("area", "name", "s", (2.0,), most, reason="the disk") for most in (1.0, 3.0))
+    assert remarks([missed, reached]) == "- **area, name**: MISSED: the disk"
+    assert remarks([Figure("area", "name", "s", (), 1.0, reason="no disk")]) == "- **area, name**: no disk"

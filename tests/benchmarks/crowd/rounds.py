@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.broker.launch import RunningBroker
-from tests.benchmarks.crowd.orders import Crowd, child
+from tests.benchmarks.crowd.orders import Crowd, Failed, child
 
 NAME = "bench"
 FULL_MODEL_BYTES = 4 * 1_663_370
@@ -59,6 +59,8 @@ async def federation(
         closed: list[Mapping[str, Any]] = []
         while (told := await server.hear("closed", "ended"))["event"] == "closed":
             closed.append(told)
+    if len(closed) < rounds:
+        raise Failed(f"{len(closed)} of {rounds} rounds: {told}")
     counts = await people.counts()
     seconds = tuple(b["at"] - a["at"] for a, b in itertools.pairwise(closed))
     return Rounds(seconds, closed[-1]["sent"], counts, tuple(closed))
