@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, write_synced
+from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
 from schemas.tensor_files import write_tensors
 from schemas.tensors import AnyArray
@@ -148,13 +148,13 @@ class BlobStore:
         """Names of the blobs that have begun to come."""
         return {entry.stem for entry in self._directory.glob("*.part")}
 
-    def keep_only(self, digests: frozenset[str]) -> None:
-        """Forget every other blob, and every part of one."""
+    def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
+        """Forget every other blob, and every part of one; `remove` takes a file out of the way."""
         for entry in self._directory.iterdir():
             name = entry.name.removesuffix(".part").removesuffix(".chunks")
             if name not in digests:
                 self._running.pop(name, None)
-                entry.unlink(missing_ok=True)
+                remove(entry)
 
     def drop_parts(self, keep: frozenset[str]) -> None:
         """Forget what is half there of every other blob; blobs that are complete stay."""

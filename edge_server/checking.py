@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from edge_client.blobstore import BlobStore
 from edge_server.firewall.guard import Guard
@@ -11,10 +12,14 @@ from edge_server.round_events import CheckUpdate, UpdateChecked
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.strategy import State
 from edge_server.unpacking import Unpacked
-from edge_server.uploads import verdict
-from schemas.blobs import Groups
+from edge_server.uploads import NOT_ITS_BYTES, Examination, examined
+from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap
+from schemas.values import Reason
+
+AT_ONCE = 4
+"""Updates that are looked at side by side: most of that is no work of the interpreter's."""
 
 
 class Checking:
@@ -40,22 +45,46 @@ class Checking:
 
     def check(self, command: CheckUpdate, task: Task, state: State) -> UpdateChecked:
         """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
-        update, norms = command.update, dict[str, float]()
+        sound = self._store.verify(command.update.blob)
+        return self._judged(command, task, self._examined(command, task, sound=sound), state)
 
-        def further(groups: Groups) -> None:
-            norms.update(self.guard.measure(groups))
-            self.guard.check(update, groups, norms, params=state.params, round_number=state.round)
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]], state: State) -> list[UpdateChecked]:
+        """Check several updates side by side: the disk is waited for once for all of them.
 
-        reason, detail = verdict(
-            update,
+        What an update is by itself is found out in any order, what it is beside the others in theirs.
+        """
+        self._store.keep_sound(command.update.blob for command, _ in checks)
+        sound = [self._store.verify(command.update.blob) for command, _ in checks]
+        with ThreadPoolExecutor(min(len(checks), AT_ONCE)) as pool, self._journal.together():
+            found = pool.map(lambda one, is_sound: self._examined(*one, sound=is_sound), checks, sound)
+            return [
+                self._judged(command, task, one, state)
+                for (command, task), one in zip(checks, found, strict=True)
+            ]
+
+    def _examined(self, command: CheckUpdate, task: Task, *, sound: bool) -> Examination:
+        if not sound:
+            return NOT_ITS_BYTES
+        return examined(
+            command.update,
+            self._store.path(command.update.blob.digest),
             task,
-            self._store,
             self._channel_map,
             self._rules,
             unpacked=self._unpacked,
             segments=command.segments,
-            further=further,
         )
+
+    def _judged(self, command: CheckUpdate, task: Task, found: Examination, state: State) -> UpdateChecked:
+        update, norms = command.update, self.guard.measure(found.sizes)
+        reason, detail = found.reason, found.detail
+        if reason is None and found.groups:
+            try:
+                self.guard.check(
+                    update, found.groups, found.sizes, norms, params=state.params, round_number=state.round
+                )
+            except PeerError as error:
+                reason, detail = Reason(error.reason), str(error)
         self.guard.judged(update, norms, reason)
         # A refused blob stays until the next planning: the same bytes may be what another device is given,
         # or has sent.
@@ -63,12 +92,6 @@ class Checking:
             self._ratios[update.device, update.attempt] = task.ratio
         self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
         return UpdateChecked(command.device, update.blob.digest, reason, detail)
-
-    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]], state: State) -> list[UpdateChecked]:
-        """Check several updates: the disk is waited for once for all of them."""
-        self._store.keep_sound(command.update.blob for command, _ in checks)
-        with self._journal.together():
-            return [self.check(command, task, state) for command, task in checks]
 
     def taken_ratio(self, update: Update) -> float | None:
         """The ratio of the task of an update that is aggregated now, where that is known."""

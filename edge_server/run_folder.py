@@ -52,6 +52,11 @@ class RunFolder:
         return self.path / "unpacked"
 
     @property
+    def disposal(self) -> Path:
+        """What nobody needs any more, for as long as it takes to remove it."""
+        return self.path / "disposal"
+
+    @property
     def ended(self) -> bool:
         """Whether the run in it is over."""
         return (self.path / "summary.json").exists()

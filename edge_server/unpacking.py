@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from edge_client.codecs.compression import is_compressed, unpack
+from edge_client.files import unlink
 from schemas.blobs import Groups, SpooledGroups
 
 
@@ -28,11 +31,11 @@ class Unpacked:
             self._unpack(path, unpacked, limit)
         return SpooledGroups(unpacked)
 
-    def keep_only(self, digests: frozenset[str]) -> None:
-        """Forget the others."""
+    def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
+        """Forget the others; `remove` takes a file out of the way."""
         for path in self._folder.glob("*"):
             if path.name not in digests:
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def remove(self) -> None:
         """Forget all, and the folder too."""
@@ -40,7 +43,7 @@ class Unpacked:
 
     def _unpack(self, path: Path, unpacked: Path, limit: int | None) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{path.name}.{os.getpid()}.part"
+        temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
             with temporary.open("wb") as file:
                 unpack(path, file, limit=limit)

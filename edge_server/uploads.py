@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_client.blobstore import BlobStore
 from edge_client.codecs.chain import make_chain
 from edge_client.codecs.compression import is_compressed
 from edge_client.codecs.form import decoded
 from edge_server.firewall import examine, max_answer_bytes
 from edge_server.firewall.encoded import check_form
+from edge_server.firewall.sizes import Sizes
 from edge_server.secure.examining import examine_masked
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.policies import Client
@@ -24,37 +25,45 @@ from schemas.submodel import ChannelMap
 from schemas.values import Reason
 
 
-def verdict(
+@dataclass(frozen=True)
+class Examination:
+    """What an update is by itself: why it must not count, as code and detail; or what it holds, if readable.
+
+    `sizes` are those of the numbers in its `groups`.
+    """
+
+    reason: Reason | None = None
+    detail: str = ""
+    groups: Groups = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=dict)
+
+
+NOT_ITS_BYTES = Examination(Reason.DIGEST_MISMATCH, "the bytes are not those of the digest")
+
+
+def examined(
     update: Update,
+    path: Path,
     task: Task,
-    store: BlobStore,
     channel_map: ChannelMap,
     rules: Sequence[GroupRule] = (),
     *,
     unpacked: Unpacked,
     segments: Sequence[int] = (),
-    further: Callable[[Groups], None] | None = None,
-) -> tuple[Reason | None, str]:
-    """Why the update in `store` must not count, as code and detail; no code where it may.
+) -> Examination:
+    """Look at the update at `path`, whose bytes are those of its digest; it may be done beside others.
 
     `rules` are those of the groups that devices may send beside the model, `segments` those that a masked
-    update must have; `further` is the check that comes last, of updates that can be read. A packed one is
-    left `unpacked`.
+    update must have. A packed one is left `unpacked`.
     """
-    if not store.verify(update.blob):
-        return Reason.DIGEST_MISMATCH, "the bytes are not those of the digest"
     try:
-        path = store.path(update.blob.digest)
         if task.masking is not None:
             examine_masked(update, SpooledGroups(path), task, segments)
-            return None, ""
+            return Examination()
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
-        examine(update, groups, task, channel_map, rules)
-        if further is not None:
-            further(groups)
+        return Examination(groups=groups, sizes=examine(update, groups, task, channel_map, rules))
     except PeerError as error:
-        return Reason(error.reason), str(error)
-    return None, ""
+        return Examination(Reason(error.reason), str(error))
 
 
 def _decoded(path: Path, task: Task, limit: int, unpacked: Unpacked) -> Groups:

@@ -23,6 +23,7 @@ from edge_server.assigning import Assigning
 from edge_server.checking import Checking
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
+from edge_server.disposal import Disposal
 from edge_server.evaluation import GlobalModel
 from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
@@ -91,6 +92,7 @@ class Workshop:
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable)
         self._unpacked = Unpacked(folder.unpacked)
+        self._disposal = Disposal(folder.disposal)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal, durable=durable)
         self._testing = Testing(config)
@@ -228,10 +230,10 @@ class Workshop:
 
     def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
         """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""
-        self.store.keep_only(keep)
+        self.store.keep_only(keep, remove=self._disposal.take)
         if self.depot is not None:
             self.depot.forget(keep)
-        self._unpacked.keep_only(keep)
+        self._unpacked.keep_only(keep, remove=self._disposal.take)
 
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:
@@ -382,6 +384,7 @@ class Workshop:
 
     def put_down(self) -> None:
         """Let go of the journal; the run goes on later."""
+        self._disposal.close()
         self._journal.close()
 
     def finish(self, summary: Summary) -> None:
@@ -390,4 +393,5 @@ class Workshop:
         # A simulation may go on after its end, with the frames that its devices have.
         self._forget_old_blobs(frozenset() if self._durable else self._publisher.digests)
         self._unpacked.remove()
+        self._disposal.close()
         self._journal.close()

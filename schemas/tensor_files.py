@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -54,10 +55,15 @@ class TensorFile(KnownArrays):
         """Read from the file."""
         dtype, shape = self.kind(name)
         row = dtype.itemsize * math.prod(shape[1:])
-        with _as_peer_errors(self._path.name), self._path.open("rb", buffering=0) as file:
+        with _as_peer_errors(self._path.name):
             array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
-            file.seek(self._offsets[name] + start * row)
-            if array.nbytes and _fill(file, array) != array.nbytes:
+            # A thousand updates are read some rows at a time: file objects would be most of the work.
+            descriptor = os.open(self._path, os.O_RDONLY)
+            try:
+                read = fill(array, descriptor, self._offsets[name] + start * row)
+            finally:
+                os.close(descriptor)
+            if read != array.nbytes:
                 raise ValueError(f"'{name}' is cut off")
         return array
 
@@ -146,11 +152,11 @@ def _named(name: str, kind: Kind) -> tuple[str, tuple[int, ...]]:
     return dtype, kind[1]
 
 
-def _fill(file: Any, array: AnyArray) -> int:
-    """Read until the array is full or the file ends; returns the bytes that were read."""
+def fill(array: AnyArray, descriptor: int, offset: int) -> int:
+    """Read from `offset` on until the array is full or the file ends; returns the bytes that were read."""
     view, got = array.reshape(-1).view(np.uint8).data, 0
     while got < len(view):
-        read = file.readinto(view[got:])
+        read = os.preadv(descriptor, [view[got:]], offset + got)
         if not read:
             break
         got += read

@@ -6,19 +6,20 @@ Who sent it, whether it was selected and whether it has counted already is the r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
 from edge_client.codecs.chain import make_chain
 from edge_client.pruning import kept_count
 from edge_client.slicing import check, expected_shapes
+from edge_server.firewall.sizes import Sizes, sizes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.blobs import Array, Groups
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import kind_of, pieces, rows_of
+from schemas.tensors import kind_of
 from schemas.values import PersonalPruning, Reason
 
 MAX_ABS = 1e6
@@ -44,8 +45,8 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
 
 def examine(
     update: Update, groups: Groups, task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
-) -> None:
-    """Raise `PeerError` with its reason unless `groups` is an honest answer to `task`.
+) -> Sizes:
+    """How large its numbers are; raises `PeerError` with its reason unless `groups` honestly answers `task`.
 
     `rules` are those of the groups that devices may send beside the model.
     """
@@ -55,7 +56,9 @@ def examine(
     # Each check goes over all arrays before the next begins: an update is refused for the first thing wrong.
     for group, arrays in groups.items():
         _check_shapes(group, arrays, shapes[group])
-    _check_numbers(groups)
+    sizes = sizes_of(groups)
+    _check_numbers(sizes)
+    return sizes
 
 
 def _answer_shapes(
@@ -128,27 +131,15 @@ def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
             raise PeerError(detail, reason=Reason.WRONG_SHAPE)
 
 
-def _check_numbers(groups: Groups) -> None:
-    """All in one pass: what is not finite is neither below a bound nor above it, or above any."""
-    beyond = None
-    for name, array in named_pieces(groups):
-        if not array.size:
-            continue
-        largest = max(float(array.max()), -float(array.min()))
+def _check_numbers(sizes: Sizes) -> None:
+    """What is not finite is refused for that, wherever there is a number beyond the bound."""
+    named = [(name, size.largest) for arrays in sizes.values() for name, size in arrays.items()]
+    for name, largest in named:
         if not math.isfinite(largest):
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
-        if largest > MAX_ABS and beyond is None:
-            beyond = name
-    if beyond is not None:
-        raise PeerError(f"'{beyond}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
-
-
-def named_pieces(groups: Groups) -> Iterator[tuple[str, Array]]:
-    """Every array's rows by name, a few MB at a time: no update need be in memory whole."""
-    for arrays in groups.values():
-        for name in arrays:
-            for start, stop in pieces(kind_of(arrays, name)):
-                yield name, rows_of(arrays, name, start, stop)
+    for name, largest in named:
+        if largest > MAX_ABS:
+            raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

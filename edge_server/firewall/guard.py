@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edge_server.firewall.canary import Accuracy, Canary
-from edge_server.firewall.contents import named_pieces
 from edge_server.firewall.norms import MODEL, NormBound, Norms, norms_of
 from edge_server.firewall.replays import Replays
+from edge_server.firewall.sizes import Sizes, sizes_of
 from edge_server.journal_reader import Examined
 from edge_server.settings import FirewallSettings
 from edge_server.strategy.updates import ClientUpdate
@@ -29,20 +29,28 @@ class Guard:
         if accuracy is not None and settings.canary is not None:
             self._canary = Canary(accuracy, settings.canary)
 
-    def measure(self, groups: Groups) -> dict[str, float]:
-        """The norms that the update goes by."""
-        return norms_of(groups, self._channel_map)
+    def measure(self, sizes: Sizes) -> dict[str, float]:
+        """The norms that an update with numbers of these sizes goes by."""
+        return norms_of(sizes, self._channel_map)
 
     def check(
-        self, update: Update, groups: Groups, norms: Norms, *, params: Arrays, round_number: int
+        self,
+        update: Update,
+        groups: Groups,
+        sizes: Sizes,
+        norms: Norms,
+        *,
+        params: Arrays,
+        round_number: int,
     ) -> None:
         """Raise `PeerError` unless the update is new, usual in size and harmless to the model `params`.
 
         `round_number` is that of the model, not of the task: in buffered mode they differ.
         """
-        moved = any(rows.any() for _, rows in named_pieces(groups))
+        moved = any(size.largest > 0 for arrays in sizes.values() for size in arrays.values())
         self._replays.check(update.device, update.blob.digest, update.round, moved=moved)
-        reference = None if self._norms.is_known(MODEL) else self.measure({MODEL: params}).get(MODEL)
+        known = self._norms.is_known(MODEL)
+        reference = None if known else self.measure(sizes_of({MODEL: params})).get(MODEL)
         self._norms.check(norms, reference)
         if self._canary is not None:
             alone = ClientUpdate(update.device, update.spec, groups, update.metrics.examples)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from edge_server.firewall.sizes import Size, Sizes
 from edge_server.settings import FirewallSettings
 from edge_server.strategy.updates import is_statistic
-from schemas.blobs import Arrays, Groups
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
-from schemas.tensors import kind_of, pieces, rows_of
 from schemas.values import Reason
 
 Norms = Mapping[str, float]
@@ -30,28 +29,24 @@ MEASURED_SPREAD = 10.0
 """What is measured on data (statistics, controls) spreads so many times wider than trained weights."""
 
 
-def norms_of(groups: Groups, channel_map: ChannelMap) -> dict[str, float]:
+def norms_of(sizes: Sizes, channel_map: ChannelMap) -> dict[str, float]:
     """Each kind's norm over the root of the number of coordinates held: the typical size of one of them.
 
     So the norms of unlike sub-models compare: a wide one has more coordinates, not larger steps.
     """
-    kinds: dict[str, list[tuple[Arrays, str]]] = {}
-    for group, arrays in groups.items():
-        for name in arrays:
+    kinds: dict[str, list[Size]] = {}
+    for group, arrays in sizes.items():
+        for name, size in arrays.items():
             if name in channel_map.parameters:
                 kind = STATISTICS if group == MODEL and is_statistic(name) else group
-                kinds.setdefault(kind, []).append((arrays, name))
-    return {kind: _root_mean_square(places) for kind, places in kinds.items()}
+                kinds.setdefault(kind, []).append(size)
+    return {kind: _root_mean_square(each) for kind, each in kinds.items()}
 
 
-def _root_mean_square(places: Iterable[tuple[Arrays, str]]) -> float:
+def _root_mean_square(sizes: Iterable[Size]) -> float:
     squares, count = 0.0, 0
-    for arrays, name in places:
-        for start, stop in pieces(kind_of(arrays, name)):
-            rows = rows_of(arrays, name, start, stop).reshape(-1)
-            # In the numbers' own precision: bounds are tens of times what is usual, not millionths.
-            squares += float(np.dot(rows, rows))
-            count += rows.size
+    for size in sizes:
+        squares, count = squares + size.squares, count + size.count
     return float(np.sqrt(squares / count)) if count else 0.0
 
 

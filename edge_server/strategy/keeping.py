@@ -7,6 +7,7 @@ the new ones are in memory while a round is closed: both are read and written a 
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -17,6 +18,7 @@ import numpy as np
 
 from edge_server.strategy.blocks import rows_like, runs
 from schemas.blobs import Arrays
+from schemas.tensor_files import fill
 from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
 
 
@@ -42,7 +44,7 @@ class InFile(LazyArrays):
 
     @cached_property
     def _file(self) -> Any:
-        return tempfile.TemporaryFile(dir=self._folder)
+        return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
     def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
         """Rows from `start` on of an array of this kind; raises `OSError` where the disk takes no more."""
@@ -50,7 +52,11 @@ class InFile(LazyArrays):
         if name not in self._kinds:
             self._kinds[name], self._begins[name] = kind, self._end
             self._end += dtype.itemsize * math.prod(shape)
-        self._at(name, start).write(np.ascontiguousarray(rows, dtype).reshape(-1).view(np.uint8).data)
+        data = np.ascontiguousarray(rows, dtype).reshape(-1).view(np.uint8).data
+        offset = self._offset(name, start)
+        while len(data):
+            written = os.pwrite(self._file.fileno(), data, offset)
+            offset, data = offset + written, data[written:]
 
     def kind(self, name: str) -> Kind:
         """As it was put."""
@@ -60,14 +66,13 @@ class InFile(LazyArrays):
         """Read now."""
         dtype, shape = self._kinds[name]
         array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
-        self._at(name, start).readinto(array.reshape(-1).view(np.uint8).data)
+        # Several threads may read: no one's place in the file is another's.
+        fill(array, self._file.fileno(), self._offset(name, start))
         return array
 
-    def _at(self, name: str, start: int) -> Any:
-        """The file, ready for rows from `start` on."""
+    def _offset(self, name: str, start: int) -> int:
         dtype, shape = self._kinds[name]
-        self._file.seek(self._begins[name] + start * dtype.itemsize * math.prod(shape[1:]))
-        return self._file
+        return self._begins[name] + start * dtype.itemsize * math.prod(shape[1:])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)
@@ -76,12 +81,12 @@ class InFile(LazyArrays):
         return len(self._kinds)
 
 
-Place = InMemory | InFile
-Keep = Callable[[], Place]
+Kept = InMemory | InFile
+Keep = Callable[[], Kept]
 """An empty place for arrays."""
 
 
-def kept(arrays: Arrays, keep: Keep) -> Place:
+def kept(arrays: Arrays, keep: Keep) -> Kept:
     """The same arrays at a place of their own, made and put there a few rows at a time."""
     place = keep()
     for name in arrays:

@@ -6,10 +6,13 @@ and of the optimizer's state.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from edge_server.strategy.ahead import Place, made_ahead
 from edge_server.strategy.blocks import rows_like, runs
-from edge_server.strategy.keeping import Keep, Place
+from edge_server.strategy.keeping import Keep, Kept
 from edge_server.strategy.server_optimizers import ServerOptimizer
 from schemas.blobs import Array, Arrays, Groups
 from schemas.tensors import rows_of
@@ -19,32 +22,33 @@ def stepped(
     optimizer: ServerOptimizer, state: Groups, params: Arrays, change: Arrays, *, keep: Keep
 ) -> tuple[dict[str, Array], Groups]:
     """The next parameters and the optimizer's next state; the pseudo-gradient is minus the change."""
-    after: dict[str, Array] = {}
-    kept: dict[str, Place] = {}
-    for name, array in params.items():
-        after[name] = np.empty_like(array)
-        for start, stop in runs(array.shape):
-            before = {name: rows_like(array)[start:stop]}
-            gradient = {name: -rows_like(rows_of(change, name, start, stop))}
-            moved, gathered = optimizer.step(_rows(state, name, start, stop), before, gradient)
-            rows_like(after[name])[start:stop] = moved[name]
-            for group, arrays in gathered.items():
-                if group not in kept:
-                    kept[group] = keep()
-                for known, rows in arrays.items():
-                    kept[group].put(known, (rows.dtype, array.shape), start, rows)
+    after = {name: np.empty_like(array) for name, array in params.items()}
+    kept: dict[str, Kept] = {}
+    for (name, start, stop), made in made_ahead(change, _places(params)):
+        array = params[name]
+        before = {name: rows_like(array)[start:stop]}
+        moved, gathered = optimizer.step(_rows(state, name, start, stop), before, {name: -rows_like(made)})
+        rows_like(after[name])[start:stop] = moved[name]
+        for group, arrays in gathered.items():
+            if group not in kept:
+                kept[group] = keep()
+            for known, rows in arrays.items():
+                kept[group].put(known, (rows.dtype, array.shape), start, rows)
     return after, kept
 
 
 def moved_by(params: Arrays, change: Arrays) -> dict[str, Array]:
     """The parameters and the change together."""
-    after: dict[str, Array] = {}
-    for name, array in params.items():
-        after[name] = np.empty_like(array)
-        for start, stop in runs(array.shape):
-            step = rows_like(rows_of(change, name, start, stop))
-            np.add(rows_like(array)[start:stop], step, out=rows_like(after[name])[start:stop])
+    after = {name: np.empty_like(array) for name, array in params.items()}
+    for (name, start, stop), made in made_ahead(change, _places(params)):
+        rows = rows_like(params[name])[start:stop]
+        np.add(rows, rows_like(made), out=rows_like(after[name])[start:stop])
     return after
+
+
+def _places(params: Arrays) -> Iterator[Place]:
+    """The blocks of all parameters."""
+    return ((name, start, stop) for name in params for start, stop in runs(params[name].shape))
 
 
 def _rows(state: Groups, name: str, start: int, stop: int) -> Groups:

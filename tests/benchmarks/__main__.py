@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -59,6 +60,8 @@ def main() -> None:
     unknown = set(args.names) - set(known)
     if unknown:
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: {', '.join(known)}")
+    # As Ctrl-C: whatever a benchmark has started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = Options(args.data_root, args.folder, args.quick)
     results, all_began = Results.load(args.results), time.perf_counter()
     for name in args.names or BENCHMARKS:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edge_server.firewall.norms import STATISTICS, NormBound, norms_of
+from edge_server.firewall.sizes import sizes_of
 from edge_server.settings import FirewallSettings
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
@@ -119,7 +120,7 @@ def test_unlike_sub_models_have_comparable_norms():
     known = ChannelMap(groups={}, parameters=layouts)
     whole, part = np.full(9, 0.5, np.float32), np.full(4, 0.5, np.float32)
     for array in (whole, part):
-        assert norms_of({"model": {"w": array}}, known) == {"model": 0.5}
+        assert norms_of(sizes_of({"model": {"w": array}}), known) == {"model": 0.5}
 
 
 def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_parameter_has_none():
@@ -134,4 +135,4 @@ def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_para
     }
     root = 12.5**0.5
     expected = {"model": root, STATISTICS: 2 * root, "control": 3 * root}
-    assert norms_of(groups, known) == pytest.approx(expected)
+    assert norms_of(sizes_of(groups), known) == pytest.approx(expected)

@@ -1,0 +1,33 @@
+"""Files that are disposed of: out of the way at once, removed soon, never in the way of the next ones."""
+
+from __future__ import annotations
+
+from edge_server.disposal import Disposal
+
+
+def test_a_file_is_out_of_the_way_at_once_and_its_name_may_be_used_again(tmp_path):
+    disposal, path = Disposal(tmp_path / "disposal"), tmp_path / "blob"
+    for content in ("first", "second"):
+        path.write_text(content)
+        disposal.take(path)
+        assert not path.exists()
+    path.write_text("third")
+    disposal.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["blob"]
+    assert path.read_text() == "third"
+
+
+def test_a_file_that_is_not_there_needs_nothing(tmp_path):
+    disposal = Disposal(tmp_path / "disposal")
+    disposal.take(tmp_path / "blob")
+    disposal.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / "disposal"
+    left.mkdir()
+    (left / "0").write_text("blob")
+    disposal = Disposal(left)
+    assert not left.exists()
+    disposal.close()
