@@ -31,8 +31,8 @@ from schemas.values import (
     TrainingMetrics,
 )
 
-MAX_FRAMES = 100
-"""After a whole model at most so many frames say only what has changed."""
+MAX_FRAMES = 50
+"""A whole model and what changes in it: in five tiers no more layers than a device listens for at once."""
 
 
 class Layer(Frozen):
@@ -43,7 +43,7 @@ class Layer(Frozen):
     """
 
     blob: Text
-    frame: int = Field(default=0, ge=0, le=MAX_FRAMES)
+    frame: int = Field(default=0, ge=0, lt=MAX_FRAMES)
     unpacked: int | None = Field(default=None, ge=1, le=MAX_BLOB_BYTES)
 
 
