@@ -12,12 +12,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from edge_client.blobstore import BlobStore
+from edge_client.codecs.frames import added_up
+from edge_client.codecs.unpacking import Shelf
 from edge_client.excerpt import rows_at
 from edge_client.reach import Reach, listed, reach_of, run_of
 from schemas.blobs import Groups, SpooledGroups
@@ -166,17 +168,21 @@ class _Assembled(KnownArrays):
         return array
 
 
-def received_groups(task: Task, store: BlobStore, channel_map: ChannelMap) -> Groups:
-    """What a task's layers, which lie in the store, come to; arrays are read when they are asked for.
+def received_groups(task: Task, store: Shelf, channel_map: ChannelMap) -> Groups:
+    """What a task's layers, unpacked in the store, come to; arrays are read when they are asked for.
 
-    A task without layers has its state in one piece, as blob `state`.
+    A task without layers has its state in one piece, as blob `state`. A single frame is as it was encoded, of
+    several the sum is.
     """
     if not task.layers:
         return SpooledGroups(store.path(task.blobs["state"].digest))
-    layers = [SpooledGroups(store.path(task.blobs[layer.blob].digest)) for layer in task.layers]
-    held = first_holding(layers[0])
-    for layer in layers[1:]:
-        held = assemble(held, layer, channel_map)
-    if held.spec != task.spec:
-        raise PeerError("the layers of the task are those of another sub-model")
-    return held.groups
+    frames = []
+    for _, group in groupby(task.layers, key=lambda layer: layer.frame):
+        layers = [SpooledGroups(store.path(task.blobs[layer.blob].digest)) for layer in group]
+        held = first_holding(layers[0])
+        for layer in layers[1:]:
+            held = assemble(held, layer, channel_map)
+        if held.spec != task.spec:
+            raise PeerError("the layers of the task are those of another sub-model")
+        frames.append(held.groups)
+    return added_up(frames) if len(frames) > 1 else frames[0]

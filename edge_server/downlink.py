@@ -6,26 +6,22 @@ what they have received and send the difference to that: the server's own model 
 
 from __future__ import annotations
 
-from edge_client.codecs.chain import Chain
 from edge_client.codecs.form import MODEL, SCALES
-from edge_client.codecs.numbers import NumberCodec
 from edge_client.excerpt import Excerpt
 from edge_client.reach import reach_of
-from schemas.blobs import Arrays, Groups
+from schemas.blobs import Groups
 from schemas.submodel import ChannelMap, SubModelSpec
 
 
 class Downlink:
-    """The parameters of one round as devices are to read them; float32 where no codec is named."""
+    """The parameters of one round as devices are to read them, encoded; as they are where they are not."""
 
-    def __init__(self, number: NumberCodec | None, params: Arrays, channel_map: ChannelMap) -> None:
-        self._number, self._channel_map = number, channel_map
-        # To the nearest: it is half as far off as by chance, and what is off is not added up over rounds.
-        self._encoded = Chain(number=number).encode(params, None).groups
+    def __init__(self, encoded: Groups | None, channel_map: ChannelMap) -> None:
+        self._encoded, self._channel_map = encoded, channel_map
 
     def groups(self, received: Groups, spec: SubModelSpec) -> Groups:
         """What a device of this sub-model receives, with the group `model` encoded."""
-        if self._number is None:
+        if self._encoded is None:
             return received
         layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
         scales = {name: steps[name][reach_of(layouts[name], spec).axes[0]] for name in steps}

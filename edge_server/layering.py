@@ -7,7 +7,7 @@ other one is what the next larger sub-model adds (`edge_client.layers` has the f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -34,31 +34,50 @@ class Parts:
     channels: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The layers, smallest first, that each sub-model needs of one frame, by the sub-model's JSON.
+
+    `unpacked` are the sizes, by digest, of those that are packed as they were before. `round` counts the
+    rounds that were closed when the frame was made.
+    """
+
+    paths: Mapping[str, tuple[BlobRef, ...]]
+    unpacked: Mapping[str, int] = field(default_factory=dict)
+    round: int = 0
+
+
 def lay_out(
     specs: Mapping[str, SubModelSpec],
-    holding: Callable[[SubModelSpec], Groups],
-    put: Callable[[Groups], BlobRef],
-    channel_map: ChannelMap,
+    frames: Sequence[Frame],
     *,
     described: BlobRef,
     shared: bool,
     new_map: bool,
 ) -> dict[str, Parts]:
-    """What each device starts from, by its sub-model; `put` keeps a layer, `described` is the channel map.
+    """What each device starts from, by its sub-model, in these frames; `described` is the channel map.
 
     Where they are `shared`, layers of several devices get channels, and a `new_map` does.
     """
-    paths = _paths(specs.values(), holding, put, channel_map)
-    mine = {name: paths[spec.model_dump_json()] for name, spec in specs.items()}
-    receivers = Counter(ref.digest for refs in mine.values() for ref in refs)
+    mine = {
+        name: [(n, ref) for n, frame in enumerate(frames) for ref in frame.paths[spec.model_dump_json()]]
+        for name, spec in specs.items()
+    }
+    unpacked = {digest: size for frame in frames for digest, size in frame.unpacked.items()}
+    # A device may need a blob twice: frames are alike where nothing has changed.
+    receivers = Counter(d for refs in mine.values() for d in dict.fromkeys(ref.digest for _, ref in refs))
     numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
     if new_map and len(specs) > 1:
         numbers[described.digest] = MAP_CHANNEL
     parts = {}
     for name, refs in mine.items():
-        blobs = {MAP: described, **{f"layer-{n}": ref for n, ref in enumerate(refs, start=1)}}
+        named = {f"layer-{n}": one for n, one in enumerate(refs, start=1)}
+        blobs = {MAP: described, **{key: ref for key, (_, ref) in named.items()}}
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
-        layers = tuple(Layer(blob=key) for key in blobs if key != MAP)
+        layers = tuple(
+            Layer(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))
+            for key, (frame, ref) in named.items()
+        )
         parts[name] = Parts(layers, blobs, channels if shared else {})
     return parts
 
@@ -92,13 +111,13 @@ def _bits(spec: SubModelSpec, channel_map: ChannelMap) -> int:
     return bits
 
 
-def _paths(
+def paths_of(
     specs: Iterable[SubModelSpec],
     holding: Callable[[SubModelSpec], Groups],
     put: Callable[[Groups], BlobRef],
     channel_map: ChannelMap,
 ) -> dict[str, tuple[BlobRef, ...]]:
-    """The layers, smallest first, that each distinct sub-model needs."""
+    """The layers, smallest first, that each distinct sub-model needs, by its JSON; `put` keeps a layer."""
     paths: dict[str, tuple[BlobRef, ...]] = {}
     for chain in chains(specs, channel_map):
         smaller: Holding | None = None

@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "spool"
 
     @property
+    def frames(self) -> Path:
+        """What devices have of the model, where they are sent what changes in it."""
+        return self.path / "frames.safetensors"
+
+    @property
     def journal(self) -> Path:
         """The SQLite journal."""
         return self.path / "journal.sqlite"

@@ -32,6 +32,7 @@ from edge_server.journal import Aggregated, Journal
 from edge_server.notary import Notary
 from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
+from edge_server.publishing import Publisher
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
     CheckUpdate,
@@ -110,11 +111,20 @@ class Workshop:
             if resume is None
             else load_checkpoint(folder.checkpoint(resume.round), keep=self._keep)
         )
+        self._publisher = Publisher(
+            folder.frames,
+            self.store,
+            channel_map,
+            self._strategy.downlink,
+            durable=durable,
+            go_on=resume is not None,
+        )
         self._assigning = Assigning(
             TaskTerms(config, run, self._spec, self._preprocessing, self._strategy.uplink),
             self._strategy,
             channel_map,
             self.store,
+            self._publisher,
             self.notary,
             depot,
             broadcasts=broadcasts,
@@ -151,7 +161,7 @@ class Workshop:
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks."""
         described = self._assigning.described(self.chunk_bytes)
-        self._forget_old_blobs(command.keep | {described.digest})
+        self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -169,7 +179,12 @@ class Workshop:
             if self._config.privacy.secure_aggregation:
                 jobs = with_examples(jobs, command.devices)
         assignments = self._assigning.assignments(
-            command, jobs, self._state, state_sha256=self._state_sha256, described=described
+            command,
+            jobs,
+            self._state,
+            state_sha256=self._state_sha256,
+            described=described,
+            tiers=lambda: map(self.tier_spec, self._config.tiers.ratios),
         )
         self._journal.planned(
             command.attempt,
@@ -375,7 +390,8 @@ class Workshop:
     def finish(self, summary: Summary) -> None:
         """Write the summary; let go of the journal and of blobs that nobody will ask for."""
         self._folder.write_summary(summary)
-        self._forget_old_blobs()
+        # A simulation may go on after its end, with the frames that its devices have.
+        self._forget_old_blobs(frozenset() if self._durable else self._publisher.digests)
         self._unpacked.remove()
         self._disposal.close()
         self._journal.close()

@@ -33,7 +33,8 @@ class StrategySpec(Settings):
     """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer).
 
     `uplink` are the codecs of updates on their way up: none where it is empty, the usual ones where it is
-    not stated. `downlink` is that of models on their way down.
+    not stated. `downlink` are those of models on their way down: `delta`, `fp16` or `int8`, `zstd`, in that
+    order.
     """
 
     fraction: Piece | None = None

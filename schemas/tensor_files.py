@@ -110,9 +110,17 @@ def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
     return digest.hexdigest()
 
 
-def _bytes_of(
+def tensors_bytes(arrays: Mapping[str, AnyArray]) -> int:
+    """How many bytes `write_tensors` would write; no array is made for that."""
+    text, kinds = _header(arrays)
+    tensors = sum(DTYPES[dtype].itemsize * math.prod(shape) for dtype, shape in kinds.values())
+    return _LENGTH.size + len(text) + tensors
+
+
+def _header(
     arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
-) -> Iterator[bytes | memoryview]:
+) -> tuple[bytes, Mapping[str, tuple[str, tuple[int, ...]]]]:
+    """The file's header, and the arrays' types and shapes in the order in which they follow it."""
     kinds = {name: _named(name, kind_of(arrays, name)) for name in arrays}
     names = sorted(kinds, key=lambda name: (-_ALIGNED.index(kinds[name][0]), name))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
@@ -122,10 +130,15 @@ def _bytes_of(
         begin, end = end, end + DTYPES[dtype].itemsize * math.prod(shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
+    return text + b" " * (-len(text) % 8), {name: kinds[name] for name in names}
+
+
+def _bytes_of(
+    arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    text, kinds = _header(arrays, metadata)
     yield _LENGTH.pack(len(text)) + text
-    for name in names:
-        dtype, shape = kinds[name]
+    for name, (dtype, shape) in kinds.items():
         for start, stop in pieces((DTYPES[dtype], shape)):
             piece = np.ascontiguousarray(rows_of(arrays, name, start, stop), DTYPES[dtype])
             if piece.size:

@@ -133,5 +133,7 @@ RATIOS: dict[str, Callable[..., Policy[dict[str, Ratio]]]] = {
     "bandit": Bandit,
     "by-tier": ByTier,
 }
+STEADY = frozenset({"by-tier"})
+"""The ratios that stay the same from round to round."""
 BLIND = frozenset({"by-tier", "uniform"})
 """Those of both kinds that never look at what a round brought (differential privacy)."""

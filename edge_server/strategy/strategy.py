@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.codecs.chain import make_chain, make_downlink
-from edge_client.codecs.numbers import NumberCodec
+from edge_client.codecs.chain import make_chain
+from edge_client.codecs.down import Down, make_downlink
 from edge_client.excerpt import Excerpt
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
@@ -61,7 +61,7 @@ class Strategy:
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
     uplink: tuple[Piece, ...] = ()
-    downlink: NumberCodec | None = None
+    downlink: Down = field(default_factory=Down)
 
     def count(self, round_number: int, clients: int) -> int:
         """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""

@@ -52,8 +52,20 @@ UPLINKS: Mapping[str, Sequence[Any]] = {
 }
 SAME_NUMBERS = frozenset({"int8"})
 """Those whose accuracy is another's."""
-DOWNLINKS: Mapping[str, Sequence[Any]] = {"fp16": ("fp16",), "int8": ("int8",)}
+CHANGES = "delta + int8 of 7 levels + zstd"
+DOWNLINKS: Mapping[str, Sequence[Any]] = {
+    "zstd": ("zstd",),
+    "fp16": ("fp16",),
+    "int8": ("int8",),
+    "int8 + zstd": ("int8", "zstd"),
+    "delta + zstd": ("delta", "zstd"),
+    "delta + fp16 + zstd": ("delta", "fp16", "zstd"),
+    "delta + int8 + zstd": ("delta", "int8", "zstd"),
+    CHANGES: ("delta", _int8(7), "zstd"),
+}
 """Of models on their way down; their updates go up in float32."""
+USUAL_DOWN = ("fp16", "int8", CHANGES)
+"""Those that are measured unless others are named."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +139,7 @@ def every(options: Options) -> list[Figure]:
     """The whole table."""
     settings = _settings(options)
     plain = [run("heterofl", one) for one in settings]
-    found = [*upward(settings, plain, UPLINKS), *downward(settings, plain)]
+    found = [*upward(settings, plain, UPLINKS), *downward(settings, plain, USUAL_DOWN)]
     return [replace(one, area=EVERY) for one in found]
 
 
@@ -153,11 +165,11 @@ def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[
     return found
 
 
-def downward(settings: Sequence[Setting], plain: Sequence[Taken]) -> list[Figure]:
+def downward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
     """The same of models on their way down, over float32 of the same sub-models."""
     found = []
-    for name, downlink in DOWNLINKS.items():
-        ours = [run("heterofl", one, downlink=downlink) for one in settings]
+    for name in names:
+        ours = [run("heterofl", one, downlink=DOWNLINKS[name]) for one in settings]
         fewer = tuple(its.bytes_down / mine.bytes_down for its, mine in zip(plain, ours, strict=True))
         label = f"{name} down: times fewer bytes than {PLAIN} down"
         found += [Figure(AREA, label, "", fewer), _points(f"{name} down", ours, plain, None)]
@@ -200,11 +212,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=list(UPLINKS), default=list(UPLINKS))
+    parser.add_argument("--down", nargs="*", choices=list(DOWNLINKS), help="codecs of models to measure")
     args = parser.parse_args()
     settings = [Setting(Options(args.data_root), seed, args.rounds, args.workers) for seed in args.seeds]
     plain = [run("heterofl", one) for one in settings]
-    found = upward(settings, plain, args.only)
-    print(table(found if len(args.only) < len(UPLINKS) else [*found, *downward(settings, plain)]))
+    usual = USUAL_DOWN if len(args.only) == len(UPLINKS) else ()
+    down = usual if args.down is None else args.down
+    print(table([*upward(settings, plain, args.only), *downward(settings, plain, down)]))
 
 
 if __name__ == "__main__":

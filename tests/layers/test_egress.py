@@ -108,3 +108,18 @@ def test_recipes_whose_sub_models_do_not_all_nest_go_the_same_way(
         # All get the full model in round one.
         assert whole <= sent <= 1.03 * whole
     assert whole <= sent
+
+
+@pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
+def test_what_follows_a_packed_model_costs_what_has_changed(
+    link: Relay, broker: RunningBroker, tmp_path: Path
+) -> None:
+    codecs = '["delta", {name="int8", levels=7}, "zstd"]'
+    sent, run = egress(link, broker, tmp_path, config(**{"strategy.downlink": codecs}))
+    model = 4 * PARAMETERS
+    assert sent < 0.42 * model
+    first, second = run.server._tally.history
+    assert first.downlink_bytes > 0.2 * model
+    # Devices lack what the first frame has left of the exact model, by chance any part of a step: 15 codes.
+    assert second.downlink_bytes < 0.15 * model
+    assert [len(first.completed), len(second.completed)] == [len(TIERS)] * 2
