@@ -18,11 +18,12 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo test bench profile chaos fuzz lint format clean
+.PHONY: help demo test bench bench-bytes profile chaos fuzz lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
+	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
 	@echo "make chaos    kill server, devices and broker and cut links, BLOWS ($(BLOWS)) times: half an hour"
 	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
@@ -50,7 +51,11 @@ chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)
+	$(BIN)/python -m tests.benchmarks.flower.environment
 	$(BIN)/python -m tests.benchmarks --data-root $(DATA_ROOT) --results tests/benchmarks/last
+
+bench-bytes: $(INSTALLED)
+	$(BIN)/python -m tests.benchmarks bytes-all --data-root $(DATA_ROOT) --results tests/benchmarks/last
 
 profile: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.profile --data-root $(DATA_ROOT)

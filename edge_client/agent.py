@@ -12,23 +12,18 @@ import queue
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client import session as machine
-from edge_client.address import BrokerAddress
-from edge_client.blobstore import BlobStore
+from edge_client.agent_settings import AgentSettings
+from edge_client.belongings import Belongings
 from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.depot.carrier import Carrier
 from edge_client.depot.web import web_of
-from edge_client.disk import forget_others, keep_blob, keep_chunk, note_session, settle
-from edge_client.epochs import INTERVAL_S, EpochCheckpoints
-from edge_client.files import sweep
-from edge_client.identity.renewal import Due
+from edge_client.disk import keep_blob, keep_chunk
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
-from edge_client.memory import Memory, blobs_of
-from edge_client.memory_file import MemoryFile
-from edge_client.private import PrivateState
+from edge_client.memory import Memory
+from edge_client.presence import Presence
 from edge_client.secure.keys import ENTROPY_BYTES
 from edge_client.secure.partaking import Partaking
 from edge_client.session import Phase, Session
@@ -56,21 +51,18 @@ from edge_client.session_events import (
     WorkFailed,
 )
 from edge_client.signed_only import SignedOnly
+from edge_client.telemetry import WorkTelemetry
 from edge_client.transfer import VerifyBlob, WriteChunk
-from edge_client.trust import TrustedKey
 from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
 from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
-    Birth,
-    Death,
     FederationEnd,
     Message,
     Refusal,
     Task,
-    Telemetry,
     decode_message,
     encode_message,
 )
@@ -83,15 +75,16 @@ from schemas.topics import (
     device_filters,
     parse_topic,
 )
-from schemas.values import CapabilityProfile, DataCard, Reason
+from schemas.values import Reason
 
 if TYPE_CHECKING:
     from edge_client.identity.keeper import Keeper
 
+__all__ = ["Agent", "AgentSettings", "Stop"]
+
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
-TELEMETRY_S = 1.0
 WARM_UP_AFTER_S = 3.0
 """After connecting: where a whole federation starts on one machine, torch is not imported in its way."""
 PACKET_SLACK = 1024
@@ -102,54 +95,30 @@ class Stop:
     """Event: the user asked for an end."""
 
 
-@dataclass(frozen=True)
-class AgentSettings:
-    """Who this device is and how it takes part; `once`: end with the first run that it took part in.
-
-    `checkpoint_s` is the shortest time between two checkpoints of a training.
-    `only_masked`: no update leaves this device that the server could read by itself.
-    """
-
-    federation: str
-    device: str
-    address: BrokerAddress
-    state: Path
-    source: str
-    profile: CapabilityProfile
-    once: bool = False
-    threads: int | None = None
-    model_code: frozenset[str] = frozenset()
-    trust: TrustedKey | None = None
-    checkpoint_s: float = INTERVAL_S
-    only_masked: bool = False
-
-
 class Agent:
     """Runs one device until it is stopped."""
 
     def __init__(self, settings: AgentSettings, data: LocalData) -> None:
-        self._settings, self._data = settings, data
+        self._settings = settings
         self.inbox: Inbox = queue.SimpleQueue()
-        sweep(settings.state)
-        self._memory = MemoryFile(settings.state / "task.json")
-        self._checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
-        self._store = BlobStore(settings.state / "blobs")
-        self._private = PrivateState(settings.state / "private")
+        self._belongings = Belongings(settings)
+        self._store = self._belongings.store
         self._place = Workplace(
             settings.device,
             self._store,
             data,
             settings.state / "models",
             model_code=settings.model_code,
-            private=self._private,
+            private=self._belongings.private,
             signed_only=settings.trust is not None,
-            checkpoints=self._checkpoints,
+            checkpoints=self._belongings.checkpoints,
         )
         self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
-        self._earlier: Memory | None = self._wake()
+        self._earlier: Memory | None = self._belongings.wake()
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._carrier = Carrier(self.inbox, self._store, web_of(settings.address.tls))
-        self._sessions = settings.state / "session"
+        self._presence = Presence(settings, data.train)
+        self._telemetry = WorkTelemetry(settings, self._presence)
         self._keeper = _keeper(settings)
         kept = self._keeper.filters if self._keeper else ()
         self._link = Link(
@@ -157,17 +126,16 @@ class Agent:
             self.inbox,
             client_id=f"{settings.federation}-{settings.device}",
             filters=(*device_filters(settings.federation, settings.device), *kept),
-            will=self._will,
-            first_session=self._next_session(),
+            will=self._presence.will,
+            first_session=self._presence.next_session(),
         )
-        self._number = 0
         self._session = Session(
             settings.federation,
             settings.device,
             held=self._store.digests(),
             masks=Partaking(only_masked=settings.only_masked),
         )
-        self._next_tick = self._next_telemetry = 0.0
+        self._next_tick = 0.0
         self._warm_up_at = math.inf
         self._outcome: str | None = None
         self.refused = 0
@@ -196,7 +164,9 @@ class Agent:
             self._next_tick = now + TICK_S
             self._step(Tick())
             self._warm_up(now)
-        self._keep_certificate()
+        if self._keeper is not None:
+            idle = self._session.phase is Phase.IDLE
+            self._keeper.turn(self._link, time.time(), connected=self._session.connected, idle=idle)
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
         except queue.Empty:
@@ -235,9 +205,7 @@ class Agent:
             log.info("connected")
             if event.max_packet is not None and event.max_packet < self._place.chunk_bytes + PACKET_SLACK:
                 self._place = replace(self._place, chunk_bytes=SMALL_CHUNK_BYTES)
-            self._number = event.session
-            note_session(self._sessions, event.session)
-            self._publish(Channel.BIRTH, self._birth(), retain=True)
+            self._publish(Channel.BIRTH, self._presence.connected(event.session), retain=True)
             if self._keeper is not None:
                 self._keeper.connected()
             self._step(Connected())
@@ -247,71 +215,16 @@ class Agent:
             log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
             self._step(Disconnected())
 
-    def _wake(self) -> Memory:
-        """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
-        memory = self._memory.load(self._settings.federation, self._settings.device)
-        self._store.drop_parts(memory.blobs())
-        self._checkpoints.keep_only(memory.task)
-        return memory
-
     def _recall(self) -> None:
         """Go on where an earlier process was: now that the server can be heard, and only once."""
         earlier, self._earlier = self._earlier, None
         if earlier is not None:
             self._step(Remembered(earlier, self._present(earlier.task)))
 
-    def _keep_certificate(self) -> None:
-        """Ask for the next certificate in time; begin to use it when nothing is under way."""
-        if self._keeper is None:
-            return
-        idle, now = self._session.phase is Phase.IDLE, time.time()
-        try:
-            match self._keeper.due(now, connected=self._session.connected, idle=idle):
-                case Due.ASK:
-                    self._link.publish(self._keeper.topic, encode_message(self._keeper.request(now)))
-                case Due.RECONNECT:
-                    log.info("connecting again, with the new certificate")
-                    self._keeper.connected()
-                    self._link.reconnect()
-                case Due.NOTHING:
-                    pass
-        except OSError as error:
-            log.warning("the next certificate's key cannot be kept: %s", error)
-
-    def _next_session(self) -> int:
-        """Higher than any session of this device before, also where the clock was set back."""
-        try:
-            last = int(self._sessions.read_text())
-        except (OSError, ValueError):
-            last = 0
-        return max(last + 1, int(time.time() * 1000))
-
-    def _will(self, session: int) -> tuple[str, bytes]:
-        return self._topic(Channel.BIRTH), encode_message(self._death(session))
-
-    def _birth(self) -> Birth:
-        train = self._data.train
-        card = DataCard(
-            source=self._settings.source,
-            examples=len(train),
-            input_shape=train.input_shape,
-            num_classes=train.num_classes,
-        )
-        return Birth(
-            federation=self._settings.federation,
-            device=self._settings.device,
-            session=self._number,
-            profile=self._settings.profile,
-            data=card,
-        )
-
-    def _death(self, session: int) -> Death:
-        return Death(federation=self._settings.federation, device=self._settings.device, session=session)
-
     def _say_goodbye(self) -> None:
         """A clean disconnect sends no last will, so say it oneself."""
         if self._session.connected:
-            self._publish(Channel.BIRTH, self._death(self._number), retain=True)
+            self._publish(Channel.BIRTH, self._presence.death(), retain=True)
         self._link.close()
 
     def _topic(self, channel: Channel) -> str:
@@ -340,10 +253,7 @@ class Agent:
 
     def _present(self, message: AnyMessage | None) -> dict[str, int]:
         """What an earlier process, or an earlier task, left half fetched of the blobs of a new task."""
-        task = self._session.task
-        if not isinstance(message, Task) or (
-            task and (task.run, task.attempt) == (message.run, message.attempt)
-        ):
+        if not isinstance(message, Task) or self._session.is_at(message.run, message.attempt):
             return {}
         return {ref.digest: self._store.present(ref) for ref in message.blobs.values()}
 
@@ -376,21 +286,9 @@ class Agent:
         if self._session.phase is not Phase.WORKING or task is None or task != event.task:
             return
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
-        now = time.monotonic()
-        if now >= self._next_telemetry:
-            self._next_telemetry = now + TELEMETRY_S
-            self._tell("training", task.round, epoch=event.epoch, epochs=event.epochs, loss=event.loss)
-
-    def _tell(self, phase: Any, number: int, **details: Any) -> None:
-        telemetry = Telemetry(
-            federation=self._settings.federation,
-            device=self._settings.device,
-            session=self._number,
-            phase=phase,
-            round=number,
-            **details,
-        )
-        self._publish(Channel.UP, telemetry, qos=0)
+        telemetry = self._telemetry.progressed(event, time.monotonic())
+        if telemetry is not None:
+            self._publish(Channel.UP, telemetry, qos=0)
 
     # --- what the session decides ---
     def _step(self, event: Event) -> None:
@@ -404,9 +302,8 @@ class Agent:
     def _remember(self) -> None:
         """After the commands: what was settled must be put down before its task is forgotten."""
         # Before the link is up the session does not know yet what an earlier process was at.
-        if self._earlier is None and self._memory.save(self._session.memory):
-            task, result = self._session.task, self._session.result
-            self._checkpoints.keep_only(task if result is None else None)
+        if self._earlier is None:
+            self._belongings.remember(self._session)
 
     def _do(self, command: Command) -> None:
         match command:
@@ -421,7 +318,7 @@ class Agent:
                     self._step(keep_blob(self._store, ref))
             case StartWork(task):
                 log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
-                self._tell("exporting" if task.action == "deliver" else "training", task.round)
+                self._publish(Channel.UP, self._telemetry.begun(task), qos=0)
                 self._worker.start(task, self._place)
             case DrawEntropy(task):
                 self._step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
@@ -452,26 +349,13 @@ class Agent:
             )
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
-        settle(self._private, settled)
-        # An answer may come late, and a worker's own files must not be taken from under it.
-        if self._session.phase is not Phase.WORKING:
-            self._make_room()
+        self._session = self._belongings.settle(settled, self._session)
 
     def _keep_chunk(self, command: WriteChunk) -> None:
         lost = keep_chunk(self._store, command)
         if lost is not None:
-            self._make_room()
+            self._session = self._belongings.make_room(self._session)
             self._step(lost)
-
-    def _make_room(self) -> None:
-        """Forget the blobs that nobody is going to ask for."""
-        forget_others(self._store, self._needed())
-        self._session = replace(self._session, held=self._store.digests())
-
-    def _needed(self) -> frozenset[str]:
-        """Blobs that may be asked for again: those of the task at hand and of its result."""
-        result = self._session.result or self._session.masks.trained
-        return frozenset(ref.digest for ref in blobs_of(self._session.task, result))
 
     def _run_ended(self, end: FederationEnd) -> None:
         log.info("run %s has %s", end.run, end.outcome)

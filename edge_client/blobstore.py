@@ -13,13 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from edge_client.files import put_in_place, sync, unlink, write_synced
+from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
 from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
-from schemas.tensors import AnyArray, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray
 
 WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
-SYNCS_AT_ONCE = 8
-"""File systems write down what several wait for in one go."""
 _RECORD = struct.Struct("!II")
 """A chunk's crc32 and its complement, at the chunk's place in the list: what was never written is none."""
 
@@ -34,6 +33,7 @@ class BlobStore:
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
         self._directory, self._durable = directory, durable
         self._pool: ThreadPoolExecutor | None = None
+        self._running: dict[str, _Running] = {}
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -62,9 +62,9 @@ class BlobStore:
     def put_groups(
         self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors = write_tensors
     ) -> BlobRef:
-        """Keep parameter groups as a blob, written a piece at a time; the bytes are `encode_groups`'s.
+        """Keep parameter groups as a blob, written a piece at a time.
 
-        Another `write` gives other bytes, and returns their sha256 in hex.
+        A `write` other than the usual one gives other bytes; it returns their sha256 in hex.
         """
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         try:
@@ -85,6 +85,14 @@ class BlobStore:
         _write_at(self._part(ref), index * ref.chunk_bytes, data)
         crc = zlib.crc32(data) if crc is None else crc
         _write_at(self._list(ref), index * _RECORD.size, _RECORD.pack(crc, ~crc & 0xFFFFFFFF))
+        self._follow(ref.digest, index, data)
+
+    def _follow(self, digest: str, index: int, data: bytes) -> None:
+        """Hash what comes in order while it is at hand; of anything else the file is read in the end."""
+        running = self._running.pop(digest, None) if index else _Running()
+        if running is not None and running.chunks == index:
+            running.add(data)
+            self._running[digest] = running
 
     def present(self, ref: BlobRef) -> int:
         """The chunks of `ref` that are here and whole, as a bitmap; all of a blob that is in the store."""
@@ -143,14 +151,28 @@ class BlobStore:
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
         """Forget every other blob, and every part of one; `remove` takes a file out of the way."""
         for entry in self._directory.iterdir():
-            if entry.name.removesuffix(".part").removesuffix(".chunks") not in digests:
+            name = entry.name.removesuffix(".part").removesuffix(".chunks")
+            if name not in digests:
+                self._running.pop(name, None)
                 remove(entry)
 
     def drop_parts(self, keep: frozenset[str]) -> None:
         """Forget what is half there of every other blob; blobs that are complete stay."""
         for entry in self._directory.iterdir():
-            if "." in entry.name and entry.name.partition(".")[0] not in keep:
+            name, dot, _ = entry.name.partition(".")
+            if dot and name not in keep:
+                self._running.pop(name, None)
                 entry.unlink(missing_ok=True)
+
+    def drop_damaged(self) -> None:
+        """Forget blobs that are not what they say: of those not waited for, a power cut leaves a name."""
+        for digest in self.digests():
+            try:
+                sound = _sha256(self.path(digest)) == digest
+            except OSError:
+                sound = False
+            if not sound:
+                self.path(digest).unlink(missing_ok=True)
 
     def _part(self, ref: BlobRef) -> Path:
         return self._directory / f"{ref.digest}.part"
@@ -163,11 +185,34 @@ class BlobStore:
         return path.is_file() and path.stat().st_size == ref.size
 
     def _part_is_sound(self, ref: BlobRef) -> bool:
-        part = self._part(ref)
+        part, running = self._part(ref), self._running.pop(ref.digest, None)
         if not part.is_file() or part.stat().st_size != ref.size:
             return False
-        with part.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == ref.digest
+        if running is not None and running.chunks == ref.chunks:
+            return running.digest == ref.digest
+        return _sha256(part) == ref.digest
+
+
+class _Running:
+    """The sha256 of a blob whose chunks have come in order so far."""
+
+    def __init__(self) -> None:
+        self._hash, self.chunks = hashlib.sha256(), 0
+
+    def add(self, data: bytes) -> None:
+        """Hash the next chunk."""
+        self._hash.update(data)
+        self.chunks += 1
+
+    @property
+    def digest(self) -> str:
+        """Of all so far, hex."""
+        return self._hash.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_at(path: Path, offset: int, data: bytes) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 
-from edge_client.slicing import Positions, check, cut_axes
+from edge_client.reach import Places, Reach, everywhere, reach_of, some
+from edge_client.slicing import check
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, rows_of
+from schemas.tensors import AnyArray, Kind, LazyArrays, MadeArrays, kind_of, rows_of
 
-Cut = Mapping[int, Positions]
-"""The kept positions along each axis that is cut."""
+SPAN_BYTES = 256 * 1024
+"""Rows that are not side by side are read in stretches of at most so many bytes."""
 
 
 class Excerpt(MadeArrays):
@@ -24,40 +26,41 @@ class Excerpt(MadeArrays):
 
     def __init__(self, arrays: Mapping[str, AnyArray], spec: SubModelSpec, channel_map: ChannelMap) -> None:
         check(spec, channel_map)
-        cuts: dict[str, Cut] = {}
+        reaches: dict[str, Reach] = {}
         kinds: dict[str, Kind] = {}
         for name in arrays:
             layout, (dtype, shape) = channel_map.parameters.get(name), kind_of(arrays, name)
             if layout is not None and tuple(shape) != tuple(layout.shape):
                 raise InvariantError(f"{name!r}: expected shape {tuple(layout.shape)}, got {tuple(shape)}")
-            cuts[name] = cut = {} if layout is None else cut_axes(layout, spec)
-            kinds[name] = dtype, tuple(len(cut[axis]) if axis in cut else n for axis, n in enumerate(shape))
-        super().__init__(kinds, partial(_rows, arrays, cuts))
+            reaches[name] = everywhere(shape) if layout is None else reach_of(layout, spec)
+            kinds[name] = dtype, reaches[name].sizes if shape else ()
+        super().__init__(kinds, partial(values_at, arrays, reaches))
 
 
-def _rows(
-    arrays: Mapping[str, AnyArray], cuts: Mapping[str, Cut], name: str, start: int, stop: int
+def values_at(
+    arrays: Mapping[str, AnyArray], reaches: Mapping[str, Reach], name: str, start: int, stop: int
 ) -> AnyArray:
-    cut = cuts[name]
-    rows = picked_rows(arrays, name, cut[0][start:stop]) if 0 in cut else None
-    array = rows_of(arrays, name, start, stop) if rows is None else rows
-    for axis, positions in cut.items():
-        if axis:
-            array = _picked(array, positions, axis)
-    return array
+    """Of the values that stand at the reach of an array, rows `start` to `stop - 1`."""
+    first, *others = reaches[name].axes
+    rows = rows_at(arrays, name, some(first, start, stop))
+    return Reach(rows.shape, (slice(0, len(rows)), *others)).of(rows) if rows.ndim else rows
 
 
-def picked_rows(arrays: Mapping[str, AnyArray], name: str, rows: Positions) -> AnyArray:
-    """Rows of an array in this order; what lies between them is read along."""
-    if not rows.size:
-        return rows_of(arrays, name, 0, 0)
-    low = int(rows.min())
-    return _picked(rows_of(arrays, name, low, int(rows.max()) + 1), rows - low, 0)
-
-
-def _picked(array: AnyArray, positions: Positions, axis: int) -> AnyArray:
-    """A view where the positions are adjacent, as those of a prefix are."""
-    first, count = int(positions[0]), len(positions)
-    if np.array_equal(positions, np.arange(first, first + count)):
-        return array[(slice(None),) * axis + (slice(first, first + count),)]
-    return np.take(array, positions, axis)
+def rows_at(arrays: Mapping[str, AnyArray], name: str, wanted: Places) -> AnyArray:
+    """Rows of an array in this order, without reading much of what lies between them."""
+    if isinstance(wanted, slice):
+        return rows_of(arrays, name, wanted.start, wanted.stop)
+    if not isinstance(arrays, LazyArrays):
+        return arrays[name][wanted]
+    dtype, shape = arrays.kind(name)
+    span = max(1, SPAN_BYTES // max(1, dtype.itemsize * math.prod(shape[1:])))
+    order = np.argsort(wanted)
+    ascending = wanted[order]
+    taken, begin = np.empty((len(wanted), *shape[1:]), dtype), 0
+    while begin < len(wanted):
+        end = int(np.searchsorted(ascending, ascending[begin] + span))
+        first = int(ascending[begin])
+        stretch = arrays.rows(name, first, int(ascending[end - 1]) + 1)
+        taken[order[begin:end]] = stretch[ascending[begin:end] - first]
+        begin = end
+    return taken

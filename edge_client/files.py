@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+SYNCS_AT_ONCE = 8
+"""File systems write down what several wait for in one go."""
+
 
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Put `data` at `path` all at once: a reader sees the old file or the new one, after a power cut too.

@@ -9,22 +9,24 @@ lost, whatever the groups' rules are and whatever the types.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from edge_client.blobstore import BlobStore
-from edge_client.excerpt import picked_rows
-from edge_client.slicing import Positions, cut_axes
+from edge_client.codecs.frames import added_up
+from edge_client.codecs.unpacking import Shelf
+from edge_client.excerpt import rows_at
+from edge_client.reach import Reach, listed, reach_of, run_of
 from schemas.blobs import Groups, SpooledGroups
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from schemas.tensors import AnyArray, KnownArrays, kind_of, rows_of
 
 ADDED = "+"
 SPEC = "spec+"
@@ -39,50 +41,20 @@ class Holding:
     groups: Groups
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Where a smaller sub-model's array lies in a larger one's of `shape`: its places along each axis."""
-
-    shape: tuple[int, ...]
-    inner: tuple[Positions, ...]
-
-    @property
-    def inner_shape(self) -> tuple[int, ...]:
-        """The shape of the smaller array."""
-        return tuple(len(places) for places in self.inner)
-
-    @property
-    def is_all(self) -> bool:
-        """Whether the larger array is the smaller one, value by value."""
-        return self.inner_shape == self.shape and all(
-            np.array_equal(places, np.arange(len(places))) for places in self.inner
-        )
+class Block(Reach):
+    """Where a smaller sub-model's array lies in a larger one's of `shape`."""
 
     @cached_property
-    def starts(self) -> Positions:
+    def starts(self) -> NDArray[np.intp]:
         """Where each row's added values begin among all that are added, and where they end."""
         row = math.prod(self.shape[1:])
         counts = np.full(self.shape[0], row, np.intp)
-        counts[self.inner[0]] = row - math.prod(self.inner_shape[1:])
+        counts[self.axes[0]] = row - math.prod(self.sizes[1:])
         return np.concatenate([np.zeros(1, np.intp), np.cumsum(counts)])
 
     def is_added(self, start: int, stop: int) -> AnyArray:
         """Of rows `start` to `stop - 1`, which values the smaller array lacks."""
-        added = np.ones((stop - start, *self.shape[1:]), bool)
-        rows = self.inner[0][self.among(start, stop)] - start
-        added[crossed(rows, *self.inner[1:])] = False
-        return added
-
-    def among(self, start: int, stop: int) -> Positions:
-        """The smaller array's rows that lie in rows `start` to `stop - 1`."""
-        return np.flatnonzero((self.inner[0] >= start) & (self.inner[0] < stop))
-
-
-def crossed(*places: Positions) -> tuple[Any, ...]:
-    """What to index with for these places along each axis; slices, which are far faster, for a prefix."""
-    if all(len(one) and np.array_equal(one, np.arange(one[0], one[0] + len(one))) for one in places):
-        return tuple(slice(int(one[0]), int(one[0]) + len(one)) for one in places)
-    return np.ix_(*places)
+        return ~self.rows(start, stop)[1].mask
 
 
 def block_of(
@@ -91,15 +63,16 @@ def block_of(
     """Where one sub-model's part of a parameter lies in another's, `shape`; None where it does not."""
     if not layout.shape:
         return None
-    small, large = cut_axes(layout, smaller), cut_axes(layout, larger)
+    small, large = reach_of(layout, smaller), reach_of(layout, larger)
+    if large.sizes != shape:
+        return None
     inner = []
     for axis, length in enumerate(layout.shape):
         place = np.full(length, -1, np.intp)
-        held = large.get(axis, np.arange(length))
-        place[held] = np.arange(len(held))
-        inner.append(place[small.get(axis, np.arange(length))])
-        if len(held) != shape[axis] or (inner[-1] < 0).any():
-            return None
+        place[large.axes[axis]] = np.arange(large.sizes[axis])
+        inner.append(run_of(place[small.axes[axis]]))
+    if any((listed(places) < 0).any() for places in inner):
+        return None
     return Block(shape, tuple(inner))
 
 
@@ -132,7 +105,7 @@ def assemble(smaller: Holding, layer: Groups, channel_map: ChannelMap) -> Holdin
     Raises `PeerError` for a layer that does not fit.
     """
     spec = spec_of(layer)
-    if not spec.fits(channel_map):
+    if not all(one.fits(channel_map) for one in (smaller.spec, spec)):
         raise PeerError("a layer is for channels that the network lacks")
     names = {*smaller.groups, *(name.removesuffix(ADDED) for name in layer if name != SPEC)}
     groups = {
@@ -155,21 +128,15 @@ def _blocks(
         layout, inner = channel_map.parameters.get(name), smaller.groups.get(group, {})
         if layout is None or name not in inner:
             raise PeerError(f"a layer adds to '{group}/{name}', of which there is nothing")
-        cut = cut_axes(layout, spec)
-        shape = tuple(len(cut[axis]) if axis in cut else n for axis, n in enumerate(layout.shape))
-        block = block_of(layout, smaller.spec, spec, shape=shape)
+        block = block_of(layout, smaller.spec, spec, shape=reach_of(layout, spec).sizes)
         dtype, given = kind_of(added, name)
-        if (
-            block is None
-            or (dtype, block.inner_shape) != kind_of(inner, name)
-            or given != (block.starts[-1],)
-        ):
+        if block is None or (dtype, block.sizes) != kind_of(inner, name) or given != (block.starts[-1],):
             raise PeerError(f"a layer does not fit around '{group}/{name}'")
         blocks[name] = block
     return blocks
 
 
-class _Assembled(LazyArrays):
+class _Assembled(KnownArrays):
     """One group: arrays that are whole in the layer, those that it adds to, and what was there before."""
 
     def __init__(
@@ -180,46 +147,42 @@ class _Assembled(LazyArrays):
         added: Mapping[str, AnyArray],
     ) -> None:
         self._smaller, self._whole, self._blocks, self._added = smaller, whole, blocks, added
-        self._names = tuple(dict.fromkeys((*smaller, *whole)))
-
-    def kind(self, name: str) -> Kind:
-        """As the layer says, or else the smaller sub-model."""
-        if name in self._blocks:
-            return kind_of(self._added, name)[0], self._blocks[name].shape
-        return kind_of(self._whole if name in self._whole else self._smaller, name)
+        kinds = {
+            **{name: kind_of(smaller, name) for name in smaller},
+            **{name: kind_of(whole, name) for name in whole},
+            **{name: (kind_of(added, name)[0], block.shape) for name, block in blocks.items()},
+        }
+        super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Put together now."""
         if name not in self._blocks:
             return rows_of(self._whole if name in self._whole else self._smaller, name, start, stop)
         block = self._blocks[name]
-        array = np.empty((stop - start, *block.shape[1:]), kind_of(self._added, name)[0])
+        array = np.empty((stop - start, *block.shape[1:]), self.kind(name)[0])
         begin, end = int(block.starts[start]), int(block.starts[stop])
         array[block.is_added(start, stop)] = rows_of(self._added, name, begin, end)
-        among = block.among(start, stop)
-        if among.size:
-            inner = picked_rows(self._smaller, name, among)
-            array[crossed(block.inner[0][among] - start, *block.inner[1:])] = inner
+        own, place = block.rows(start, stop)
+        if place.size:
+            array[place.index] = rows_at(self._smaller, name, own)
         return array
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
 
-    def __len__(self) -> int:
-        return len(self._names)
+def received_groups(task: Task, store: Shelf, channel_map: ChannelMap) -> Groups:
+    """What a task's layers, unpacked in the store, come to; arrays are read when they are asked for.
 
-
-def received_groups(task: Task, store: BlobStore, channel_map: ChannelMap) -> Groups:
-    """What a task's layers, which lie in the store, come to; arrays are read when they are asked for.
-
-    A task without layers has its state in one piece, as blob `state`.
+    A task without layers has its state in one piece, as blob `state`. A single frame is as it was encoded, of
+    several the sum is.
     """
     if not task.layers:
         return SpooledGroups(store.path(task.blobs["state"].digest))
-    layers = [SpooledGroups(store.path(task.blobs[layer.blob].digest)) for layer in task.layers]
-    held = first_holding(layers[0])
-    for layer in layers[1:]:
-        held = assemble(held, layer, channel_map)
-    if held.spec != task.spec:
-        raise PeerError("the layers of the task are those of another sub-model")
-    return held.groups
+    frames = []
+    for _, group in groupby(task.layers, key=lambda layer: layer.frame):
+        layers = [SpooledGroups(store.path(task.blobs[layer.blob].digest)) for layer in group]
+        held = first_holding(layers[0])
+        for layer in layers[1:]:
+            held = assemble(held, layer, channel_map)
+        if held.spec != task.spec:
+            raise PeerError("the layers of the task are those of another sub-model")
+        frames.append(held.groups)
+    return added_up(frames) if len(frames) > 1 else frames[0]

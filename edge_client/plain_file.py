@@ -16,8 +16,11 @@ from safetensors import SafetensorError, safe_open
 
 from edge_client.files import written_aside
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensors import write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray, Gathered, LazyArrays
 
+Places = dict[str, tuple[Mapping[str, AnyArray], str]]
+"""Where each tensor is to be had: of which mapping, under which name."""
 _ARRAY, _TUPLE = "array", "tuple"
 """The one key of a JSON object that stands for an array (its tensor's name) or for a tuple (its items)."""
 
@@ -28,10 +31,10 @@ class NotPlainFile(EdgeError):
 
 def write_plain(path: Path, values: Mapping[str, Any], *, durable: bool = True) -> None:
     """Write named values at `path`, all at once; `InvariantError` for what is not plain."""
-    arrays: dict[str, Any] = {}
-    tree = {name: _plain(value, name, arrays) for name, value in values.items()}
+    places: Places = {}
+    tree = {name: _plain(value, name, places) for name, value in values.items()}
     with written_aside(path, durable=durable) as file:
-        write_tensors(file, arrays, {"state": json.dumps(tree)})
+        write_tensors(file, Gathered(places), {"state": json.dumps(tree)})
 
 
 def read_plain(path: Path) -> dict[str, Any]:
@@ -44,18 +47,22 @@ def read_plain(path: Path) -> dict[str, Any]:
         raise NotPlainFile(f"{path}: {error!r}") from error
 
 
-def _plain(value: Any, where: str, arrays: dict[str, Any]) -> Any:
-    """The value with every array put aside under the name `where`."""
+def _plain(value: Any, where: str, places: Places) -> Any:
+    """The value with every array put aside under the name `where`; lazy ones are not made for that."""
+    if isinstance(value, LazyArrays):
+        places |= {f"{where}/{name}": (value, name) for name in value}
+        told = [[name, {_ARRAY: f"{where}/{name}", "shape": list(value.kind(name)[1])}] for name in value]
+        return {"map": told}
     if isinstance(value, np.ndarray):
-        arrays[where] = value
+        places[where] = ({where: value}, where)
         # Beside the tensor's own: earlier versions wrote an array without axes as one with a single number.
         return {_ARRAY: where, "shape": list(value.shape)}
     if isinstance(value, Mapping):
-        return {"map": [[key, _plain(item, f"{where}/{key}", arrays)] for key, item in value.items()]}
+        return {"map": [[key, _plain(item, f"{where}/{key}", places)] for key, item in value.items()]}
     if isinstance(value, tuple):
-        return {_TUPLE: [_plain(item, f"{where}/{index}", arrays) for index, item in enumerate(value)]}
+        return {_TUPLE: [_plain(item, f"{where}/{index}", places) for index, item in enumerate(value)]}
     if isinstance(value, list):
-        return [_plain(item, f"{where}/{index}", arrays) for index, item in enumerate(value)]
+        return [_plain(item, f"{where}/{index}", places) for index, item in enumerate(value)]
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):

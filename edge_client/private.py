@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edge_client.files import put_in_place, written_aside
 from schemas.blobs import FlatGroups, Groups, SpooledGroups
-from schemas.tensors import write_tensors
+from schemas.tensor_files import write_tensors
 
 KEPT_ROUNDS = 2
 """A round may be planned anew after it was counted; it then starts from the one before."""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from edge_client.models.build import build_model
+from edge_client.models.build import build_blank
 from edge_client.surgery import cut_down, load_arrays
 from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -25,7 +25,7 @@ class SubModels:
         """The dense network of `spec` with `params`, which have its shapes."""
         key = f"{model.model_dump_json()} {spec.model_dump_json()}"
         if key not in self._ready:
-            module = cut_down(build_model(model), spec, channel_map).to(self._device)
+            module = cut_down(build_blank(model), spec, channel_map).to(self._device)
             self._ready[key] = (module, _counters(module))
         self._ready.move_to_end(key)
         while len(self._ready) > self._limit:

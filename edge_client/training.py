@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -26,6 +27,9 @@ from schemas.blobs import Groups
 from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
 from schemas.values import TrainingMetrics
+
+GATHERED = 16
+"""Batches whose examples are copied together."""
 
 MAX_LOSS = 1e9
 """Beyond this, and where it is not finite, a loss has diverged and is reported as none."""
@@ -213,11 +217,14 @@ def _epochs(
         order = torch.randperm(count, generator=shuffler).to(examples.labels.device)
         if epoch < done:
             continue
-        yield (
-            _Examples(examples.inputs.index_select(0, chosen), examples.labels.index_select(0, chosen))
-            for chosen in torch.split(order, plan.batch_size)
-            if len(chosen) >= smallest
-        )
+        yield (batch for batch in _batches(examples, order, plan.batch_size) if len(batch.labels) >= smallest)
+
+
+def _batches(examples: _Examples, order: Tensor, size: int) -> Iterator[_Examples]:
+    """The examples in that order, several batches at once: choosing a small one costs more than its copy."""
+    for chosen in torch.split(order, size * GATHERED):
+        inputs, labels = (one.index_select(0, chosen) for one in (examples.inputs, examples.labels))
+        yield from map(_Examples, torch.split(inputs, size), torch.split(labels, size))
 
 
 def _run_epoch(
@@ -228,17 +235,24 @@ def _run_epoch(
     should_stop: Callable[[], bool],
 ) -> tuple[float | None, int]:
     """One pass over the batches; returns the mean loss per example and the number of steps."""
-    total, seen, steps = torch.zeros(()), 0, 0
+    losses, counts = list[Tensor](), list[int]()
     for objective in objectives:
         objective.start_epoch()
     for examples in batches:
         if should_stop():
             raise TrainingStopped("local training was stopped")
-        loss = step(examples)
-        total = total.to(loss.device) + loss * len(examples.labels)
-        seen += len(examples.labels)
-        steps += 1
-    return bounded(float(total) / seen if seen else None), steps
+        losses.append(step(examples))
+        counts.append(len(examples.labels))
+    return bounded(_mean(losses, counts)), len(losses)
+
+
+def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
+    """The mean per example of the batches' means, which stay where they are until all are there."""
+    if not losses:
+        return None
+    each = torch.stack(losses).cpu().float().numpy() * np.array(counts, dtype=np.float32)
+    # Added up one after the other, so that the order of the steps decides every bit.
+    return float(np.add.accumulate(each)[-1]) / sum(counts)
 
 
 def bounded(loss: float | None) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
 from edge_client.codecs.form import decoded
 from edge_client.codecs.sending import encode_answer
+from edge_client.codecs.unpacking import unpacked
 from edge_client.evaluation import evaluate
 from edge_client.layers import received_groups
 from edge_client.recording import Recorder
@@ -42,8 +44,31 @@ def do_training(
     asks. What objectives, and codecs, keep for the next round is proposed to the place's private state.
     `sub_models` spares building networks, a `recorder` most of what a step costs beside its kernels.
     """
+    with _received(task, place) as (channel_map, received):
+        return _trained(
+            task,
+            place,
+            channel_map,
+            received,
+            on_epoch=on_epoch,
+            should_stop=should_stop,
+            sub_models=sub_models,
+            recorder=recorder,
+        )
+
+
+def _trained(
+    task: Task,
+    place: Workplace,
+    channel_map: ChannelMap,
+    received: Groups,
+    *,
+    on_epoch: Callable[[EpochReport], None],
+    should_stop: Callable[[], bool],
+    sub_models: SubModels | None,
+    recorder: Recorder | None,
+) -> Update:
     assert task.training is not None
-    channel_map, received = _received(task, place)
     data = place.data.as_the_server_says(task)
     module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
     before = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
@@ -93,9 +118,9 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
     from edge_client.export import export_onnx
     from edge_client.inference import load_model
 
-    channel_map, received = _received(task, place)
-    data = place.data.as_the_server_says(task)
-    module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
+    with _received(task, place) as (channel_map, received):
+        data = place.data.as_the_server_says(task)
+        module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
     report = export_onnx(
         module,
         placement.begin(place.models),
@@ -128,10 +153,13 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
     )
 
 
-def _received(task: Task, place: Workplace) -> tuple[ChannelMap, Groups]:
+@contextmanager
+def _received(task: Task, place: Workplace) -> Iterator[tuple[ChannelMap, Groups]]:
+    """What the task starts from, to be read within the block."""
     place.check_model(task.model.name)
     channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
-    return channel_map, decoded(received_groups(task, place.store, channel_map))
+    with unpacked(task, place.store) as shelf:
+        yield channel_map, decoded(received_groups(task, shelf, channel_map))
 
 
 @lru_cache(maxsize=2)

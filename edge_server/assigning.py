@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from edge_client.blobstore import BlobStore
 from edge_server.depot.depot import Depot
-from edge_server.downlink import Downlink
 from edge_server.firewall import max_answer_bytes
 from edge_server.layering import Parts, lay_out
 from edge_server.notary import Notary
+from edge_server.publishing import Edition, Publisher
 from edge_server.round_events import Assignment, PlanRound
 from edge_server.secure.aggregating import masking_terms
 from edge_server.strategy.strategy import State, Strategy, sent_down
@@ -18,7 +18,7 @@ from edge_server.tasks import Job, TaskTerms, make_task
 from schemas.blobs import BlobRef, encode_json
 from schemas.depot import Depot as Terms
 from schemas.secure import MaskingTerms
-from schemas.submodel import ChannelMap
+from schemas.submodel import ChannelMap, SubModelSpec
 
 
 class Assigning:
@@ -34,6 +34,7 @@ class Assigning:
         strategy: Strategy,
         channel_map: ChannelMap,
         store: BlobStore,
+        publisher: Publisher,
         notary: Notary,
         depot: Depot | None,
         *,
@@ -41,7 +42,7 @@ class Assigning:
         new_map: bool,
     ) -> None:
         self._terms, self._strategy, self._channel_map = terms, strategy, channel_map
-        self._store, self._notary, self._depot = store, notary, depot
+        self._store, self._publisher, self._notary, self._depot = store, publisher, notary, depot
         self._broadcasts, self._new_map = broadcasts, new_map
 
     def described(self, chunk_bytes: int) -> BlobRef:
@@ -56,9 +57,10 @@ class Assigning:
         *,
         state_sha256: str,
         described: BlobRef,
+        tiers: Callable[[], Iterable[SubModelSpec]],
     ) -> dict[str, Assignment]:
-        """Each device's task; sub-models that are alike are one blob."""
-        parts = self._parts(command, jobs, state, described)
+        """Each device's task; sub-models that are alike are one blob, `tiers` are those of later rounds."""
+        parts = self._parts(command, jobs, state, described, tiers)
         masking = self._masking(command, jobs)
         terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
         made, limits = {}, dict[str, int]()
@@ -86,22 +88,25 @@ class Assigning:
         )
 
     def _parts(
-        self, command: PlanRound, jobs: Mapping[str, Job], state: State, described: BlobRef
+        self,
+        command: PlanRound,
+        jobs: Mapping[str, Job],
+        state: State,
+        described: BlobRef,
+        tiers: Callable[[], Iterable[SubModelSpec]],
     ) -> dict[str, Parts]:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
         shared = self._broadcasts and command.wanted is None
+        specs = {name: job.cut.spec for name, job in jobs.items()}
+        holding = partial(sent_down, self._strategy, state, channel_map=self._channel_map)
+        edition = Edition(state.params, state.round, holding, described.chunk_bytes)
         # A model that is there to stay is what it is.
-        number = None if command.deliver else self._strategy.downlink
-        downlink = Downlink(number, state.params, self._channel_map)
-        parts = lay_out(
-            {name: job.cut.spec for name, job in jobs.items()},
-            lambda spec: downlink.groups(sent_down(self._strategy, state, spec, self._channel_map), spec),
-            partial(self._store.put_groups, chunk_bytes=described.chunk_bytes),
-            self._channel_map,
-            described=described,
-            shared=shared,
-            new_map=self._new_map,
+        frames = (
+            self._publisher.exact(edition, specs.values())
+            if command.deliver
+            else self._publisher.frames(edition, specs.values(), tiers)
         )
+        parts = lay_out(specs, frames, described=described, shared=shared, new_map=self._new_map)
         self._new_map = self._new_map and not shared
         return parts
 

@@ -15,7 +15,8 @@ from edge_server.group_compatibility import group_problems, objectives_of
 from edge_server.privacy_compatibility import privacy_problems
 from edge_server.secure.compatibility import masking_problems
 from edge_server.strategy.combiners import IGNORES_WEIGHTS
-from edge_server.strategy.pruners import RANKS_CHANNELS
+from edge_server.strategy.policies import STEADY
+from edge_server.strategy.pruners import NEW_EACH_ROUND, RANKS_CHANNELS
 from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES
 from edge_server.strategy.weighting import NEEDS_HELD_OUT, PLAIN
@@ -41,6 +42,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _unmatched_channels,
         _schedules,
         _buffers,
+        _changing_sub_models,
         privacy_problems,
         masking_problems,
     )
@@ -163,3 +165,17 @@ def _buffers(config: Config, strategy: Strategy) -> Iterator[str]:
         yield f"[strategy] fraction: '{schedule.name}' {reason}: {remedy}"
     elif schedule is None and share < 1:
         yield f"[clients] fraction: {share} {reason}: {remedy}"
+
+
+def _changing_sub_models(config: Config, strategy: Strategy) -> Iterator[str]:
+    """What has changed in a sub-model is of use to those who had that very sub-model before."""
+    spec = config.strategy
+    if strategy.downlink.delta is None:
+        return
+    changing = [f"pruner '{spec.pruner.name}'"] if spec.pruner.name in NEW_EACH_ROUND else []
+    changing += [f"ratio '{spec.ratio.name}'"] if spec.ratio.name not in STEADY else []
+    if changing:
+        yield (
+            "[strategy] downlink: 'delta' sends what has changed in a sub-model, but "
+            f"{' and '.join(changing)} gives devices another one in every round: leave 'delta' out"
+        )

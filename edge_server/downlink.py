@@ -1,4 +1,4 @@
-"""The model on its way down: encoded once, and cut for every sub-model like the model itself.
+"""The model on its way down: encoded as a whole, and cut for every sub-model like the model itself.
 
 What nested sub-models share stays the same to the bit, so that it still travels in layers. Devices train from
 what they have received and send the difference to that: the server's own model is never rounded.
@@ -6,33 +6,24 @@ what they have received and send the difference to that: the server's own model 
 
 from __future__ import annotations
 
-from edge_client.codecs.chain import Chain
 from edge_client.codecs.form import MODEL, SCALES
-from edge_client.codecs.numbers import NumberCodec
 from edge_client.excerpt import Excerpt
-from edge_client.slicing import cut_axes
-from schemas.blobs import Array, Arrays, Groups
+from edge_client.reach import reach_of
+from schemas.blobs import Groups
 from schemas.submodel import ChannelMap, SubModelSpec
 
 
 class Downlink:
-    """The parameters of one round as devices are to read them; float32 where no codec is named."""
+    """The parameters of one round as devices are to read them, encoded; as they are where they are not."""
 
-    def __init__(self, number: NumberCodec | None, params: Arrays, channel_map: ChannelMap) -> None:
-        self._number, self._channel_map = number, channel_map
-        # To the nearest: it is half as far off as by chance, and what is off is not added up over rounds.
-        self._encoded = Chain(number=number).encode(params, None).groups
+    def __init__(self, encoded: Groups | None, channel_map: ChannelMap) -> None:
+        self._encoded, self._channel_map = encoded, channel_map
 
     def groups(self, received: Groups, spec: SubModelSpec) -> Groups:
         """What a device of this sub-model receives, with the group `model` encoded."""
-        if self._number is None:
+        if self._encoded is None:
             return received
-        scales = {name: self._cut(name, spec) for name in self._encoded.get(SCALES, {})}
+        layouts, steps = self._channel_map.parameters, self._encoded.get(SCALES, {})
+        scales = {name: steps[name][reach_of(layouts[name], spec).axes[0]] for name in steps}
         model = Excerpt(self._encoded[MODEL], spec, self._channel_map)
         return {**received, MODEL: model, **({SCALES: scales} if scales else {})}
-
-    def _cut(self, name: str, spec: SubModelSpec) -> Array:
-        """The steps of the rows that the sub-model keeps of a parameter."""
-        steps = self._encoded[SCALES][name]
-        rows = cut_axes(self._channel_map.parameters[name], spec).get(0)
-        return steps if rows is None else steps[rows]

@@ -7,14 +7,15 @@ other one is what the next larger sub-model adds (`edge_client.layers` has the f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from edge_client.excerpt import picked_rows
-from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, crossed, spec_group
+from edge_client.excerpt import values_at
+from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, spec_group
+from edge_client.reach import everywhere
 from schemas.blobs import BlobRef, Groups
 from schemas.messages import Layer
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -33,31 +34,50 @@ class Parts:
     channels: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The layers, smallest first, that each sub-model needs of one frame, by the sub-model's JSON.
+
+    `unpacked` are the sizes, by digest, of those that are packed as they were before. `round` counts the
+    rounds that were closed when the frame was made.
+    """
+
+    paths: Mapping[str, tuple[BlobRef, ...]]
+    unpacked: Mapping[str, int] = field(default_factory=dict)
+    round: int = 0
+
+
 def lay_out(
     specs: Mapping[str, SubModelSpec],
-    holding: Callable[[SubModelSpec], Groups],
-    put: Callable[[Groups], BlobRef],
-    channel_map: ChannelMap,
+    frames: Sequence[Frame],
     *,
     described: BlobRef,
     shared: bool,
     new_map: bool,
 ) -> dict[str, Parts]:
-    """What each device starts from, by its sub-model; `put` keeps a layer, `described` is the channel map.
+    """What each device starts from, by its sub-model, in these frames; `described` is the channel map.
 
     Where they are `shared`, layers of several devices get channels, and a `new_map` does.
     """
-    paths = _paths(specs.values(), holding, put, channel_map)
-    mine = {name: paths[spec.model_dump_json()] for name, spec in specs.items()}
-    receivers = Counter(ref.digest for refs in mine.values() for ref in refs)
+    mine = {
+        name: [(n, ref) for n, frame in enumerate(frames) for ref in frame.paths[spec.model_dump_json()]]
+        for name, spec in specs.items()
+    }
+    unpacked = {digest: size for frame in frames for digest, size in frame.unpacked.items()}
+    # A device may need a blob twice: frames are alike where nothing has changed.
+    receivers = Counter(d for refs in mine.values() for d in dict.fromkeys(ref.digest for _, ref in refs))
     numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
     if new_map and len(specs) > 1:
         numbers[described.digest] = MAP_CHANNEL
     parts = {}
     for name, refs in mine.items():
-        blobs = {MAP: described, **{f"layer-{n}": ref for n, ref in enumerate(refs, start=1)}}
+        named = {f"layer-{n}": one for n, one in enumerate(refs, start=1)}
+        blobs = {MAP: described, **{key: ref for key, (_, ref) in named.items()}}
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
-        layers = tuple(Layer(blob=key) for key in blobs if key != MAP)
+        layers = tuple(
+            Layer(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))
+            for key, (frame, ref) in named.items()
+        )
         parts[name] = Parts(layers, blobs, channels if shared else {})
     return parts
 
@@ -91,13 +111,13 @@ def _bits(spec: SubModelSpec, channel_map: ChannelMap) -> int:
     return bits
 
 
-def _paths(
+def paths_of(
     specs: Iterable[SubModelSpec],
     holding: Callable[[SubModelSpec], Groups],
     put: Callable[[Groups], BlobRef],
     channel_map: ChannelMap,
 ) -> dict[str, tuple[BlobRef, ...]]:
-    """The layers, smallest first, that each distinct sub-model needs."""
+    """The layers, smallest first, that each distinct sub-model needs, by its JSON; `put` keeps a layer."""
     paths: dict[str, tuple[BlobRef, ...]] = {}
     for chain in chains(specs, channel_map):
         smaller: Holding | None = None
@@ -135,7 +155,7 @@ def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Gr
             block = _block(name, before, arrays, smaller.spec, larger.spec, channel_map)
             if block is None:
                 missing[name] = kind_of(arrays, name)
-            elif not block.is_all:
+            elif not block.whole:
                 blocks[name] = block
         layer[group] = MadeArrays(missing, partial(rows_of, arrays))
         added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in blocks.items()}
@@ -158,9 +178,9 @@ def _block(
     layout, block = channel_map.parameters.get(name), None
     if layout is not None and len(layout.shape) == len(shape):
         block = block_of(layout, smaller, larger, shape=shape)
-    if inner == shape and (block is None or block.inner_shape != inner):
-        block = Block(shape, tuple(np.arange(n) for n in shape)) if shape else None
-    if block is None or block.inner_shape != inner:
+    if inner == shape and (block is None or block.sizes != inner):
+        block = Block(shape, everywhere(shape).axes) if shape else None
+    if block is None or block.sizes != inner:
         return None
     return block if _is_there(name, before, arrays, block) else None
 
@@ -170,8 +190,7 @@ def _is_there(
 ) -> bool:
     """Whether the smaller array's bytes are those of its place in the larger one."""
     for start, stop in pieces(kind_of(before, name)):
-        rows = picked_rows(arrays, name, block.inner[0][start:stop])
-        there = rows[crossed(np.arange(stop - start), *block.inner[1:])]
+        there = values_at(arrays, {name: block}, name, start, stop)
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
             return False
     return True

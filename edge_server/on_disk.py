@@ -1,4 +1,4 @@
-"""Waiting for the disk once for many files: a file system writes down what several wait for in one go."""
+"""Waiting for the disk once for many files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from edge_client.files import sync
-
-AT_ONCE = 8
+from edge_client.files import SYNCS_AT_ONCE, sync
 
 
 def wait_for_disk(files: Iterable[Path]) -> None:
@@ -18,6 +16,6 @@ def wait_for_disk(files: Iterable[Path]) -> None:
     """
     written = list(files)
     folders = {folder for path in written for folder in (path.parent, path.parent.parent)}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(SYNCS_AT_ONCE) as pool:
         list(pool.map(sync, written))
         list(pool.map(sync, folders))

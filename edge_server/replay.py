@@ -28,7 +28,7 @@ from schemas.blobs import FlatGroups
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
-from schemas.tensors import digest_of_tensors
+from schemas.tensor_files import digest_of_tensors
 
 
 class Verdict(StrEnum):

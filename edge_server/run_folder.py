@@ -15,7 +15,7 @@ from edge_server.strategy.strategy import State
 from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensors import write_tensors
+from schemas.tensor_files import write_tensors
 
 KEPT_VERSIONS = 3
 KEPT_CHECKPOINTS = 2
@@ -65,6 +65,11 @@ class RunFolder:
     def spool(self) -> Path:
         """The updates of closed rounds."""
         return self.path / "spool"
+
+    @property
+    def frames(self) -> Path:
+        """What devices have of the model, where they are sent what changes in it."""
+        return self.path / "frames.safetensors"
 
     @property
     def journal(self) -> Path:

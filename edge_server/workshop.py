@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from edge_server.journal import Aggregated, Journal
 from edge_server.notary import Notary
 from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
+from edge_server.publishing import Publisher
 from edge_server.recovery import Resumption
 from edge_server.round_events import (
     CheckUpdate,
@@ -44,6 +46,7 @@ from edge_server.run_folder import RunFolder
 from edge_server.secure.aggregating import as_update, summed, with_examples
 from edge_server.spool import Spool
 from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.keeping import InFile
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Network, close, plan, start, tier_spec
@@ -102,16 +105,26 @@ class Workshop:
         for ratio in config.tiers.ratios:
             group_ratios(self._network.entry, ratio, channel_map)
         self.model = GlobalModel(module, self._spec, channel_map)
+        self._keep = partial(InFile, folder.path)
         self._state = (
-            start(self._strategy, arrays_of(module))
+            start(self._strategy, arrays_of(module), keep=self._keep)
             if resume is None
-            else load_checkpoint(folder.checkpoint(resume.round))
+            else load_checkpoint(folder.checkpoint(resume.round), keep=self._keep)
+        )
+        self._publisher = Publisher(
+            folder.frames,
+            self.store,
+            channel_map,
+            self._strategy.downlink,
+            durable=durable,
+            go_on=resume is not None,
         )
         self._assigning = Assigning(
             TaskTerms(config, run, self._spec, self._preprocessing, self._strategy.uplink),
             self._strategy,
             channel_map,
             self.store,
+            self._publisher,
             self.notary,
             depot,
             broadcasts=broadcasts,
@@ -148,7 +161,7 @@ class Workshop:
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks."""
         described = self._assigning.described(self.chunk_bytes)
-        self._forget_old_blobs(command.keep | {described.digest})
+        self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -166,7 +179,12 @@ class Workshop:
             if self._config.privacy.secure_aggregation:
                 jobs = with_examples(jobs, command.devices)
         assignments = self._assigning.assignments(
-            command, jobs, self._state, state_sha256=self._state_sha256, described=described
+            command,
+            jobs,
+            self._state,
+            state_sha256=self._state_sha256,
+            described=described,
+            tiers=lambda: map(self.tier_spec, self._config.tiers.ratios),
         )
         self._journal.planned(
             command.attempt,
@@ -249,7 +267,9 @@ class Workshop:
         updates = self._updates(made_of, command.staleness)
         before = self._folder.checkpoint(self._state.round)
         known = known_clients(self._state)
-        self._state = close(self._strategy, self._state, updates, self._network.channel_map, clients=known)
+        self._state = close(
+            self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
+        )
         # Nothing of the round is named before the journal does: the disk is waited for once, before that.
         self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(
@@ -370,7 +390,8 @@ class Workshop:
     def finish(self, summary: Summary) -> None:
         """Write the summary; let go of the journal and of blobs that nobody will ask for."""
         self._folder.write_summary(summary)
-        self._forget_old_blobs()
+        # A simulation may go on after its end, with the frames that its devices have.
+        self._forget_old_blobs(frozenset() if self._durable else self._publisher.digests)
         self._unpacked.remove()
         self._disposal.close()
         self._journal.close()

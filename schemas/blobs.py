@@ -19,21 +19,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
-from safetensors.numpy import load, save
 
 from schemas.errors import PeerError
 from schemas.frozen import Frozen
 from schemas.names import Digest
-from schemas.tensors import (
-    AnyArray,
-    Kind,
-    LazyArrays,
-    Prefixed,
-    TensorFile,
-    as_peer_errors,
-    kind_of,
-    rows_of,
-)
+from schemas.tensor_files import TensorFile
+from schemas.tensors import Gathered, LazyArrays, Prefixed
 
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]
@@ -116,39 +107,6 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def encode_groups(groups: Groups) -> bytes:
-    """Encode parameter groups; equal groups give equal bytes, so equal blobs share one name."""
-    tensors = {
-        f"{group}/{name}": np.asarray(arrays[name], order="C")
-        for group, arrays in sorted(groups.items())
-        for name in sorted(arrays)
-    }
-    return save(tensors)
-
-
-def decode_groups(data: bytes, *, source: str = "blob") -> dict[str, dict[str, Array]]:
-    """Decode parameter groups; raises `PeerError` for anything that is not such a blob."""
-    with as_peer_errors(source):
-        tensors = load(data)
-    groups: dict[str, dict[str, Array]] = {}
-    for key, array in tensors.items():
-        group, name = _group_and_name(key, source)
-        groups.setdefault(group, {})[name] = array
-    return groups
-
-
-def _group_and_name(key: str, source: str) -> tuple[str, str]:
-    group, slash, name = key.partition("/")
-    if not (group and slash and name):
-        raise PeerError(f"{source} holds a tensor without a group: {key!r}")
-    return group, name
-
-
-def read_groups(path: Path) -> dict[str, dict[str, Array]]:
-    """Decode the parameter groups of the file at `path`."""
-    return decode_groups(path.read_bytes(), source=path.name)
-
-
 class SpooledGroups(Mapping[str, LazyArrays]):
     """The parameter groups of a file, read a piece at a time and only when they are asked for.
 
@@ -161,7 +119,7 @@ class SpooledGroups(Mapping[str, LazyArrays]):
     @cached_property
     def _groups(self) -> dict[str, LazyArrays]:
         file = TensorFile(self._path)
-        groups = sorted({_group_and_name(key, self._path.name)[0] for key in file})
+        groups = sorted({_group_of(key, self._path.name) for key in file})
         return {group: Prefixed(file, f"{group}/") for group in groups}
 
     def __getitem__(self, group: str) -> LazyArrays:
@@ -174,27 +132,20 @@ class SpooledGroups(Mapping[str, LazyArrays]):
         return len(self._groups)
 
 
-class FlatGroups(LazyArrays):
+def _group_of(key: str, source: str) -> str:
+    group, slash, name = key.partition("/")
+    if not (group and slash and name):
+        raise PeerError(f"{source} holds a tensor without a group: {key!r}")
+    return group
+
+
+class FlatGroups(Gathered):
     """Parameter groups as the tensors of one file, `group/parameter`; lazy where they are."""
 
     def __init__(self, groups: Groups) -> None:
-        self._places = {
-            f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays
-        }
-
-    def kind(self, name: str) -> Kind:
-        """As the groups say."""
-        return kind_of(*self._places[name])
-
-    def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """As the groups give them."""
-        return rows_of(*self._places[name], start, stop)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        super().__init__(
+            {f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays}
+        )
 
 
 def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Value:

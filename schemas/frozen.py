@@ -7,7 +7,11 @@ from pydantic.alias_generators import to_snake
 
 
 class Frozen(BaseModel):
-    """A value: unknown fields are refused, non-finite numbers too, and nothing changes after it is made."""
+    """A value: unknown fields are refused, non-finite numbers too, and nothing changes after it is made.
+
+    A class is described to pydantic when its first value is made. Fields whose defaults are values have them
+    from `model_construct`, so that this is not at import.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 

@@ -33,20 +33,21 @@ class StrategySpec(Settings):
     """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer).
 
     `uplink` are the codecs of updates on their way up: none where it is empty, the usual ones where it is
-    not stated. `downlink` is that of models on their way down.
+    not stated. `downlink` are those of models on their way down: `delta`, `fp16` or `int8`, `zstd`, in that
+    order.
     """
 
     fraction: Piece | None = None
     local_epochs: Piece | None = Field(default=None)
-    selection: Piece = Piece(name="uniform")
-    ratio: Piece = Piece(name="by-tier")
-    pruner: Piece = Piece(name="index")
+    selection: Piece = Piece.model_construct(name="uniform")
+    ratio: Piece = Piece.model_construct(name="by-tier")
+    pruner: Piece = Piece.model_construct(name="index")
     objectives: tuple[Piece, ...] = ()
     groups: tuple[Piece, ...] = ()
     transforms: tuple[Piece, ...] = ()
-    weighting: Piece = Piece(name="examples")
-    combiner: Piece = Piece(name="mean")
-    server_optimizer: Piece = Piece(name="sgd")
+    weighting: Piece = Piece.model_construct(name="examples")
+    combiner: Piece = Piece.model_construct(name="mean")
+    server_optimizer: Piece = Piece.model_construct(name="sgd")
     uplink: tuple[Piece, ...] | None = None
     downlink: tuple[Piece, ...] = ()
 

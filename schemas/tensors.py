@@ -1,45 +1,24 @@
-"""Arrays that are read and made a piece at a time, so that a model never has to be in memory whole.
+"""Arrays that are made a piece at a time, so that a model never has to be in memory whole.
 
 A `LazyArrays` is a mapping of names to arrays like any other, and besides tells types and shapes without
-reading, and gives rows (along the first axis) without the rest. The files are safetensors files.
+making them, and gives rows (along the first axis) without the rest. `schemas.tensor_files` has those that
+lie in a file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import math
-import os
-import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-
-from schemas.errors import InvariantError, PeerError
 
 AnyArray = NDArray[Any]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """The type and the shape of an array."""
 
-DTYPES: Mapping[str, np.dtype[Any]] = {
-    name: np.dtype(code).newbyteorder("<")
-    for name, code in {
-        "F64": "f8", "F32": "f4", "F16": "f2",
-        "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1",
-        "U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1", "BOOL": "?",
-    }.items()
-}  # fmt: skip
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_ALIGNED = ("BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
-"""The order of types, smallest alignment first, in which safetensors lays tensors out, largest first."""
-_LENGTH = struct.Struct("<Q")
 PIECE_BYTES = 4 * 1024 * 1024
 """So much of an array is read or made at once where a whole one is not asked for."""
 
@@ -68,74 +47,44 @@ class LazyArrays(Mapping[str, AnyArray]):
         return True
 
 
-class MadeArrays(LazyArrays):
-    """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
+class KnownArrays(LazyArrays):
+    """Arrays whose kinds, and so whose names too, are known from the start."""
 
-    def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
-        self._kinds, self._make = kinds, make
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
 
     def kind(self, name: str) -> Kind:
         """As it was said."""
         return self._kinds[name]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+class MadeArrays(KnownArrays):
+    """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
+
+    def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
+        super().__init__(kinds)
+        self._make = make
+
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Made now."""
         return self._make(name, start, stop)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
 
-    def __len__(self) -> int:
-        return len(self._kinds)
+class Gathered(MadeArrays):
+    """Arrays of several mappings under new names; lazy where they are.
 
-
-class TensorFile(LazyArrays):
-    """The tensors of a safetensors file; raises `PeerError` for a file that is none, now or later.
-
-    The library checks the header; rows are then read with `pread`, so nothing stays mapped.
+    `places` has by its new name of which mapping each is, and how it is called there.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with as_peer_errors(path.name):
-            with safe_open(path, framework="numpy"):
-                pass  # the header is sound: offsets without holes or overlaps, sizes that fit the types
-            with path.open("rb") as file:
-                (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                self._kinds, self._offsets = _kinds_and_offsets(file.read(length))
-
-    def kind(self, name: str) -> Kind:
-        """As the header says."""
-        return self._kinds[name]
-
-    def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Read from the file."""
-        dtype, shape = self._kinds[name]
-        row = dtype.itemsize * math.prod(shape[1:])
-        with as_peer_errors(self._path.name):
-            array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
-            if array.nbytes and _fill(self._path, self._offsets[name] + start * row, array) != array.nbytes:
-                raise ValueError(f"'{name}' is cut off")
-        return array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
-
-    def __len__(self) -> int:
-        return len(self._kinds)
-
-
-@lru_cache(maxsize=64)
-def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
-    """Of every tensor, and where in the file it begins; one for all files that have the same header.
-
-    A thousand updates of one sub-model have: their headers together would weigh as much as a model.
-    """
-    told = json.loads(header)
-    told.pop("__metadata__", None)
-    start = _LENGTH.size + len(header)
-    kinds = {name: (DTYPES[one["dtype"]], tuple(one["shape"])) for name, one in told.items()}
-    return kinds, {name: start + one["data_offsets"][0] for name, one in told.items()}
+    def __init__(self, places: Mapping[str, tuple[Mapping[str, AnyArray], str]]) -> None:
+        kinds = {name: kind_of(*place) for name, place in places.items()}
+        super().__init__(kinds, lambda name, start, stop: rows_of(*places[name], start, stop))
 
 
 class Prefixed(LazyArrays):
@@ -183,81 +132,3 @@ def pieces(kind: Kind, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
     row = max(1, dtype.itemsize * math.prod(shape[1:]))
     step = max(1, size // row)
     yield from ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))
-
-
-def write_tensors(
-    file: BinaryIO, arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
-) -> str:
-    """Write arrays as a safetensors file, a piece at a time, and return the sha256 of its bytes, hex.
-
-    The bytes are those that the safetensors library writes for the same arrays and `metadata`.
-    """
-    digest = hashlib.sha256()
-    for data in _bytes_of(arrays, metadata):
-        file.write(data)
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
-    """The sha256, hex, of the file that `write_tensors` would write."""
-    digest = hashlib.sha256()
-    for data in _bytes_of(arrays):
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def _bytes_of(
-    arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
-) -> Iterator[bytes | memoryview]:
-    kinds = {name: _named(name, kind_of(arrays, name)) for name in arrays}
-    names = sorted(kinds, key=lambda name: (-_ALIGNED.index(kinds[name][0]), name))
-    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
-    end = 0
-    for name in names:
-        dtype, shape = kinds[name]
-        begin, end = end, end + DTYPES[dtype].itemsize * math.prod(shape)
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    yield _LENGTH.pack(len(text)) + text
-    for name in names:
-        dtype, shape = kinds[name]
-        for start, stop in pieces((DTYPES[dtype], shape)):
-            piece = np.ascontiguousarray(rows_of(arrays, name, start, stop), DTYPES[dtype])
-            if piece.size:
-                yield piece.reshape(-1).view(np.uint8).data
-
-
-def _named(name: str, kind: Kind) -> tuple[str, tuple[int, ...]]:
-    dtype = _NAMES.get(kind[0].newbyteorder("<"))
-    if dtype is None:
-        raise InvariantError(f"'{name}': safetensors has no type {kind[0]}")
-    return dtype, kind[1]
-
-
-def _fill(path: Path, offset: int, array: AnyArray) -> int:
-    """Read from `offset` on until the array is full or the file ends; returns the bytes that were read."""
-    view, got = array.reshape(-1).view(np.uint8).data, 0
-    # A thousand updates are read some rows at a time: file objects would be most of the work.
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        while got < len(view):
-            read = os.preadv(descriptor, [view[got:]], offset + got)
-            if not read:
-                break
-            got += read
-    finally:
-        os.close(descriptor)
-    return got
-
-
-@contextlib.contextmanager
-def as_peer_errors(source: str) -> Iterator[None]:
-    """All that safetensors and numpy raise for a header that lies: types and shapes that nobody has too."""
-    try:
-        yield
-    except (
-        SafetensorError, ValueError, KeyError, TypeError, OverflowError, AttributeError, IndexError
-    ) as error:  # fmt: skip
-        raise PeerError(f"{source} is not a safetensors blob: {str(error)[:200]}") from error

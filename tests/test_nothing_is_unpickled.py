@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edge_client.data.arrays import read_npy, read_npz
-from schemas.blobs import decode_groups
 from schemas.errors import ConfigError, PeerError
+from tests.groups import decode_groups
 from tests.unpickling import findings
 
 ROOT = Path(__file__).parents[1]

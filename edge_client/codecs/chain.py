@@ -30,7 +30,8 @@ from schemas.blobs import Array, Arrays, Groups
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import kebab
 from schemas.strategy import Piece
-from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,6 @@ CODECS: Mapping[str, Callable[..., Any]] = {
     "zstd": Zstd,
 }
 """In the order in which they may be named: what is chosen, how it is written, how that is packed."""
-DOWNLINK = ("fp16", "int8")
-"""Those of models: a model's numbers are none that could be left out, and hardly any repeat."""
 
 
 @dataclass(frozen=True)
@@ -115,38 +114,30 @@ class Encoded:
 
 def make_chain(named: Iterable[Piece]) -> Chain:
     """The codecs of these pieces; raises `ConfigError` for names, options and orders that there are not."""
-    named = list(named)
-    made = {piece.name: _make(piece, "uplink") for piece in named}
-    order = list(CODECS)
-    ranks = [order.index(piece.name) for piece in named]
-    if len(made) != len(named):
-        raise ConfigError("uplink: a codec is named twice: name it once")
-    if ranks != sorted(ranks):
-        fitting = ", ".join(f'"{name}"' for name in order if name in made)
-        raise ConfigError(f"uplink: codecs work in the order in which they are named: write [{fitting}]")
-    if {"fp16", "int8"} <= made.keys():
-        raise ConfigError("uplink: 'fp16' and 'int8' both say how a number is written: leave one out")
+    made = make_codecs(named, CODECS, "uplink")
     return Chain(made.get("top-k"), made.get("fp16", made.get("int8")), made.get("zstd"))
 
 
-def make_downlink(named: Iterable[Piece]) -> NumberCodec | None:
-    """The codec of the model on its way down, if one is named; raises `ConfigError` as `make_chain` does."""
+def make_codecs(named: Iterable[Piece], codecs: Mapping[str, Callable[..., Any]], key: str) -> dict[str, Any]:
+    """The codecs of these pieces by name, in the order of `codecs`; raises `ConfigError` as `make_chain`."""
     named = list(named)
-    for piece in named:
-        if piece.name not in DOWNLINK:
-            raise ConfigError(
-                f"downlink: no codec of models is '{piece.name}'{nearest(piece.name, DOWNLINK)}"
-            )
-    if len(named) > 1:
-        raise ConfigError("downlink: 'fp16' and 'int8' both say how a number is written: name one of them")
-    made: NumberCodec | None = _make(named[0], "downlink") if named else None
+    made = {piece.name: _make(piece, codecs, key) for piece in named}
+    order = list(codecs)
+    ranks = [order.index(piece.name) for piece in named]
+    if len(made) != len(named):
+        raise ConfigError(f"{key}: a codec is named twice: name it once")
+    if ranks != sorted(ranks):
+        fitting = ", ".join(f'"{name}"' for name in order if name in made)
+        raise ConfigError(f"{key}: codecs work in the order in which they are named: write [{fitting}]")
+    if {"fp16", "int8"} <= made.keys():
+        raise ConfigError(f"{key}: 'fp16' and 'int8' both say how a number is written: leave one out")
     return made
 
 
-def _make(piece: Piece, key: str) -> Any:
-    codec = CODECS.get(piece.name)
+def _make(piece: Piece, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
+    codec = codecs.get(piece.name)
     if codec is None:
-        raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, CODECS)}")
+        raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, codecs)}")
     options = set(getattr(codec, "__dataclass_fields__", {}))
     for option in piece.options.keys() - options:
         hint = nearest(kebab(option), map(kebab, options))

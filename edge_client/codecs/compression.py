@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from schemas.errors import PeerError
-from schemas.tensors import AnyArray, write_tensors
+from schemas.errors import ConfigError, PeerError
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray
 from schemas.values import Reason
 
 MAGIC = bytes.fromhex("28b52ffd")
@@ -23,24 +25,35 @@ _PIECE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Zstd:
-    """`level` 1 is fastest, 19 smallest."""
+    """`level` 1 is fastest, 19 smallest; of rounded numbers 2 to 5 make more bytes than 1, more slowly."""
 
-    level: int = 3
+    level: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.level, int) or not 1 <= self.level <= 19:
             raise ValueError(f"level is a whole number from 1 to 19, not {self.level}")
+        _zstandard()
 
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
         """`write_tensors`, compressed; returns the sha256 of what was written, hex."""
-        from zstandard import ZstdCompressionParameters, ZstdCompressor
-
+        zstd = _zstandard()
         # At high levels the window would be larger than what decoders must take.
-        chosen = ZstdCompressionParameters.from_level(self.level, window_log=WRITTEN_WINDOW_LOG)
-        hashed, compressor = _Hashed(file), ZstdCompressor(compression_params=chosen)
+        chosen = zstd.ZstdCompressionParameters.from_level(self.level, window_log=WRITTEN_WINDOW_LOG)
+        hashed, compressor = _Hashed(file), zstd.ZstdCompressor(compression_params=chosen)
         with compressor.stream_writer(cast(IO[bytes], hashed), closefd=False) as writer:
             write_tensors(writer, arrays)
         return hashed.digest.hexdigest()
+
+
+def _zstandard() -> Any:
+    """The package, imported late: a board that only infers has none. Raises `ConfigError` without it."""
+    try:
+        return import_module("zstandard")
+    except ImportError as error:
+        raise ConfigError(
+            "codec 'zstd' needs the package zstandard: pip install 'edge-federation[client]', "
+            "or leave 'zstd' out"
+        ) from error
 
 
 class _Hashed:
@@ -68,13 +81,11 @@ def unpack(source: Path, target: BinaryIO, *, limit: int | None = None) -> None:
 
     A frame that was cut off is not told from one that ends: what it holds says how long it is.
     """
-    from zstandard import ZstdDecompressor, ZstdError
-
-    written = 0
+    zstd, written = _zstandard(), 0
     try:
         with (
             source.open("rb") as file,
-            ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(
+            zstd.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(
                 file, read_across_frames=True
             ) as reader,
         ):
@@ -85,5 +96,5 @@ def unpack(source: Path, target: BinaryIO, *, limit: int | None = None) -> None:
                         f"{source.name} unpacks to more than {limit} bytes", reason=Reason.OVERSIZED
                     )
                 target.write(piece)
-    except ZstdError as error:
+    except zstd.ZstdError as error:
         raise PeerError(f"{source.name} is not compressed as it should be: {error}") from error

@@ -62,10 +62,14 @@ class Int8:
     def encode(self, rows: Array, scales: Array, drawn: Array) -> AnyArray:
         """Codes like the rows; `drawn` are numbers from [0, 1) like them, or 1/2 for the nearest."""
         steps = np.where(scales > 0, scales, np.float32(1)).reshape(-1, *[1] * (rows.ndim - 1))
-        # What is not finite has a scale that says so: its codes do not matter.
+        # What is not finite has a scale that says so: its codes do not matter, but are the same anywhere.
         with np.errstate(invalid="ignore", over="ignore"):
-            codes = np.nan_to_num(np.floor(rows / steps + drawn), posinf=0, neginf=0)
-        whole: AnyArray = np.clip(codes, -self.levels, self.levels).astype(self.dtype)
+            codes = rows / steps
+            codes += drawn
+            np.floor(codes, out=codes)
+        if not np.isfinite(scales).all():
+            np.nan_to_num(codes, copy=False, posinf=0, neginf=0)
+        whole: AnyArray = np.clip(codes, -self.levels, self.levels, out=codes).astype(self.dtype)
         return whole
 
 
@@ -80,6 +84,5 @@ def draw(seed: int, name: str, start: int, shape: tuple[int, ...]) -> NDArray[np
     width = math.prod(shape[1:])
     blocks = -(-width // _PER_BLOCK)
     source = np.random.Philox(key=[seed, zlib.crc32(name.encode())]).advance(start * blocks)
-    bits = source.random_raw(shape[0] * blocks * _PER_BLOCK // 2).view(np.uint32)
-    numbers = (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
-    return numbers.reshape(shape[0], blocks * _PER_BLOCK)[:, :width].reshape(shape)
+    numbers = np.random.Generator(source).random((shape[0], blocks * _PER_BLOCK), dtype=np.float32)
+    return numbers[:, :width].reshape(shape)

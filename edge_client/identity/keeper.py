@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from edge_client.address import TlsFiles
 from edge_client.identity.credentials import request_pem
@@ -10,8 +11,11 @@ from edge_client.identity.pair import Pair
 from edge_client.identity.renewal import Due, Renewal
 from edge_client.identity.validity import written
 from schemas.errors import PeerError
-from schemas.messages import AnyMessage, CertificateRequest, IssuedCertificate, Refusal
+from schemas.messages import AnyMessage, CertificateRequest, IssuedCertificate, Refusal, encode_message
 from schemas.topics import EnrolTopic
+
+if TYPE_CHECKING:
+    from edge_client.link import Link
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,21 @@ class Keeper:
         self._renewal = self._renewal.asked(now)
         csr = request_pem(self._pair.next_key(), self._device)
         return CertificateRequest(federation=self._federation, device=self._device, csr=csr)
+
+    def turn(self, link: Link, now: float, *, connected: bool, idle: bool) -> None:
+        """Ask over the device's own link when it is time; connect again when nothing is under way."""
+        try:
+            match self.due(now, connected=connected, idle=idle):
+                case Due.ASK:
+                    link.publish(self.topic, encode_message(self.request(now)))
+                case Due.RECONNECT:
+                    log.info("connecting again, with the new certificate")
+                    self.connected()
+                    link.reconnect()
+                case Due.NOTHING:
+                    pass
+        except OSError as error:
+            log.warning("the next certificate's key cannot be kept: %s", error)
 
     def take(self, answer: AnyMessage) -> None:
         """Put a new certificate in place; raises `PeerError` for what is none of ours."""

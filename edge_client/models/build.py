@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from edge_client.models.registry import entry
 from schemas.errors import ConfigError
@@ -27,6 +29,38 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
             f"model {spec.name!r}: the factory returned {type(module).__name__}; return a torch.nn.Module"
         )
     return module
+
+
+def build_blank(spec: ModelSpec) -> nn.Module:
+    """As `build_model`, for whoever fills in all weights: initial ones are not drawn, which takes longest."""
+    with _Undrawn():
+        return build_model(spec)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Parameters, and they alone, are left as they lie in memory."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        filled = args[0] if args else given.get("tensor")
+        if isinstance(filled, nn.Parameter) and func in _DRAWING:
+            return filled
+        return func(*args, **given)
+
+
+_DRAWING = frozenset(
+    {
+        Tensor.uniform_,
+        Tensor.normal_,
+        nn.init.uniform_,
+        nn.init.normal_,
+        nn.init.kaiming_uniform_,
+        nn.init.kaiming_normal_,
+    }
+)
+"""What draws a tensor's numbers, as far as torch lets it be heard; the rest is drawn for nothing."""
 
 
 def _factory(path: str) -> Callable[..., object]:

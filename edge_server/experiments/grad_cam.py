@@ -24,7 +24,7 @@ from edge_client.surgery import load_arrays
 from edge_server.experiments.cells import Plan
 from edge_server.experiments.findings import Findings, Table
 from edge_server.experiments.runner import Done, Progress, Simulate, run_all, run_path
-from schemas.blobs import read_groups
+from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -122,7 +122,7 @@ def _trained(one: Done, out: Path, data: LabelledData) -> nn.Module:
         raise ConfigError(f"{run_path(one.run, out)} holds no model")
     latest = max(versions, key=lambda path: int(path.parent.name.split("-")[1]))
     module = build_model(spec)
-    load_arrays(module, read_groups(latest)["model"])
+    load_arrays(module, SpooledGroups(latest)["model"])
     return module
 
 

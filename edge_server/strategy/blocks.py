@@ -7,11 +7,12 @@ the others. How large blocks are changes no bit of any result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
-from schemas.tensors import AnyArray, Kind, MadeArrays
+from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, rows_of
 
 NUMBERS = 256 * 1024
 """Coordinates of a block where each client's is looked at and let go."""
@@ -51,6 +52,11 @@ def in_blocks(
         return made if shape else made.reshape(())
 
     return MadeArrays(kinds, rows)
+
+
+def those(arrays: Mapping[str, AnyArray], names: Iterable[str]) -> MadeArrays:
+    """Those of these names, read when they are asked for."""
+    return MadeArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
 
 
 def rows_like(array: AnyArray) -> AnyArray:

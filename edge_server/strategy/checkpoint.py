@@ -5,11 +5,13 @@ Whatever pieces keep is plain (mappings, lists, numbers, texts, arrays), so any 
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from edge_client.plain_file import NotPlainFile, read_plain, write_plain
+from edge_server.strategy.keeping import InMemory, Keep, kept
 from edge_server.strategy.strategy import State
+from schemas.blobs import Groups
 from schemas.errors import ConfigError
 
 
@@ -18,9 +20,18 @@ def save_checkpoint(path: Path, state: State, *, durable: bool = True) -> None:
     write_plain(path, {field.name: getattr(state, field.name) for field in fields(State)}, durable=durable)
 
 
-def load_checkpoint(path: Path) -> State:
-    """Read a state back, equal to the bit; `ConfigError` for a file that is none."""
+def load_checkpoint(path: Path, *, keep: Keep = InMemory) -> State:
+    """Read a state back, equal to the bit; `ConfigError` for a file that is none. `keep` as in `close`."""
     try:
-        return State(**read_plain(path))
+        state = State(**read_plain(path))
+        return replace(
+            state,
+            groups=_kept(state.groups, keep),
+            server_optimizer=_kept(state.server_optimizer, keep),
+        )
     except (NotPlainFile, TypeError) as error:
         raise ConfigError(f"{path} is no checkpoint of this program: {error}") from error
+
+
+def _kept(groups: Groups, keep: Keep) -> Groups:
+    return {name: kept(arrays, keep) for name, arrays in groups.items()}

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_client.excerpt import rows_at
+from edge_client.reach import Places, Reach, everywhere
 from edge_client.slicing import moved_axes
-from edge_server.strategy.reach import Order, Places, Reach, Reaches, all_of, everywhere
+from edge_server.strategy.reach import Order, Reaches, all_of
 from schemas.blobs import Array, Arrays
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap
 from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
 
 FLOAT = np.dtype(np.float32)
-SPAN_BYTES = 256 * 1024
-"""Rows that are not side by side are read in stretches of at most so many bytes."""
 
 
 class Part(NamedTuple):
@@ -112,35 +112,19 @@ class Scaled(Deltas):
     """Changes times a number, but for parameters that are `exempt`."""
 
     def __init__(
-        self,
-        changes: Arrays,
-        factor: float,
-        channel_map: ChannelMap,
-        *,
-        exempt: Callable[[str], bool] = lambda name: False,
+        self, changes: Deltas, factor: float, *, exempt: Callable[[str], bool] = lambda name: False
     ) -> None:
-        super().__init__(channel_map)
+        super().__init__(changes.channel_map)
         self._changes, self._factor, self._exempt = changes, factor, exempt
-
-    def kind(self, name: str) -> Kind:
-        """As the changes say."""
-        return kind_of(self._changes, name)
 
     def part(self, name: str, start: int, stop: int) -> Part:
         """Scaled now."""
-        values, place = part_of(self._changes, name, start, stop)
+        values, place = self._changes.part(name, start, stop)
         return Part(values if self._exempt(name) else self._factor * values, place)
 
     def moved(self, order: Order) -> Deltas:
         """The order of both is irrelevant."""
-        moved = as_deltas(self._changes, self.channel_map).moved(order)
-        return Scaled(moved, self._factor, self.channel_map, exempt=self._exempt)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._changes)
-
-    def __len__(self) -> int:
-        return len(self._changes)
+        return Scaled(self._changes.moved(order), self._factor, exempt=self._exempt)
 
 
 class MovedModel(Deltas):
@@ -183,24 +167,6 @@ def part_of(changes: Arrays, name: str, start: int, stop: int) -> Part:
     values = rows_of(changes, name, start, stop)
     values = values.reshape(values.shape or (1,))
     return Part(values, everywhere(values.shape))
-
-
-def rows_at(arrays: Arrays, name: str, wanted: Places) -> Array:
-    """Rows of an array, side by side or (in ascending order) not, without reading much of the rest."""
-    if isinstance(wanted, slice):
-        return rows_of(arrays, name, wanted.start, wanted.stop)
-    if not isinstance(arrays, LazyArrays):
-        return arrays[name][wanted]
-    dtype, shape = arrays.kind(name)
-    span = max(1, SPAN_BYTES // max(1, dtype.itemsize * int(np.prod(shape[1:]))))
-    taken, begin = np.empty((len(wanted), *shape[1:]), dtype), 0
-    while begin < len(wanted):
-        end = int(np.searchsorted(wanted, wanted[begin] + span))
-        first = int(wanted[begin])
-        stretch = arrays.rows(name, first, int(wanted[end - 1]) + 1)
-        taken[begin:end] = stretch[wanted[begin:end] - first]
-        begin = end
-    return taken
 
 
 def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> Array:

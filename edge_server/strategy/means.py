@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.reach import Reach
 from edge_server.strategy import blocks
-from edge_server.strategy.reach import Reach, Reaches, common, mass
+from edge_server.strategy.reach import Reaches, common, mass
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.blobs import Array, Arrays
 from schemas.tensors import Kind, kind_of, rows_of

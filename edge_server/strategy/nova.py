@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edge_client.objectives.momentum import gradient_mass
-from edge_server.strategy.deltas import Scaled
+from edge_server.strategy.deltas import Scaled, as_deltas
 from edge_server.strategy.updates import Around, ClientUpdate, GlobalUpdate, is_statistic
 
 
@@ -38,7 +38,7 @@ class NormaliseSteps:
         if mass == 0:
             return update
         factor = self.effective_steps(around.sources or (update.source,)) / mass
-        delta = Scaled(update.delta, factor, around.channel_map, exempt=is_statistic)
+        delta = Scaled(as_deltas(update.delta, around.channel_map), factor, exempt=is_statistic)
         return replace(update, delta=delta)
 
     def mass(self, source: ClientUpdate) -> float:

@@ -102,8 +102,10 @@ def distance(update: GlobalUpdate, result: RoundResult) -> float:
         for start, stop in runs(after.shape, SUM_NUMBERS):
             reach = update.held.reach(name).rows(start, stop)[1]
             values, place = update.part(name, start, stop).within(reach)
-            local = place.of(before[start:stop]).astype(np.float64) + values
-            squares += float(np.square(place.of(after[start:stop]) - local).sum())
+            apart = place.of(before[start:stop]).astype(np.float64)
+            apart += values
+            np.subtract(place.of(after[start:stop]), apart, out=apart)
+            squares += float(np.square(apart, out=apart).sum())
             held += reach.size
         size += after.size
     return math.sqrt(squares * size / held) if held else 0.0
@@ -131,5 +133,7 @@ RATIOS: dict[str, Callable[..., Policy[dict[str, Ratio]]]] = {
     "bandit": Bandit,
     "by-tier": ByTier,
 }
+STEADY = frozenset({"by-tier"})
+"""The ratios that stay the same from round to round."""
 BLIND = frozenset({"by-tier", "uniform"})
 """Those of both kinds that never look at what a round brought (differential privacy)."""

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from edge_server.strategy.keeping import InMemory, Keep
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap
@@ -34,7 +35,7 @@ class RoundResult:
     """What may be learned from a round: its updates, what each weighed, the model before and after it.
 
     `clients` are all whom the round could choose from. Updates are worth going through once, not twice: each
-    is made anew when it is asked for.
+    is made anew when it is asked for. `keep` gives places for what the next state holds.
     """
 
     round: int
@@ -44,6 +45,7 @@ class RoundResult:
     after: Arrays
     clients: Sequence[Client] = ()
     channel_map: ChannelMap = _NO_CHANNELS
+    keep: Keep = InMemory
 
 
 class Policy(Protocol, Generic[Choice]):

@@ -33,12 +33,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.reach import nowhere, reach_of
 from edge_server.strategy.accounting import Release, composed, epsilon
 from edge_server.strategy.blocks import SUM_NUMBERS, in_blocks, rows_like, runs
 from edge_server.strategy.means import kinds_of, share, weighted_sum
 from edge_server.strategy.noise import noise_rows, round_key, standard_normal
 from edge_server.strategy.pruner import Cut
-from edge_server.strategy.reach import mass, nowhere, reach_of
+from edge_server.strategy.reach import mass
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.blobs import Array, Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -151,8 +152,7 @@ def noised(
         noise = deviation * noise_rows(key, name, shape, start, stop)
         return share(rows_like(rows_of(total, name, start, stop)) + noise, holders(name, start, stop))
 
-    kinds = {name: (np.dtype(np.float32), kind_of(total, name)[1]) for name in total}
-    change = in_blocks(kinds, rows)
+    change = in_blocks(kinds_of(updates), rows)
     if mechanism.clip is None:
         unclipped = 0.5 + (bits + bit_noise * float(standard_normal(key, "/unclipped", ()))) / cohort
         clip *= math.exp(-mechanism.clip_learning_rate * (unclipped - mechanism.target_quantile))

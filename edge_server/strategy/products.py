@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.reach import Reach
 from edge_server.strategy import blocks
 from edge_server.strategy.deltas import Part
-from edge_server.strategy.reach import Reach
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.tensors import kind_of
 

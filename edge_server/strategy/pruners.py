@@ -102,5 +102,7 @@ PRUNERS: dict[str, Callable[..., Pruner]] = {
 }
 RANKS_CHANNELS = frozenset({"attention"})
 """Those that let devices rank channels once, and from then on cut the last ones of the global model."""
+NEW_EACH_ROUND = frozenset({"magnitude", "random"})
+"""Those that give a device other channels in every round."""
 PER_CLIENT = frozenset({"layers"})
 """Those that give devices of one ratio unlike parts of the network."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from edge_server.strategy.deltas import Scaled
+from edge_server.strategy.deltas import Scaled, as_deltas
 from edge_server.strategy.updates import Around, GlobalUpdate
 
 
@@ -33,4 +33,4 @@ class DiscountStaleness:
         factor = (1 + update.source.metrics.get("staleness", 0)) ** -self.exponent
         if factor == 1:
             return update
-        return replace(update, delta=Scaled(update.delta, factor, around.channel_map))
+        return replace(update, delta=Scaled(as_deltas(update.delta, around.channel_map), factor))

@@ -1,6 +1,7 @@
 """The server optimizer's step from the old model to the new one, a few rows at a time.
 
-A step is alike for every coordinate, so beside the two models there is never more than a block of the change.
+A step is alike for every coordinate, so beside the two models there is never more than a block of the change
+and of the optimizer's state.
 """
 
 from __future__ import annotations
@@ -11,27 +12,28 @@ import numpy as np
 
 from edge_server.strategy.ahead import Place, made_ahead
 from edge_server.strategy.blocks import rows_like, runs
+from edge_server.strategy.keeping import Keep, Kept
 from edge_server.strategy.server_optimizers import ServerOptimizer
 from schemas.blobs import Array, Arrays, Groups
+from schemas.tensors import rows_of
 
 
 def stepped(
-    optimizer: ServerOptimizer, state: Groups, params: Arrays, change: Arrays
+    optimizer: ServerOptimizer, state: Groups, params: Arrays, change: Arrays, *, keep: Keep
 ) -> tuple[dict[str, Array], Groups]:
     """The next parameters and the optimizer's next state; the pseudo-gradient is minus the change."""
     after = {name: np.empty_like(array) for name, array in params.items()}
-    kept: dict[str, dict[str, Array]] = {}
+    kept: dict[str, Kept] = {}
     for (name, start, stop), made in made_ahead(change, _places(params)):
         array = params[name]
         before = {name: rows_like(array)[start:stop]}
         moved, gathered = optimizer.step(_rows(state, name, start, stop), before, {name: -rows_like(made)})
         rows_like(after[name])[start:stop] = moved[name]
         for group, arrays in gathered.items():
-            held = kept.setdefault(group, {})
+            if group not in kept:
+                kept[group] = keep()
             for known, rows in arrays.items():
-                if known not in held:
-                    held[known] = np.empty(array.shape, rows.dtype)
-                rows_like(held[known])[start:stop] = rows
+                kept[group].put(known, (rows.dtype, array.shape), start, rows)
     return after, kept
 
 
@@ -52,6 +54,6 @@ def _places(params: Arrays) -> Iterator[Place]:
 def _rows(state: Groups, name: str, start: int, stop: int) -> Groups:
     """The state's rows of one parameter; a group that lacks it stays, empty."""
     return {
-        group: {name: rows_like(arrays[name])[start:stop]} if name in arrays else {}
+        group: {name: rows_like(rows_of(arrays, name, start, stop))} if name in arrays else {}
         for group, arrays in state.items()
     }

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.codecs.chain import make_chain, make_downlink
-from edge_client.codecs.numbers import NumberCodec
+from edge_client.codecs.chain import make_chain
+from edge_client.codecs.down import Down, make_downlink
 from edge_client.excerpt import Excerpt
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
@@ -22,6 +22,7 @@ from edge_server.strategy import privacy as dp
 from edge_server.strategy.combiners import COMBINERS, Combiner
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.keeping import InMemory, Keep, kept
 from edge_server.strategy.pieces import make
 from edge_server.strategy.policies import RATIOS, SELECTIONS, Client, Policy, RoundResult
 from edge_server.strategy.pruners import PRUNERS, Cut, Evidence, Pruner
@@ -60,7 +61,7 @@ class Strategy:
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
     uplink: tuple[Piece, ...] = ()
-    downlink: NumberCodec | None = None
+    downlink: Down = field(default_factory=Down)
 
     def count(self, round_number: int, clients: int) -> int:
         """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""
@@ -145,9 +146,9 @@ def make_strategy(
     )
 
 
-def start(strategy: Strategy, params: Arrays) -> State:
-    """The state before round one."""
-    return State(params=params, groups={rule.name: rule.start(params) for rule in strategy.groups})
+def start(strategy: Strategy, params: Arrays, *, keep: Keep = InMemory) -> State:
+    """The state before round one; `keep` as in `close`."""
+    return State(params, groups={rule.name: kept(rule.start(params), keep) for rule in strategy.groups})
 
 
 def plan(
@@ -220,13 +221,17 @@ def close(
     channel_map: ChannelMap,
     *,
     clients: Sequence[Client] = (),
+    keep: Keep = InMemory,
 ) -> State:
-    """Aggregate the updates of a round; their order is irrelevant. `clients` are those it was planned for."""
+    """Aggregate the updates of a round; their order is irrelevant. `clients` are those it was planned for.
+
+    `keep` says where groups and the optimizer's state go; the model is in memory in any case.
+    """
     matched = _matched(strategy, state, updates, channel_map)
     weights, change, privacy = _combined(strategy, state, matched, channel_map)
     sources = sources_of(matched)
     ranks = not state.ordered and any(source.groups.get("attention") for source in sources)
-    params, optimizer = _stepped(strategy, state, change, ranks=ranks)
+    params, optimizer = _stepped(strategy, state, change, ranks=ranks, keep=keep)
     by_client = {source.client: float(weight) for source, weight in zip(sources, weights, strict=True)}
     result = RoundResult(
         state.round + 1,
@@ -236,6 +241,7 @@ def close(
         after=params,
         clients=clients,
         channel_map=channel_map,
+        keep=keep,
     )
     groups, result = _folded(strategy, state, result)
     selection = strategy.selection.observe(state.selection, result)
@@ -278,15 +284,18 @@ def _spent(strategy: Strategy, state: State, privacy: Any) -> dict[str, Any]:
     return dp.observed(strategy.privacy, privacy, state.privacy["clip"])
 
 
-def _stepped(strategy: Strategy, state: State, change: Arrays, *, ranks: bool) -> tuple[Arrays, Groups]:
+def _stepped(
+    strategy: Strategy, state: State, change: Arrays, *, ranks: bool, keep: Keep
+) -> tuple[Arrays, Groups]:
     """The server optimizer's step.
 
     A round that `ranks` channels mostly reorders them: that is taken as it is, no direction to go on in.
     """
     if ranks:
         return moved_by(state.params, change), {}
-    params, kept = stepped(strategy.server_optimizer, state.server_optimizer, state.params, change)
-    return (dp.without_negative_variances(params) if strategy.privacy else params), kept
+    held, optimizer = state.server_optimizer, strategy.server_optimizer
+    params, gathered = stepped(optimizer, held, state.params, change, keep=keep)
+    return (dp.without_negative_variances(params) if strategy.privacy else params), gathered
 
 
 def _matched(

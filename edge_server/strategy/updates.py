@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from edge_client.reach import Reach, nowhere, reach_of
 from edge_client.slicing import check
 from edge_server.strategy.deltas import Deltas, Part, Placed, part_of
-from edge_server.strategy.reach import Order, Reach, Reaches, nowhere, reach_of
+from edge_server.strategy.reach import Order, Reaches
 from schemas.blobs import Arrays, Groups
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec

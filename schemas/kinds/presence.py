@@ -17,7 +17,7 @@ class Birth(Message):
     kind: Literal["birth"] = "birth"
     device: Name
     session: int = Field(ge=0)
-    profile: CapabilityProfile = CapabilityProfile()
+    profile: CapabilityProfile = CapabilityProfile.model_construct()
     data: DataCard
 
 

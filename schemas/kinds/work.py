@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.blobs import BlobRef
+from schemas.blobs import MAX_BLOB_BYTES, BlobRef
 from schemas.depot import Addresses, Depot
 from schemas.frozen import Frozen
 from schemas.kinds.message import MAX_MESSAGE_BYTES, Message
@@ -30,18 +31,28 @@ from schemas.values import (
     TrainingMetrics,
 )
 
+MAX_FRAMES = 50
+"""A whole model and what changes in it: in five tiers no more layers than a device listens for at once."""
+
 
 class Layer(Frozen):
-    """One part of the state that a task starts from, as the blob of that name."""
+    """One part of the state that a task starts from, as the blob of that name.
+
+    One that is packed comes to `unpacked` bytes. The layers of `frame` 0 are a whole model, those of every
+    later frame what changes in it.
+    """
 
     blob: Text
+    frame: int = Field(default=0, ge=0, lt=MAX_FRAMES)
+    unpacked: int | None = Field(default=None, ge=1, le=MAX_BLOB_BYTES)
 
 
 class Task(Message):
     """One device's work in one round. `blobs` names what it must hold: `channel-map` and those of `layers`.
 
-    The layers, smallest sub-model first, add up to the state; without any, `state` is all of it. `channels`
-    says of some blobs on which shared topic they are published; all others are the device's to ask for.
+    The layers, frame by frame and smallest sub-model first, add up to the state; without any, `state` is all
+    of it. `channels` says of some blobs on which shared topic they are published; all others are the device's
+    to ask for.
     `train` answers with an `Update`, `deliver` (the compact model for good) with a `Delivery`. Where
     `returned` is there, the update holds the parameters of those layers only; where `masking` is, it is sent
     masked, in the group `masked`. `uplink` are the codecs that make it small. `manifest` is the server's
@@ -57,8 +68,8 @@ class Task(Message):
     tier: int = Field(ge=1)
     ratio: float = Field(ge=0, lt=1)
     model: ModelSpec
-    preprocessing: Preprocessing = Preprocessing()
-    spec: SubModelSpec = SubModelSpec()
+    preprocessing: Preprocessing = Preprocessing.model_construct()
+    spec: SubModelSpec = SubModelSpec.model_construct()
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     masking: MaskingTerms | None = None
@@ -81,9 +92,17 @@ class Task(Message):
             raise ValueError(f"there is no blob {strangers[0]!r}")
         return self
 
+    @model_validator(mode="after")
+    def _frames_follow_each_other(self) -> Task:
+        frames = [0, *(layer.frame for layer in self.layers)]
+        if any(after - before not in (0, 1) for before, after in pairwise(frames)):
+            raise ValueError("the layers' frames are not in order")
+        return self
+
     def pushed(self) -> tuple[BlobRef, ...]:
-        """The blobs that are sent along unasked: small ones that no other device needs."""
-        own = [layer.blob for layer in self.layers] or [*self.blobs]
+        """The blobs that are sent along unasked: small new ones that no other device needs."""
+        last = max((layer.frame for layer in self.layers), default=0)
+        own = [layer.blob for layer in self.layers if layer.frame == last] or [*self.blobs]
         return tuple(self.blobs[n] for n in own if self.blobs[n].inline and n not in self.channels)
 
 
@@ -116,7 +135,7 @@ class Update(Message):
     round: RoundNumber
     attempt: Attempt
     blob: BlobRef
-    spec: SubModelSpec = SubModelSpec()
+    spec: SubModelSpec = SubModelSpec.model_construct()
     metrics: TrainingMetrics
     deposited: bool = False
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES

@@ -1,16 +1,18 @@
 """All benchmarks in one run, one table: `python -m tests.benchmarks`.
 
-Each benchmark is a module with `figures(options) -> list[Figure]`, listed here. One that fails is told and
-the others go on.
+Each benchmark is a module with `figures(options) -> list[Figure]`, or another function of that kind, listed
+here. One that fails is told and the others go on. README.md says how long each may take.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.benchmarks.figure import Figure
@@ -31,13 +33,19 @@ BENCHMARKS: dict[str, str] = {
     "gpu": "gpu",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
+LONGER: dict[str, str] = {"bytes-all": "bytes:every", "flower-exact": "flower.comparison:exact"}
+"""Those that run only where they are named, as module and function; the table keeps what they found."""
 
 
 def main() -> None:
     """Run, keep what each benchmark found when it is done, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    known = {**BENCHMARKS, **LONGER}
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHMARKS)} (default: all)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which: {', '.join(BENCHMARKS)} (default: all of these), {', '.join(LONGER)}",
     )
     parser.add_argument("--data-root", type=Path, default=Path("../shared/data"), help="folder with MNIST")
     parser.add_argument("--folder", type=Path, help="where large files have room (default: TMPDIR)")
@@ -49,30 +57,40 @@ def main() -> None:
         help="keep table.md and figures.json here; what other benchmarks found there stays in them",
     )
     args = parser.parse_args()
-    unknown = set(args.names) - set(BENCHMARKS)
+    unknown = set(args.names) - set(known)
     if unknown:
-        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: {', '.join(BENCHMARKS)}")
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: {', '.join(known)}")
+    # As Ctrl-C: whatever a benchmark has started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = Options(args.data_root, args.folder, args.quick)
-    results = Results.load(args.results)
+    results, all_began = Results.load(args.results), time.perf_counter()
     for name in args.names or BENCHMARKS:
         print(f"-- {name}", file=sys.stderr, flush=True)
         machine, began = describe(), time.perf_counter()
-        figures = _figures(name, options)
+        figures = _figures(name, known[name], options)
         seconds = time.perf_counter() - began
         results = results.with_found(name, figures, machine=machine, seconds=seconds)
-        results.save()
+        results.save(list(known))
         print(f"   {seconds:.0f} s", file=sys.stderr, flush=True)
-    print(results.told(list(BENCHMARKS)))
+    print(f"-- all of it: {time.perf_counter() - all_began:.0f} s", file=sys.stderr)
+    print(results.told(list(known)))
 
 
-def _figures(name: str, options: Options) -> list[Figure]:
+def found(place: str) -> Callable[[Options], list[Figure]]:
+    """The function that a benchmark's place names."""
+    module, _, function = place.partition(":")
+    one: Callable[[Options], list[Figure]] = getattr(
+        importlib.import_module(f"tests.benchmarks.{module}"), function or "figures"
+    )
+    return one
+
+
+def _figures(name: str, place: str, options: Options) -> list[Figure]:
     try:
-        module = importlib.import_module(f"tests.benchmarks.{BENCHMARKS[name]}")
-        found: list[Figure] = module.figures(options)
+        return found(place)(options)
     except Exception as error:
         traceback.print_exc()
         return [Figure(name, "all of it", "", (), reason=f"{type(error).__name__}: {error}")]
-    return found
 
 
 if __name__ == "__main__":

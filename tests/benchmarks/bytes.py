@@ -1,4 +1,4 @@
-"""Bytes on the way and accuracy, per combination of codecs: `python -m tests.benchmarks.bytes`.
+"""Bytes on the way and accuracy, per combination of codecs: `python -m tests.benchmarks.bytes` has options.
 
 MNIST, Dirichlet 0.1 over 10 clients of 150 images, `two-nn`, five tiers (`heterofl`), 30 rounds of one epoch.
 All runs of a seed have the same shares, first weights, batches and tiers: what differs is the codecs alone.
@@ -7,6 +7,8 @@ measured in the same way in the same run; so pruning is included. Accuracy is th
 one every other round, on 2,000 images: with shares so unlike no single round is typical. It is told as points
 above the same recipe's with float32 both ways. Where 30 rounds would tell nothing new there are two: full
 models send the same bytes in every round, and without `zstd` the numbers of `int8` are the very same.
+
+`bytes` takes what is shipped beside float32, `bytes-all` every combination.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from edge_server.simulation.simulator import simulate
 from schemas.strategy import Piece
 from tests.benchmarks.figure import Figure, table
 from tests.benchmarks.options import Options
-from tests.benchmarks.simulation import Silent
+from tests.benchmarks.virtual_devices import Rounds
 
-AREA = "bytes"
+AREA, EVERY = "bytes", "bytes, every codec"
 FEWER, POINTS = 12, 0.5
 LAST_TESTS = 10
 FULL, PLAIN = "float32 of full models", "float32"
@@ -50,8 +52,20 @@ UPLINKS: Mapping[str, Sequence[Any]] = {
 }
 SAME_NUMBERS = frozenset({"int8"})
 """Those whose accuracy is another's."""
-DOWNLINKS: Mapping[str, Sequence[Any]] = {"fp16": ("fp16",), "int8": ("int8",)}
+CHANGES = "delta + int8 of 7 levels + zstd"
+DOWNLINKS: Mapping[str, Sequence[Any]] = {
+    "zstd": ("zstd",),
+    "fp16": ("fp16",),
+    "int8": ("int8",),
+    "int8 + zstd": ("int8", "zstd"),
+    "delta + zstd": ("delta", "zstd"),
+    "delta + fp16 + zstd": ("delta", "fp16", "zstd"),
+    "delta + int8 + zstd": ("delta", "int8", "zstd"),
+    CHANGES: ("delta", _int8(7), "zstd"),
+}
 """Of models on their way down; their updates go up in float32."""
+USUAL_DOWN = ("fp16", "int8", CHANGES)
+"""Those that are measured unless others are named."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +91,7 @@ def run(recipe: str, setting: Setting, *, uplink: Sequence[Any] = (), downlink: 
     """Simulate one combination."""
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=setting.options.folder) as folder:
         out = Path(folder) / "run"
-        summary = simulate(config(recipe, uplink, downlink, setting), out=out, watcher=Silent(), export=False)
+        summary = simulate(config(recipe, uplink, downlink, setting), out=out, watcher=Rounds(), export=False)
         if summary.outcome != "finished":
             raise RuntimeError(f"the simulation has {summary.outcome}: {summary.detail}")
         lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
@@ -115,11 +129,26 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
 
 
 def figures(options: Options) -> list[Figure]:
+    """What is shipped, and float32."""
+    settings = _settings(options)
+    shipped = next(name for name in UPLINKS if _is_default(name))
+    return upward(settings, [run("heterofl", one) for one in settings], (PLAIN, shipped))
+
+
+def every(options: Options) -> list[Figure]:
     """The whole table."""
-    rounds = 2 if options.quick else 30
-    settings = [Setting(options, seed=1, rounds=rounds, workers=2)]
+    settings = _settings(options)
     plain = [run("heterofl", one) for one in settings]
-    return [*upward(settings, plain, UPLINKS), *downward(settings, plain)]
+    found = [*upward(settings, plain, UPLINKS), *downward(settings, plain, USUAL_DOWN)]
+    return [replace(one, area=EVERY) for one in found]
+
+
+def _settings(options: Options) -> list[Setting]:
+    return [Setting(options, seed=1, rounds=2 if options.quick else 30, workers=2)]
+
+
+def _is_default(name: str) -> bool:
+    return tuple(Piece.model_validate(one) for one in UPLINKS[name]) == DEFAULT_UPLINK
 
 
 def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
@@ -136,11 +165,11 @@ def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[
     return found
 
 
-def downward(settings: Sequence[Setting], plain: Sequence[Taken]) -> list[Figure]:
+def downward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
     """The same of models on their way down, over float32 of the same sub-models."""
     found = []
-    for name, downlink in DOWNLINKS.items():
-        ours = [run("heterofl", one, downlink=downlink) for one in settings]
+    for name in names:
+        ours = [run("heterofl", one, downlink=DOWNLINKS[name]) for one in settings]
         fewer = tuple(its.bytes_down / mine.bytes_down for its, mine in zip(plain, ours, strict=True))
         label = f"{name} down: times fewer bytes than {PLAIN} down"
         found += [Figure(AREA, label, "", fewer), _points(f"{name} down", ours, plain, None)]
@@ -153,7 +182,7 @@ def _short(setting: Setting) -> Setting:
 
 
 def _upward(name: str, ours: Sequence[Taken], plain: Sequence[Taken], full: Sequence[Taken]) -> list[Figure]:
-    default = tuple(Piece.model_validate(one) for one in UPLINKS[name]) == DEFAULT_UPLINK
+    default = _is_default(name)
     label = f"{name}, the default" if default else name
     fewer = tuple(its.bytes_up / mine.bytes_up for its, mine in zip(full, ours, strict=True))
     megabytes, whole = (taken[0].bytes_up / 1e6 for taken in (ours, full))
@@ -183,11 +212,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=list(UPLINKS), default=list(UPLINKS))
+    parser.add_argument("--down", nargs="*", choices=list(DOWNLINKS), help="codecs of models to measure")
     args = parser.parse_args()
     settings = [Setting(Options(args.data_root), seed, args.rounds, args.workers) for seed in args.seeds]
     plain = [run("heterofl", one) for one in settings]
-    found = upward(settings, plain, args.only)
-    print(table(found if len(args.only) < len(UPLINKS) else [*found, *downward(settings, plain)]))
+    usual = USUAL_DOWN if len(args.only) == len(UPLINKS) else ()
+    down = usual if args.down is None else args.down
+    print(table([*upward(settings, plain, args.only), *downward(settings, plain, down)]))
 
 
 if __name__ == "__main__":

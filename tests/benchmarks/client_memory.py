@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from edge_server.broker.launch import running_broker
+from tests.benchmarks.federation import ONE_THREAD
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
+from tests.benchmarks.processes import processes
 from tests.benchmarks.resident import watch
 
 AREA = "client memory"
 MOST_MB = 350
-REPEATS = 3
+REPEATS = 2
 EXAMPLES = 600
 END_S = 120
 
@@ -89,42 +91,30 @@ def _devices(options: Options, repeats: int) -> list[Figure]:
 
 def _device(options: Options, *, deliver: bool) -> dict[str, int]:
     """The peaks of one device process in a run of two rounds."""
-    with _folder(options) as folder, _broker() as url:
+    with (
+        _folder(options) as folder,
+        running_broker("embedded", folder / "broker") as broker,
+        processes() as started,
+    ):
         words = [
             "data.source=MNIST", f'data.data-root="{options.data_root.resolve()}"', "data.test-samples=100",
             "model.name=two-nn", "num-clients=1", "min-clients=1", "rounds=2", "local-epochs=1",
             "batch-size=32", f"deliver={str(deliver).lower()}", "federation.name=bench",
         ]  # fmt: skip
-        serving = [*_program("edge_server.cli"), "run", "fedavg", *words]
+        server = [
+            *_program("edge_server.cli"), "run", "fedavg", *words,
+            "--broker", broker.url, "--out", str(folder / "run"), "--format", "json",
+        ]  # fmt: skip
         device = [
-            *_program("edge_client.cli"), "run", "--once", "--broker", url, "--federation", "bench",
+            *_program("edge_client.cli"), "run", "--once", "--broker", broker.url, "--federation", "bench",
             "--device-id", "pi", "--data", "MNIST", "--data-root", str(options.data_root.resolve()),
             "--share", "1/100", "--tier", "1", "--threads", "1", "--state-dir", str(folder / "pi"), "--quiet",
         ]  # fmt: skip
-        server = _start([*serving, "--broker", url, "--out", str(folder / "run"), "--format", "json"])
-        try:
-            process = _start(device)
-            try:
-                peaks = watch(process)
-            finally:
-                _end(process)
-        finally:
-            _end(server)
-    if process.returncode != 0:
-        raise RuntimeError(f"the device ended with {process.returncode}")
+        started.start("server", server, log=folder / "server.log", env=ONE_THREAD)
+        peaks = watch(started.start("device", device, log=folder / "device.log", env=ONE_THREAD))
+        started.wait("server", END_S)
+        started.check()
     return peaks
-
-
-@contextlib.contextmanager
-def _broker() -> Iterator[str]:
-    command = [*_program("edge_server.broker"), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            _, host, port = process.stdout.readline().split()
-            yield f"mqtt://{host}:{port}"
-        finally:
-            process.terminate()
 
 
 @contextlib.contextmanager
@@ -142,16 +132,3 @@ def _child(work: str, folder: Path, *words: str) -> str:
 
 def _program(module: str) -> list[str]:
     return [sys.executable, "-m", module]
-
-
-def _start(command: list[str]) -> subprocess.Popen[bytes]:
-    # One thread, as a federation of processes on one machine starts them.
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(END_S if process.poll() is None else 0)
-    if process.poll() is None:
-        process.kill()
-        process.wait()

@@ -11,13 +11,14 @@ import contextlib
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_server.broker.launch import RunningBroker, running_broker
 from tests.benchmarks.client_data import IMAGES
-from tests.benchmarks.processes import Started, cpu_seconds, processes, resident
+from tests.benchmarks.processes import Started, cpu_seconds, processes
+from tests.benchmarks.resident import family_peaks
 from tests.benchmarks.wire import Relay, relay
 
 DEVICES = 10
@@ -79,6 +80,11 @@ class Told:
         """Seconds from the end of each round to the end of the next; the first round is left out."""
         return [self.closed[number] - self.closed[number - 1] for number in sorted(self.closed)[1:]]
 
+    @property
+    def cpu(self) -> str:
+        """The processor time in words."""
+        return ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.cpu_s.items()) or "not taken"
+
 
 def run(work: Work, data: Path, folder: Path) -> Told:
     """Run a federation to its end; raises `RuntimeError` where it fails or takes too long."""
@@ -88,20 +94,13 @@ def run(work: Work, data: Path, folder: Path) -> Told:
         relay((broker.host, broker.port)) as wire,
         processes() as started,
     ):
-        out = folder / "run"
-        launch(work, data, folder, broker, started, wire)
-        return _watched(work, launched, out, broker, started, wire)
-
-
-def launch(
-    work: Work, data: Path, folder: Path, broker: RunningBroker, started: Started, wire: Relay
-) -> None:
-    """Start the server, whose way to the broker is `wire`, and the devices."""
-    command = server(work, folder, f"mqtt://127.0.0.1:{wire.port}")
-    started.start("server", command, log=folder / "server.log", env=ONE_THREAD)
-    for index in range(DEVICES):
-        command = device(work, data, folder, broker.url, index)
-        started.start(f"device {index}", command, log=folder / f"device-{index}.log", env=ONE_THREAD)
+        # The server's way to the broker is counted.
+        command = server(work, folder, f"mqtt://127.0.0.1:{wire.port}")
+        started.start("server", command, log=folder / "server.log", env=ONE_THREAD)
+        for index in range(DEVICES):
+            command = device(work, data, folder, broker.url, index)
+            started.start(f"device {index}", command, log=folder / f"device-{index}.log", env=ONE_THREAD)
+        return _watched(work, launched, folder / "run", broker, started, wire)
 
 
 def server(work: Work, folder: Path, broker: str) -> list[str]:
@@ -136,11 +135,11 @@ def _watched(
     until = time.monotonic() + LIMIT_S
     tasks, closed = dict[int, float](), dict[int, float]()
     while len(closed) < work.rounds:
-        if time.monotonic() > until:
-            raise RuntimeError(f"{len(closed)} of {work.rounds} rounds in {LIMIT_S:.0f} s")
+        ended = started.wait("server", 0.05)
         started.check()
-        time.sleep(0.05)
         tasks, closed = journal(out / "journal.sqlite")
+        if len(closed) < work.rounds and (ended or time.monotonic() > until):
+            raise RuntimeError(f"{len(closed)} of {work.rounds} rounds in {LIMIT_S:.0f} s at most")
         if len(closed) in (1, work.rounds - 1) and len(closed) not in used:
             used[len(closed)] = _used(started, broker)
         if len(closed) >= work.rounds - 1 and not memory:
@@ -178,20 +177,8 @@ def _used(started: Started, broker: RunningBroker) -> dict[str, float]:
 
 
 def _memory(started: Started) -> dict[str, float]:
-    devices = [sum(resident(one.pid).values()) for name, one in started.all.items() if name != "server"]
+    devices = [sum(family_peaks(one.pid).values()) for name, one in started.all.items() if name != "server"]
     return {
         "device": sum(devices) / len(devices),
-        "server": sum(resident(started.all["server"].pid).values()),
+        "server": sum(family_peaks(started.all["server"].pid).values()),
     }
-
-
-@contextlib.contextmanager
-def running(work: Work, data: Path, folder: Path) -> Iterator[tuple[Started, Path]]:
-    """A federation that goes on while the block does: its processes and its run folder."""
-    with (
-        running_broker("auto", folder / "broker") as broker,
-        relay((broker.host, broker.port)) as wire,
-        processes() as started,
-    ):
-        launch(work, data, folder, broker, started, wire)
-        yield started, folder / "run"

@@ -15,8 +15,8 @@ class Figure:
     """One line of the table.
 
     `values` are the repetitions, of which the median counts; without a `target` the figure is only told.
-    `detail` says what was measured against what, `reason` why a target was missed, or why nothing was
-    measured (`values` is then empty).
+    `detail` says what was measured against what, `reason` what stands in the target's way, which is told
+    where it is missed, or why nothing was measured (`values` is then empty).
     """
 
     area: str
@@ -88,8 +88,14 @@ def table(figures: Sequence[Figure]) -> str:
 
 def remarks(figures: Sequence[Figure]) -> str:
     """What was measured, and why targets were missed or nothing was measured, a line per figure."""
-    told = [(one, "; ".join(part for part in (one.detail, one.reason) if part)) for one in figures]
+    told = [(one, "; ".join(part for part in (one.detail, _reason(one)) if part)) for one in figures]
     return "\n".join(f"- **{one.area}, {one.name}**: {text}" for one, text in told if text)
+
+
+def _reason(figure: Figure) -> str:
+    if figure.verdict == "MISSED" and figure.reason:
+        return f"MISSED: {figure.reason}"
+    return figure.reason if not figure.values else ""
 
 
 def _number(value: float) -> str:

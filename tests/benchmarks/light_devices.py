@@ -18,8 +18,9 @@ from edge_client.session_events import WorkDone
 from edge_client.worker import Worker
 from edge_client.workplace import LocalData
 from schemas.blobs import BlobRef
-from schemas.messages import Task, Update
-from schemas.values import CapabilityProfile, TrainingMetrics
+from schemas.messages import Task
+from schemas.values import CapabilityProfile
+from tests.benchmarks.untrained import answer
 
 FEDERATION = "bench"
 
@@ -36,16 +37,8 @@ class LightWorker(Worker):
 
     def start(self, task: Task, place: Any) -> None:
         """Hand in the update that lies there."""
-        update = Update(
-            federation=task.federation,
-            device=place.device,
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            blob=self._update.model_copy(update={"chunk_bytes": place.chunk_bytes}),
-            metrics=TrainingMetrics(examples=10, epochs=1, steps=1),
-        )
-        self._agent.inbox.put(WorkDone(update))
+        blob = self._update.model_copy(update={"chunk_bytes": place.chunk_bytes})
+        self._agent.inbox.put(WorkDone(answer(task, place.device, blob, examples=10)))
 
 
 def light(url: str, folder: Path, name: str) -> Agent:

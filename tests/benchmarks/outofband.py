@@ -21,11 +21,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,26 +33,13 @@ from edge_client.blobstore import BlobStore
 from edge_server.broker.launch import running_broker
 from edge_server.config import Config, load_config
 from edge_server.demo import end_device
-from edge_server.depot.depot import Depot
 from edge_server.depot.opening import opened_depot
-from edge_server.history import RoundRecord, Summary
-from edge_server.notary import Notary
-from edge_server.round_events import (
-    Assignment,
-    CheckUpdate,
-    CloseRound,
-    PlanRound,
-    RoundPlanned,
-    UpdateChecked,
-)
 from edge_server.server import Server
-from schemas.blobs import CHUNK_BYTES
-from schemas.messages import Task
-from schemas.strategy import TrainingPlan
-from schemas.values import ModelSpec, Reason
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.light_devices import FEDERATION
+from tests.benchmarks.light_server import LightWorkshop, Nobody
 from tests.benchmarks.options import Options
+from tests.benchmarks.processes import processes
 
 DEVICES, PROCESSES = 10, 5
 MODEL_MB, QUICK_MB = 100, 2
@@ -69,86 +54,6 @@ class Taken:
 
     seconds: float
     broker_bytes: int
-
-
-class LightWorkshop:
-    """Gives every device the same blob, and takes whatever is what its digest says."""
-
-    def __init__(self, folder: Path, model: bytes, depot: Depot | None) -> None:
-        self.store, self.depot = BlobStore(folder / "blobs"), depot
-        self.notary, self.chunk_bytes = Notary(FEDERATION, "run-1"), CHUNK_BYTES
-        self.model = SimpleNamespace(parameters=len(model) // 4)
-        self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
-
-    def plan(self, command: PlanRound) -> RoundPlanned:
-        """The one round's tasks; the clock begins."""
-        self.began = time.perf_counter()
-        if self.depot is not None:
-            self.depot.publish([self._ref], self.store)
-        tasks = {
-            device.name: Task(
-                federation=FEDERATION,
-                run="run-1",
-                round=command.round,
-                attempt=command.attempt,
-                tier=1,
-                ratio=0.0,
-                model=ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
-                training=TrainingPlan(),
-                blobs={"state": self._ref},
-                depot=self.depot.terms if self.depot else None,
-            )
-            for device in command.devices
-        }
-        limit = 2 * self._ref.size
-        return RoundPlanned(command.attempt, {name: Assignment(task, limit) for name, task in tasks.items()})
-
-    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
-        """The disk is waited for once for all of them."""
-        self.store.keep_sound(command.update.blob for command, _ in checks)
-        return [self._check(command) for command, _ in checks]
-
-    def _check(self, command: CheckUpdate) -> UpdateChecked:
-        """Size and digest."""
-        sound = self.store.verify(command.update.blob)
-        reason = None if sound else Reason.DIGEST_MISMATCH
-        return UpdateChecked(command.device, command.update.blob.digest, reason)
-
-    def close(self, command: CloseRound, *, uplink: int, downlink: int, **figures: Any) -> RoundRecord:
-        """All updates are here; the clock ends."""
-        self.ended = time.perf_counter()
-        return RoundRecord(
-            round=command.round,
-            fraction=1.0,
-            local_epochs=0,
-            selected=command.selected,
-            completed=tuple(command.updates),
-            dropped=command.dropped,
-            rejected=(),
-            uplink_bytes=uplink,
-            downlink_bytes=downlink,
-            duration_s=figures["duration_s"],
-        )
-
-    def tier(self, device: Any) -> int:
-        """All are alike."""
-        return 1
-
-    def struck(self, *strike: Any) -> None:
-        """Nobody is kept in mind."""
-
-    def finish(self, summary: Summary) -> None:
-        """Nothing is left."""
-
-    def put_down(self) -> None:
-        """Nothing is left."""
-
-
-class Nobody:
-    """Watches nothing."""
-
-    def show(self, snapshot: Any) -> None:
-        """Not this either."""
 
 
 def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> Taken:
@@ -193,17 +98,14 @@ def _config(store: str | None, secret: Path) -> Config:
 
 @contextlib.contextmanager
 def _devices(url: str, folder: Path, names: list[str]) -> Iterator[None]:
-    started = []
-    try:
+    command = [sys.executable, "-m", "tests.benchmarks.light_devices", url, str(folder)]
+    with processes() as started:
         for first in range(PROCESSES):
-            command = [sys.executable, "-m", "tests.benchmarks.light_devices", url, str(folder)]
-            started.append(subprocess.Popen([*command, *names[first::PROCESSES]], stderr=subprocess.DEVNULL))
+            name = f"devices {first}"
+            started.start(name, [*command, *names[first::PROCESSES]], log=folder / f"{name}.log")
         yield
-        for process in started:
+        for process in started.all.values():
             process.wait(timeout=30)
-    finally:
-        for process in started:
-            end_device(process)
 
 
 @contextlib.contextmanager
@@ -253,6 +155,7 @@ def _told(megabytes: int, beside: list[Taken], through: list[Taken]) -> list[Fig
             tuple(past.seconds / chunks.seconds for past, chunks in pairs),
             target=1.0,
             detail="HTTP store beside the broker against 256 kB chunks over MQTT, whole rounds in turn",
+            reason="on loopback both ways are bound by the same cores and memory",
             raw=raw,
         ),
         Figure(AREA, "  past the broker", "s", tuple(one.seconds for one in beside)),

@@ -6,12 +6,9 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-from tests.benchmarks.resident import family
 
 STOP_S = 8.0
 
@@ -53,6 +50,12 @@ class Started:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
+    def wait(self, name: str, seconds: float) -> bool:
+        """Give a process so many seconds to end; whether it has."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.all[name].wait(seconds)
+        return self.all[name].poll() is not None
+
     def check(self) -> None:
         """Raise `RuntimeError` where one has ended in failure."""
         for name, process in self.all.items():
@@ -79,51 +82,3 @@ def cpu_seconds(pid: int) -> float:
     """Processor time that a process has used, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident(pid: int) -> dict[str, float]:
-    """The most MB that a process and each that descends from it have held so far, by command and number.
-
-    What a board with this one device would hold: pages that processes share count in each of them.
-    """
-    sizes = {f"{_command(member)} {member}": _peak(member) for member in family(pid)}
-    return {name: size for name, size in sizes.items() if size is not None}
-
-
-class Watch:
-    """Looks at the memory of a family of processes every quarter of a second until it is told to stop."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self._done = pid, threading.Event()
-        self.largest: dict[str, float] = {}
-        self._thread = threading.Thread(target=self._look, name="memory", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> dict[str, float]:
-        """MB of each process when their sum was largest."""
-        self._done.set()
-        self._thread.join()
-        return self.largest
-
-    def _look(self) -> None:
-        while not self._done.wait(0.25):
-            now = resident(self._pid)
-            if sum(now.values()) > sum(self.largest.values()):
-                self.largest = now
-
-
-def _peak(pid: int) -> float | None:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:")), None)
-
-
-def _command(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return "?"
-    names = [Path(os.fsdecode(word)).name for word in words[:3] if word]
-    return next((name for name in names if not name.startswith("python") and name != "-m"), "python")

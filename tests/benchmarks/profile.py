@@ -83,11 +83,11 @@ def _spied(command: Sequence[str], graph: Path) -> list[str]:
 def _wait(started: Started, folder: Path) -> None:
     """Until the processes have ended, as the run's end makes them."""
     until = time.monotonic() + LIMIT_S
-    while any(one.poll() is None for one in started.all.values()):
+    while running := [name for name, one in started.all.items() if one.poll() is None]:
         failed = [name for name in WATCHED if started.all[name].poll()]
         if failed or time.monotonic() > until:
             raise NotProfiled(f"the run failed: {_said(folder)}")
-        time.sleep(0.1)
+        started.wait(running[0], 0.1)
 
 
 def _said(folder: Path) -> str:

@@ -56,10 +56,10 @@ class Results:
         parts = [table(figures), remarks(figures), "\n".join([*head, *runs]), f"Machine: {machine}."]
         return "\n\n".join(parts) + "\n"
 
-    def save(self) -> None:
-        """Write both files, where there is a folder for them."""
+    def save(self, order: Sequence[str]) -> None:
+        """Write both files, where there is a folder for them, benchmarks in this order."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / FIGURES).write_text(json.dumps(self.found, indent=2) + "\n")
-        (self.folder / TABLE).write_text(self.told(list(self.found)))
+        (self.folder / TABLE).write_text(self.told(order))

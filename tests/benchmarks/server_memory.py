@@ -4,12 +4,14 @@ Each case is a process of its own, forked from one that has imported everything 
 notes its resident memory, then makes what a server has at the end of a round: the model (24,971,210 numbers
 of float32, 100 MB), the strategy's state, and updates that lie on disk; and closes the round. The figure is
 how far resident memory grew at its peak (`VmHWM`), in models. Old and new model alone are 2; what files give
-is read with `pread` and is no memory of the process. All updates are of five tiers by turns (ratios 0.7, 0.5,
-0.3, 0.1, 0). The files of a tier are one file under many names (hard links): a round of 1,000 is 53 GB.
+is read in pieces and no memory of the process: updates, and what a state holds beside the model (SCAFFOLD's
+control, an optimizer's moments, the last step). All updates are of five tiers by turns (ratios 0.7, 0.5, 0.3,
+0.1, 0). The files of a tier are one file under many names (hard links): a round of 1,000 is 53 GB.
 
-`mean` and `adafl` are taken with 1,000 clients. The others would take longer than a benchmark may (a median
-sorts, Krum multiplies every pair of updates), and are taken with as many as the detail says; what grows with
-clients is a block's share of each and a few kB of names and places, which those show as well. Flatness is the
+`mean` is taken with 1,000 clients. The others would take longer than all benchmarks together may (a median
+sorts, Krum multiplies every pair of updates), and are taken with as many as the detail says (`--clients` for
+more); what grows with clients is a block's share of each and a few kB of names and places, which those show
+as well. Flatness is the
 peak of the most clients over that of 10, both as growth. `igfl-time` is left out: its state is a model per
 client, and closing keeps them all.
 """
@@ -24,11 +26,14 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from edge_client.excerpt import Excerpt
+from edge_server.strategy.groups.rule import zeros
+from edge_server.strategy.keeping import InFile, kept
 from edge_server.strategy.policies import Client
 from edge_server.strategy.privacy import Gaussian, opened
 from edge_server.strategy.strategy import close, make_strategy, start
@@ -36,18 +41,16 @@ from edge_server.strategy.updates import ClientUpdate
 from schemas.blobs import FlatGroups, SpooledGroups
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import MadeArrays, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import MadeArrays
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
+from tests.benchmarks.resident import peak_rss, rss
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 FEW = 10
 MOST_MODELS = 3.0
 MOST_GROWTH = 1.1
-TWO_MODELS = (
-    "the strategy's own state is a second model, so the old state and the new one are 4 by themselves: the "
-    "round is closed to a new state before the old one is let go"
-)
 IMPORTED = ("edge_server.workshop", "dp_accounting")
 
 
@@ -58,8 +61,8 @@ class Case:
     spec: StrategySpec
     most: int
     groups: tuple[str, ...] = ("model",)
+    moments: tuple[str, ...] = ()
     private: bool = False
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,25 +82,29 @@ def _pieces(*names: str) -> tuple[Piece, ...]:
 CASES: dict[str, Case] = {
     "mean": Case(StrategySpec(), 1000),
     "overlap-mean": Case(StrategySpec(combiner=Piece(name="overlap-mean"), groups=_pieces("overlap")), 100),
-    "median": Case(StrategySpec(combiner=Piece(name="median")), 100),
-    "trimmed-mean": Case(StrategySpec(combiner=Piece(name="trimmed-mean")), 100),
-    "krum": Case(StrategySpec(combiner=Piece(name="krum")), 100),
-    "igfl-self": Case(StrategySpec(weighting=Piece(name="igfl-self")), 100),
+    "median": Case(StrategySpec(combiner=Piece(name="median")), 50),
+    "trimmed-mean": Case(StrategySpec(combiner=Piece(name="trimmed-mean")), 50),
+    "krum": Case(StrategySpec(combiner=Piece(name="krum")), 30),
+    "igfl-self": Case(StrategySpec(weighting=Piece(name="igfl-self")), 30),
     "fedrad": Case(StrategySpec(weighting=Piece(name="fedrad")), 100),
-    "adafl": Case(StrategySpec(selection=Piece(name="attention")), 1000),
+    "adafl": Case(StrategySpec(selection=Piece(name="attention")), 300),
     "attention-matching": Case(
         StrategySpec(transforms=_pieces("attention-matching", "fill-with-global")),
-        100,
+        50,
         groups=("model", "attention"),
     ),
     "normalised, late": Case(StrategySpec(transforms=_pieces("normalise-steps", "discount-staleness")), 300),
-    "privacy": Case(StrategySpec(weighting=Piece(name="equal")), 300, private=True),
+    "privacy": Case(StrategySpec(weighting=Piece(name="equal")), 100, private=True),
     "scaffold": Case(
         StrategySpec(weighting=Piece(name="equal"), groups=_pieces("control")),
         300,
         groups=("model", "control"),
-        reason=TWO_MODELS,
     ),
+    "momentum": Case(StrategySpec(server_optimizer=Piece(name="momentum")), 100, moments=("velocity",)),
+    "adam": Case(
+        StrategySpec(server_optimizer=Piece(name="adam")), 100, moments=("first-moment", "second-moment")
+    ),
+    "last-step": Case(StrategySpec(groups=_pieces("last-step")), 100),
 }
 
 
@@ -120,7 +127,6 @@ def figures(options: Options) -> list[Figure]:
                 (max(ratios),),
                 MOST_MODELS,
                 detail=detail,
-                reason=CASES[name].reason,
                 raw=raw,
             )
         )
@@ -194,20 +200,23 @@ def _drawn(channel_map: ChannelMap, seed: int) -> MadeArrays:
 def take(name: str, folder: Path, clients: int) -> Taken:
     """Close a round of so many clients in this process."""
     case = CASES[name]
-    before = _memory("VmRSS")
+    before = rss() or 0
     channel_map = ChannelMap.model_validate_json((folder / "channel-map.json").read_text())
     strategy = make_strategy(case.spec, RATIOS)
     drawn = _drawn(channel_map, 99)
     params = {name: drawn[name] for name in drawn}
-    state = start(strategy, params)
+    keep = partial(InFile, folder)
+    state = start(strategy, params, keep=keep)
+    moments = {name: kept(zeros(params), keep) for name in case.moments}
+    state = replace(state, server_optimizer=moments)
     if case.private:
         strategy = replace(strategy, privacy=Gaussian())
         state = replace(state, privacy=opened(Gaussian(), bytes(32)))
     updates = list(_updates(case, folder, clients, channel_map))
     known = [Client(update.client, 1, update.examples) for update in updates]
     began = time.perf_counter()
-    after = close(strategy, state, updates, channel_map, clients=known)
-    seconds, peak = time.perf_counter() - began, _memory("VmHWM")
+    after = close(strategy, state, updates, channel_map, clients=known, keep=keep)
+    seconds, peak = time.perf_counter() - began, peak_rss() or 0
     if not all(np.isfinite(array).all() for array in after.params.values()):
         raise RuntimeError(f"{name}: the model is not finite")
     size = sum(array.nbytes for array in params.values())
@@ -225,12 +234,6 @@ def _updates(case: Case, folder: Path, clients: int, channel_map: ChannelMap) ->
             groups["attention"] = {n: random.random(c).astype(np.float32) for n, c in layers.items()}  # type: ignore[assignment]
         metrics = {"steps": 5.0 + number % 3, "staleness": number % 2, "accuracy": 0.5, "received_loss": 1.0}
         yield ClientUpdate(f"c{number:04}", spec, groups, 10 + number, metrics)
-
-
-def _memory(line: str) -> int:
-    """Bytes, by a line of /proc/self/status."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(one.split()[1]) * 1024 for one in lines if one.startswith(f"{line}:"))
 
 
 def main() -> None:

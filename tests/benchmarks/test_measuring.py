@@ -7,13 +7,23 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Told
+from tests.benchmarks.figure import Figure, remarks
 from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
 from tests.benchmarks.flower.deployment import Mark, Rounds, read_marks
 from tests.benchmarks.flower.environment import CONSTRAINTS, _pins
-from tests.benchmarks.processes import processes, resident
+from tests.benchmarks.processes import processes
 from tests.benchmarks.profile import table
+from tests.benchmarks.resident import family_peaks
 from tests.benchmarks.wire import relay
+
+
+@pytest.mark.parametrize("place", [*BENCHMARKS.values(), *LONGER.values()])
+def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
+    assert callable(found(place))
 
 
 def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:
@@ -36,11 +46,11 @@ def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:
 
 def test_processes_end_with_the_block(tmp_path: Path) -> None:
     with processes() as started:
-        code = "import time; print('up', flush=True); time.sleep(600)"
+        code = "import signal; print('up', flush=True); signal.pause()"
         process = started.start("sleeper", [sys.executable, "-c", code], log=tmp_path / "log")
         while "up" not in (tmp_path / "log").read_text():
-            started.check()
-        assert sum(resident(process.pid).values()) > 1
+            assert not started.wait("sleeper", 0.05)
+        assert sum(family_peaks(process.pid).values()) > 1
         assert started.cpu_seconds().keys() == {"sleeper"}
     assert process.poll() is not None
 
@@ -85,7 +95,7 @@ def test_flower_is_told_over_ours_and_the_launch_the_other_way_round() -> None:
     marks = [Mark("tasks", 1, 220.0), Mark("closed with 10", 1, 230.0), Mark("closed with 10", 2, 240.0)]
     flower = Theirs(Rounds(marks, 20e6), tasks_s=8.0, closed_s=18.0, memory_mb={"flower-supernode 7": 100.0})
     # 10 s against 0.5 s, 20 MB against 2 MB; from launch to the tasks 2 s against 8 s.
-    figures = _sizes("1.66 M", ours, flower, "1.0", "")
+    figures = _sizes("1.66 M", ours, flower, "1.0", "", "float32")
     assert [figure.median for figure in figures] == [500.0, 20.0, 10.0]
     assert _launch({"1.66 M": ours}, {"1.66 M": flower}, "")[0].median == 0.25
     assert _memory({"1.66 M": flower}, "1.0", "").median == 100.0
@@ -93,5 +103,14 @@ def test_flower_is_told_over_ours_and_the_launch_the_other_way_round() -> None:
 
 def test_without_flower_ours_is_told_and_why_there_is_no_more() -> None:
     ours = Told(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
-    figures = [*_sizes("25 M", ours, None, "", "no wheels"), *_launch({"25 M": ours}, {}, "no wheels")]
+    figures = [
+        *_sizes("25 M", ours, None, "", "no wheels", "float32"),
+        *_launch({"25 M": ours}, {}, "no wheels"),
+    ]
     assert [figure.reason for figure in figures] == ["", *["no wheels"] * 4]
+
+
+def test_what_stands_in_a_targets_way_is_told_where_it_is_missed() -> None:
+    missed, reached = (Figure("area", "name", "s", (2.0,), most, reason="the disk") for most in (1.0, 3.0))
+    assert remarks([missed, reached]) == "- **area, name**: MISSED: the disk"
+    assert remarks([Figure("area", "name", "s", (), 1.0, reason="no disk")]) == "- **area, name**: no disk"

@@ -9,7 +9,6 @@ two such runs of unlike size.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
@@ -23,7 +22,8 @@ import numpy as np
 from edge_server.config import load_config
 from edge_server.simulation.simulator import simulate
 from edge_server.snapshot import Snapshot
-from tests.benchmarks.resident import family, pss
+from tests.benchmarks.memory import sample
+from tests.benchmarks.resident import looks
 
 SAMPLE_S = 0.25
 AT_WORK = 10
@@ -70,13 +70,10 @@ def measure(devices: int, folder: Path | None) -> Crowd:
         ]
         process = subprocess.Popen(command)
         try:
-            while process.poll() is None:
-                sizes = [pss(pid) for pid in family(process.pid)]
-                peak = max(peak, sum(size for size in sizes if size is not None))
+            for _ in looks(process, every_s=SAMPLE_S):
+                peak = max(peak, sum(sample(process.pid).values()))
                 if time.monotonic() - started > LONGEST_S:
                     raise RuntimeError(f"{devices} devices: not done within {LONGEST_S:g} s")
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(SAMPLE_S)
         finally:
             process.terminate()
             process.wait()

@@ -58,6 +58,11 @@ class Count:
             self._times.append(time.time())
             self._totals.append(self._totals[-1] + size)
 
+    @property
+    def total(self) -> int:
+        """Bytes so far."""
+        return self._totals[-1]
+
     def between(self, begin: float, end: float) -> int:
         """Bytes that have passed between two times (seconds since 1970)."""
         with self._lock:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import Counter
-from collections.abc import Callable, Coroutine
-from functools import partial
+from collections.abc import Coroutine
 from typing import Any
 
 HOST = "127.0.0.1"
 
 
 class Links:
-    """One relay per device, all in one thread; `sent` counts the bytes that each has sent to the broker."""
+    """One relay per device, all in one thread."""
 
     def __init__(self, broker_port: int) -> None:
         self._broker_port = broker_port
         self._loop = asyncio.new_event_loop()
         self._open: dict[str, set[asyncio.StreamWriter]] = {}
-        self.sent: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
         self._thread.start()
 
@@ -39,9 +36,6 @@ class Links:
 
     def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(timeout=30)
-
-    def _count(self, device: str, size: int) -> None:
-        self.sent[device] += size
 
     async def _listen(self, device: str) -> int:
         self._open[device] = set()
@@ -63,16 +57,13 @@ class Links:
             return
         ends = {writer, up_writer}
         self._open[device] |= ends
-        await asyncio.gather(_pump(reader, up_writer, partial(self._count, device)), _pump(up_reader, writer))
+        await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
         self._open[device] -= ends
 
 
-async def _pump(
-    source: asyncio.StreamReader, target: asyncio.StreamWriter, count: Callable[[int], None] = lambda _: None
-) -> None:
+async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while data := await source.read(65536):
-            count(len(data))
             target.write(data)
             await target.drain()
     target.transport.abort()

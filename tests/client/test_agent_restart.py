@@ -35,7 +35,7 @@ from schemas.messages import (
 )
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import CapabilityProfile
-from tests.client.test_session import (
+from tests.session.by_hand import (
     CHUNK,
     DEVICE,
     FEDERATION,
@@ -191,6 +191,20 @@ def test_killed_while_it_uploads_it_gives_what_is_missing_and_keeps_its_private_
     assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
     third = Life(tmp_path)
     assert (third.phase, third.said(Update), third.started) == (Phase.IDLE, [], [])
+
+
+def test_what_a_power_cut_took_of_its_blobs_is_fetched_and_made_again(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(0, 1, 2)
+    finish(first, tmp_path)
+    BlobStore(tmp_path / "blobs").path(RESULT.digest).write_bytes(bytes(len(RESULT_DATA)))
+    second = Life(tmp_path)
+    assert (second.started, second.said(Update)) == ([task()], [])
+    BlobStore(tmp_path / "blobs").path(STATE.digest).write_bytes(b"")
+    third = Life(tmp_path)
+    assert third.phase is Phase.FETCHING
+    assert [(one.first, one.count) for one in third.said(BlobRequest)] == [(0, 3)]
 
 
 def test_killed_again_before_it_was_connected_it_has_forgotten_nothing(tmp_path):

@@ -87,6 +87,28 @@ def test_a_blob_that_is_not_what_it_says_is_thrown_away(store):
     assert store.verify(REF)
 
 
+def test_a_blob_that_came_in_order_is_not_read_again(store, monkeypatch):
+    write(store, order=(0, 1, 2, 3))
+    monkeypatch.setattr("edge_client.blobstore._sha256", lambda _: pytest.fail("it was read"))
+    assert store.verify(REF)
+
+
+@pytest.mark.parametrize("forget", [BlobStore.keep_only, BlobStore.drop_parts])
+def test_the_rest_of_a_blob_whose_beginning_was_forgotten_is_not_sound(store, forget):
+    for index in (0, 1):
+        store.write_chunk(REF, *pieces()[index])
+    forget(store, frozenset())
+    for index in (2, 3):
+        store.write_chunk(REF, *pieces()[index])
+    assert not store.verify(REF)
+
+
+def test_of_a_chunk_that_comes_again_the_last_bytes_count(store):
+    write(store, order=(0, 1, 2, 3))
+    store.write_chunk(REF, 1, bytes(CHUNK))
+    assert not store.verify(REF)
+
+
 def test_a_blob_with_a_hole_is_thrown_away(store):
     write(store, order=(0, 1, 3))
     assert not store.verify(REF)
@@ -152,6 +174,15 @@ def test_a_blob_in_the_store_is_present_whole(store):
     store.put(DATA, chunk_bytes=CHUNK)
     assert store.present(REF) == 0b1111
     assert store.present(REF.model_copy(update={"size": len(DATA) + 1})) == 0
+
+
+@pytest.mark.parametrize("left", [b"", DATA[:-1], bytes(len(DATA))])
+def test_a_blob_of_which_a_power_cut_left_the_name_is_dropped(store, left):
+    store.put(DATA)
+    sound = store.put(b"other")
+    store.path(REF.digest).write_bytes(left)
+    store.drop_damaged()
+    assert store.digests() == {sound.digest}
 
 
 def test_a_chunk_that_a_power_cut_took_is_not_present(store):

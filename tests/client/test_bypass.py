@@ -21,7 +21,7 @@ from edge_client.session_events import (
 )
 from edge_client.transfer import VerifyBlob
 from schemas.depot import Addresses, Depot
-from tests.client.test_session import (
+from tests.session.by_hand import (
     DEVICE,
     FEDERATION,
     IDLE,

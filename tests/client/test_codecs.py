@@ -18,10 +18,12 @@ from edge_client.codecs.compression import MAGIC, Zstd, is_compressed, unpack
 from edge_client.codecs.form import decoded, is_coded
 from edge_client.codecs.numbers import Int8, draw
 from edge_client.codecs.sparse import TopK, to_dense, to_sparse
-from schemas.blobs import SpooledGroups, encode_groups
+from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError, PeerError
 from schemas.strategy import Piece
-from schemas.tensors import rows_of, write_tensors
+from schemas.tensor_files import write_tensors
+from schemas.tensors import rows_of
+from tests.groups import encode_groups
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6)
 NUMBERS = st.floats(-1000, 1000, width=32)

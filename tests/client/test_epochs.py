@@ -15,10 +15,11 @@ from torch import nn
 from edge_client.data.sources import load_source
 from edge_client.epochs import INTERVAL_S, EpochCheckpoint, EpochCheckpoints, UnfitCheckpoint
 from edge_client.training import EpochReport, TrainingResult, TrainingStopped, train
-from schemas.blobs import BlobRef, digest_of, encode_groups
+from schemas.blobs import BlobRef, digest_of
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec
+from tests.groups import encode_groups
 
 DATA = load_source("digits").subset(range(20))
 

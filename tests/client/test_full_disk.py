@@ -20,10 +20,11 @@ from edge_client.session_events import WorkFailed
 from edge_client.surgery import arrays_of
 from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
-from schemas.blobs import encode_groups, encode_json
+from schemas.blobs import encode_json
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Reason
+from tests.groups import encode_groups
 
 SPEC = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
 

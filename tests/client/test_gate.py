@@ -20,8 +20,8 @@ from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec, Reason
 from tests.client.signed import SERVER, STRANGER, TRUSTED, signed_task
-from tests.client.test_session import DEVICE, FEDERATION, STATE, task
 from tests.schemas.examples import MESSAGES_BY_KIND
+from tests.session.by_hand import DEVICE, FEDERATION, STATE, task
 
 EXAMPLE = MESSAGES_BY_KIND["task"]
 assert isinstance(EXAMPLE, Task)

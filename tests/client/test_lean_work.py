@@ -15,10 +15,12 @@ from edge_client.models.build import build_model
 from edge_client.slicing import extract
 from edge_client.surgery import arrays_of, borrow_arrays, hollow, load_arrays, trained_since
 from edge_server.evaluation import GlobalModel
-from schemas.blobs import FlatGroups, SpooledGroups, digest_of, encode_groups
+from schemas.blobs import FlatGroups, SpooledGroups, digest_of
 from schemas.submodel import SubModelSpec
-from schemas.tensors import PIECE_BYTES, AnyArray, MadeArrays, digest_of_tensors, write_tensors
+from schemas.tensor_files import digest_of_tensors, write_tensors
+from schemas.tensors import PIECE_BYTES, AnyArray, MadeArrays
 from schemas.values import ModelSpec
+from tests.groups import encode_groups
 
 MODEL = ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10)
 LARGEST = 512 * 3136 * 4

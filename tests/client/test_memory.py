@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from edge_client.memory import Memory
 from edge_client.memory_file import MemoryFile
 from schemas.values import Reason
-from tests.client.test_session import DEVICE, FEDERATION, RESULT, STATE, WORKING, delivery, task, update
+from tests.session.by_hand import DEVICE, FEDERATION, RESULT, STATE, WORKING, delivery, task, update
 
 NOTHING = Memory(federation=FEDERATION, device=DEVICE)
 FULL = NOTHING.model_copy(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.models.build import build_model
+from edge_client.models.build import build_blank, build_model
 from edge_client.models.registry import MODELS, entry
 from edge_client.surgery import parameter_count
 from edge_client.torchvision_guard import torchvision_ready
@@ -49,6 +49,31 @@ def test_equal_seeds_give_equal_weights_and_others_do_not():
     one, same, other = (build_model(spec("mlp"), seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["linear1.weight"], other["linear1.weight"])
+
+
+@pytest.mark.parametrize(("name", "shape", "parameters"), SIZES)
+def test_a_blank_network_is_the_same_one_but_for_the_numbers_that_are_drawn(name, shape, parameters):
+    drawn, blank = build_model(spec(name, shape)), build_blank(spec(name, shape))
+    assert parameter_count(blank) == parameters
+    assert [n for n, _ in blank.named_modules()] == [n for n, _ in drawn.named_modules()]
+    buffers = dict(blank.named_buffers())
+    assert all(torch.equal(buffers.pop(n), buffer) for n, buffer in drawn.named_buffers())
+    assert not buffers
+    blank.load_state_dict(drawn.state_dict())
+    images = torch.rand(2, *shape)
+    assert torch.equal(blank.eval()(images), drawn.eval()(images))
+
+
+def test_what_a_network_draws_for_other_things_than_parameters_is_drawn_for_a_blank_one(monkeypatch):
+    class Projected(nn.Linear):
+        def __init__(self, shape, classes):
+            super().__init__(shape[-1], classes)
+            self.register_buffer("seen", torch.empty(3).uniform_(), persistent=False)
+
+    monkeypatch.setattr("edge_client.models.build._factory", lambda _: Projected)
+    one, other = build_model(spec("mlp")), build_blank(spec("mlp"))
+    assert other.seen.min() > 0
+    assert one.seen.shape == other.seen.shape
 
 
 def test_building_leaves_the_global_random_state_alone():

@@ -14,9 +14,10 @@ from edge_client.models.build import build_model
 from edge_client.objectives.registry import OBJECTIVES, build_objectives
 from edge_client.surgery import arrays_of
 from edge_client.training import TrainingResult, TrainingStopped, train
-from schemas.blobs import Groups, digest_of, encode_groups
+from schemas.blobs import Groups, digest_of
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import ModelSpec
+from tests.groups import encode_groups
 
 OPTIONS: dict[str, dict[str, object]] = {"attentive": {"layers": ("conv2",)}, "mix": {"means": 4}}
 """Options of the objectives that have no default for one of theirs, or one with which little happens."""

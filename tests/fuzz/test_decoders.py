@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_server.config import load_config
-from schemas.blobs import encode_groups
 from schemas.errors import ConfigError
 from tests.fuzz.targets import LIES, TARGETS, Target, decoded, safetensors
+from tests.groups import encode_groups
 from tests.schemas.examples import GROUPS
 
 EXAMPLES = settings(max_examples=60, deadline=None)
@@ -89,7 +89,7 @@ def test_a_valid_value_with_any_part_of_it_replaced_by_anything(name: str, draw:
 HEADER = json.loads(encode_groups(GROUPS)[8:].split(b"}}")[0] + b"}}")
 
 
-@pytest.mark.parametrize("name", ["groups", "spooled-groups", "update"])
+@pytest.mark.parametrize("name", ["groups", "update"])
 @EXAMPLES
 @given(draw=st.data())
 def test_a_header_with_any_part_of_it_replaced_by_anything(name: str, draw: st.DataObject) -> None:
@@ -98,7 +98,7 @@ def test_a_header_with_any_part_of_it_replaced_by_anything(name: str, draw: st.D
     decoded(TARGETS[name], safetensors(header, bytes(draw.draw(st.integers(0, 64)))))
 
 
-@pytest.mark.parametrize("name", ["groups", "spooled-groups", "update"])
+@pytest.mark.parametrize("name", ["groups", "update"])
 @pytest.mark.parametrize("says", LIES)
 def test_a_header_that_lies(says: str, name: str) -> None:
     taken = decoded(TARGETS[name], LIES[says])

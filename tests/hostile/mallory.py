@@ -12,11 +12,12 @@ from edge_client.agent import Agent, AgentSettings
 from edge_client.session_events import SendChunks, WorkDone, WorkFailed
 from edge_client.slicing import extract
 from edge_client.workplace import LocalData
-from schemas.blobs import BlobRef, Groups, digest_of, encode_chunk, encode_groups, read_groups
+from schemas.blobs import BlobRef, Groups, digest_of, encode_chunk
 from schemas.messages import TaskReply, Update
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.topics import Channel
 from schemas.values import Reason
+from tests.groups import encode_groups, read_groups
 
 GIGABYTE = 10**9
 

@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from edge_client.address import BrokerAddress
 from edge_server.config import Config
 from edge_server.demo import devices
-from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups
+from schemas.blobs import BlobRef, digest_of, encode_chunk
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -27,6 +27,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.values import DataCard, TrainingMetrics
+from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config
 
 Serve = Callable[[Config], Run]

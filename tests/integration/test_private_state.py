@@ -12,8 +12,9 @@ from edge_client.slicing import cut_axes
 from edge_client.work import do_training
 from edge_client.workplace import Workplace
 from edge_server.workshop import Workshop
-from schemas.blobs import Groups, read_groups
+from schemas.blobs import Groups
 from schemas.messages import Task
+from tests.groups import read_groups
 from tests.integration.bench import NAMES, Bench
 
 EVERYONE = 'strategy.fraction={name = "constant", value = 1.0}'

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client import session
+from edge_client import hearing
 from edge_client.session_events import ChunkArrived
 from edge_client.transfer import BROADCAST_PATIENCE_S
 from edge_server import broadcast
@@ -31,7 +31,7 @@ AHEAD = 8
 def _small(monkeypatch):
     monkeypatch.setattr(broadcast, "PIECE_BYTES", 2 * CHUNK)
     monkeypatch.setattr(broadcast, "AHEAD_BYTES", AHEAD * CHUNK)
-    monkeypatch.setattr(session, "HEARD_BYTES", 2 * CHUNK)
+    monkeypatch.setattr(hearing, "HEARD_BYTES", 2 * CHUNK)
 
 
 def world(devices: int = 3, chunks: int = CHUNKS) -> World:

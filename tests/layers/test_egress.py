@@ -17,7 +17,7 @@ from edge_client.workplace import LocalData
 from edge_server.broker.launch import RunningBroker
 from edge_server.config import Config, load_config
 from schemas.values import CapabilityProfile, Preprocessing
-from tests.chaos.links import Links
+from tests.benchmarks.wire import Relay, relay
 from tests.integration.conftest import BROKERS, DEADLINE_S, Run
 from tests.integration.conftest import broker as broker
 
@@ -69,26 +69,25 @@ def agents(url: str, folder: Path, tiers: tuple[int, ...] = TIERS) -> Iterator[l
 
 
 @pytest.fixture
-def links(broker: RunningBroker) -> Iterator[Links]:
-    relays = Links(broker.port)
-    yield relays
-    relays.close()
+def link(broker: RunningBroker) -> Iterator[Relay]:
+    with relay((broker.host, broker.port)) as one:
+        yield one
 
 
-def egress(links: Links, broker: RunningBroker, folder: Path, settings: Config) -> tuple[int, Run]:
+def egress(link: Relay, broker: RunningBroker, folder: Path, settings: Config) -> tuple[int, Run]:
     """The bytes that the server has sent by the end of a run."""
     with agents(broker.url, folder / "devices"):
-        address = parse_address(f"mqtt://127.0.0.1:{links.port('server')}")
+        address = parse_address(f"mqtt://127.0.0.1:{link.port}")
         run = Run(settings, address, folder / "run")
         try:
             assert run.finished().outcome == "finished"
         finally:
             run.stop()
-    return links.sent["server"], run
+    return link.towards.total, run
 
 
-def test_a_round_of_mixed_tiers_costs_one_model(links: Links, broker: RunningBroker, tmp_path: Path) -> None:
-    sent, run = egress(links, broker, tmp_path, config())
+def test_a_round_of_mixed_tiers_costs_one_model(link: Relay, broker: RunningBroker, tmp_path: Path) -> None:
+    sent, run = egress(link, broker, tmp_path, config())
     model = 4 * PARAMETERS
     assert model <= sent <= 1.03 * model
     first, second = run.server._tally.history
@@ -101,11 +100,26 @@ def test_a_round_of_mixed_tiers_costs_one_model(links: Links, broker: RunningBro
 @pytest.mark.parametrize("recipe", ["feddrop", "attending"])
 @pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
 def test_recipes_whose_sub_models_do_not_all_nest_go_the_same_way(
-    links: Links, broker: RunningBroker, tmp_path: Path, recipe: str
+    link: Relay, broker: RunningBroker, tmp_path: Path, recipe: str
 ) -> None:
-    sent, _ = egress(links, broker, tmp_path, config(recipe, rounds=1))
+    sent, _ = egress(link, broker, tmp_path, config(recipe, rounds=1))
     whole = 4 * PARAMETERS
     if recipe == "attending":
         # All get the full model in round one.
         assert whole <= sent <= 1.03 * whole
     assert whole <= sent
+
+
+@pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
+def test_what_follows_a_packed_model_costs_what_has_changed(
+    link: Relay, broker: RunningBroker, tmp_path: Path
+) -> None:
+    codecs = '["delta", {name="int8", levels=7}, "zstd"]'
+    sent, run = egress(link, broker, tmp_path, config(**{"strategy.downlink": codecs}))
+    model = 4 * PARAMETERS
+    assert sent < 0.42 * model
+    first, second = run.server._tally.history
+    assert first.downlink_bytes > 0.2 * model
+    # Devices lack what the first frame has left of the exact model, by chance any part of a step: 15 codes.
+    assert second.downlink_bytes < 0.15 * model
+    assert [len(first.completed), len(second.completed)] == [len(TIERS)] * 2

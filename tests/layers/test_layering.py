@@ -15,7 +15,7 @@ from edge_client.excerpt import Excerpt
 from edge_client.layers import ADDED, SPEC, assemble, first_holding, received_groups
 from edge_client.slicing import extract
 from edge_client.surgery import arrays_of
-from edge_server.layering import chains, lay_out
+from edge_server.layering import Frame, chains, lay_out, paths_of
 from schemas.blobs import BlobRef, SpooledGroups, encode_json
 from schemas.errors import PeerError
 from schemas.messages import Layer, Task
@@ -54,7 +54,8 @@ class Desk:
 
     def parts(self, specs, holding, **how):
         how = {"described": self.described, "shared": True, "new_map": True, **how}
-        return lay_out(specs, holding, self.store.put_groups, self.channel_map, **how)
+        paths = paths_of(specs.values(), holding, self.store.put_groups, self.channel_map)
+        return lay_out(specs, [Frame(paths)], **how)
 
     def received(self, parts, spec):
         task = Task(
@@ -206,6 +207,12 @@ def named(kept):
 def test_a_layer_that_does_not_fit_is_refused(layer, why):
     with pytest.raises(PeerError, match=why):
         assemble(small_holding(), layer, MAP)
+
+
+def test_a_first_layer_for_channels_that_the_network_lacks_is_refused():
+    first = first_holding({"model": extract(arrays(0), SubModelSpec(kept={"hidden": 2}), MAP), **named(9)})
+    with pytest.raises(PeerError, match="lacks"):
+        assemble(first, {"model+": {"hidden.bias": np.zeros(2, np.float32)}, **named(4)}, MAP)
 
 
 def test_layers_of_another_sub_model_than_the_tasks_are_refused(tmp_path):

@@ -20,9 +20,9 @@ from edge_server.round_events import (
 )
 from edge_server.rounds import Phase
 from schemas.messages import BlobRequest
+from tests.rounds.by_hand import NAME, RUN, assignment, of, offers, update
+from tests.rounds.by_hand import Run as Told
 from tests.rounds.test_fleet import birth, death
-from tests.rounds.test_rounds import NAME, RUN, assignment, of, offers, update
-from tests.rounds.test_rounds import Run as Told
 
 REJOIN_S = 15.0
 

@@ -9,8 +9,8 @@ from edge_server.round_events import Send
 from edge_server.tally import OTHERS, Tally
 from schemas.messages import Telemetry
 from schemas.values import Reason
+from tests.rounds.by_hand import refusals, started
 from tests.rounds.test_fleet import birth
-from tests.rounds.test_rounds import refusals, started
 
 
 @pytest.fixture

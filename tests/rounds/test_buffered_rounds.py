@@ -19,8 +19,7 @@ from edge_server.round_events import (
 from edge_server.rounds import RETRY_S, Buffering, Phase
 from schemas.messages import BlobRequest, RoundAnnouncement
 from schemas.values import Reason
-from tests.rounds.test_fleet import birth, death
-from tests.rounds.test_rounds import (
+from tests.rounds.by_hand import (
     NAME,
     SMALL_MAP,
     STATE,
@@ -37,6 +36,7 @@ from tests.rounds.test_rounds import (
     started,
     update,
 )
+from tests.rounds.test_fleet import birth, death
 
 DEVICES = ("a", "b", "c")
 

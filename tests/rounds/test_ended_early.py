@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edge_server.round_events import End, PlanRound, RoundClosed, RoundPlanned
 from edge_server.rounds import Phase
-from tests.rounds.test_rounds import of, offers, started, training
+from tests.rounds.by_hand import of, offers, started, training
 
 WHY = "the budget is spent"
 

@@ -6,8 +6,8 @@ from edge_server.participant import Status
 from edge_server.round_events import CheckUpdate, CloseRound, Note, PlanRound, RoundClosed, UpdateChecked
 from edge_server.rounds import Phase
 from schemas.values import Reason
+from tests.rounds.by_hand import announced, chunks, of, refusals, reply, started, update
 from tests.rounds.test_fleet import death
-from tests.rounds.test_rounds import announced, chunks, of, refusals, reply, started, update
 
 
 def asking(*devices: str, needed: int | None, **rules):

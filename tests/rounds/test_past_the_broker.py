@@ -8,7 +8,7 @@ from edge_server.participant import Status
 from edge_server.round_events import CheckUpdate, NotDeposited
 from edge_server.rounds import RoundRules
 from tests.rounds.beside import WorldWithStore
-from tests.rounds.test_rounds import chunks, of, request, started, update
+from tests.rounds.by_hand import chunks, of, request, started, update
 
 RULES = RoundRules(rounds=3, start_clients=3, quorum=1.0, rejoin_s=5.0, deadline_s=500.0)
 

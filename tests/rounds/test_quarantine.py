@@ -7,7 +7,7 @@ from edge_server.participant import MAX_CLAIMS, Status
 from edge_server.round_events import End, Misbehaved, Note, PlanRound, RoundClosed, Strike
 from edge_server.rounds import Buffering, Phase
 from schemas.values import Reason
-from tests.rounds.test_rounds import Run, of, refusals, started, update
+from tests.rounds.by_hand import Run, of, refusals, started, update
 
 ONCE = ConductRules(after=1, window=10, rounds=2)
 NAN = Reason.NOT_FINITE

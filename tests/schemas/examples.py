@@ -129,7 +129,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             ),
         ),
         blobs={"layer-1": BlobRef(digest=DIGEST, size=300_000, chunk_bytes=65_536)},
-        layers=(Layer(blob="layer-1"),),
+        layers=(Layer(blob="layer-1", unpacked=400_000),),
         channels={"layer-1": 1},
         deadline_s=599.5,
         provenance={"git": "c405d1a"},

@@ -18,16 +18,14 @@ from schemas.blobs import (
     BlobRef,
     Chunk,
     decode_chunk,
-    decode_groups,
     digest_of,
     encode_chunk,
-    encode_groups,
     encode_json,
-    read_groups,
 )
 from schemas.errors import PeerError
 from schemas.strategy import StrategySpec
 from schemas.values import Reason
+from tests.groups import decode_groups, encode_groups, read_groups
 from tests.schemas.examples import DIGEST, GROUPS, SPEC, STRATEGY
 
 ENCODED = encode_groups(GROUPS)

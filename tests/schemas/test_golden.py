@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.blobs import Chunk, decode_chunk, decode_groups, digest_of, encode_chunk, encode_groups
+from schemas.blobs import Chunk, decode_chunk, digest_of, encode_chunk
 from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest
 from schemas.messages import MESSAGES, decode_message, encode_message
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
+from tests.groups import decode_groups, encode_groups
 from tests.schemas.examples import CHANNEL_MAP, GROUPS, MESSAGES_BY_KIND, SIGNED, SPEC, STRATEGY
 
 GOLDEN = Path(__file__).parent / "golden"

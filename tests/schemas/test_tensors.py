@@ -14,17 +14,8 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save
 
 from schemas.errors import InvariantError, PeerError
-from schemas.tensors import (
-    DTYPES,
-    MadeArrays,
-    Prefixed,
-    TensorFile,
-    digest_of_tensors,
-    kind_of,
-    pieces,
-    rows_of,
-    write_tensors,
-)
+from schemas.tensor_files import DTYPES, MAX_SHARED_HEADER_BYTES, TensorFile, digest_of_tensors, write_tensors
+from schemas.tensors import MadeArrays, Prefixed, kind_of, pieces, rows_of
 
 ARRAYS = st.dictionaries(
     st.text('ab/é"\\ ', min_size=1, max_size=6),
@@ -90,6 +81,19 @@ def test_a_file_that_shrinks_later_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data[:-4])
     with pytest.raises(PeerError, match="cut off"):
         _ = file["w"]
+
+
+def test_files_with_the_same_header_share_what_it_says(tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", 2)):
+        (tmp_path / name).write_bytes(save({"w": np.full(9, value, np.float32)}))
+    assert TensorFile(tmp_path / "a").kind("w") is TensorFile(tmp_path / "b").kind("w")
+
+
+def test_a_header_that_no_model_needs_is_not_kept(tmp_path: Path) -> None:
+    # Each tensor takes more than 50 bytes of it.
+    many = {f"{number}": np.ones(0, np.float32) for number in range(MAX_SHARED_HEADER_BYTES // 50)}
+    (tmp_path / "a").write_bytes(save(many))
+    assert TensorFile(tmp_path / "a").kind("7") is not TensorFile(tmp_path / "a").kind("7")
 
 
 def test_a_type_that_files_do_not_know_is_refused() -> None:

@@ -14,11 +14,12 @@ from edge_server.rounds import RoundRules
 from edge_server.secure.aggregating import summed
 from edge_server.secure.examining import examine_masked
 from edge_server.strategy.updates import ClientUpdate
-from schemas.blobs import decode_groups, encode_groups, encode_json
+from schemas.blobs import encode_json
 from schemas.errors import PeerError
 from schemas.messages import Message, Task, Update
 from schemas.secure import MaskingTerms
 from schemas.values import Reason, TrainingMetrics
+from tests.groups import decode_groups, encode_groups
 from tests.rounds.world import World
 from tests.secure.cohorts import CHANNELS, TIERS, carried, terms_of
 

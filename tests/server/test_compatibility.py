@@ -9,7 +9,8 @@ from edge_server.compatibility import problems
 from edge_server.config import Config, check_config, load_config, merge_tables
 from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.strategy.combiners import COMBINERS, IGNORES_WEIGHTS
-from edge_server.strategy.pruners import PRUNERS, RANKS_CHANNELS
+from edge_server.strategy.policies import RATIOS, STEADY
+from edge_server.strategy.pruners import NEW_EACH_ROUND, PRUNERS, RANKS_CHANNELS
 from edge_server.strategy.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES, TRANSFORMS
 from edge_server.strategy.weighting import NEEDS_HELD_OUT, PLAIN, WEIGHTINGS
 from schemas.errors import ConfigError
@@ -34,7 +35,8 @@ def test_every_recipe_makes_sense(name):
 
 def test_whoever_is_said_to_have_a_trait_exists():
     assert COMBINERS.keys() >= IGNORES_WEIGHTS
-    assert PRUNERS.keys() >= RANKS_CHANNELS
+    assert PRUNERS.keys() >= RANKS_CHANNELS | NEW_EACH_ROUND
+    assert RATIOS.keys() >= STEADY
     assert TRANSFORMS.keys() >= COUNTS_STEPS | MOVES_CHANNELS | SCALES
     assert WEIGHTINGS.keys() >= NEEDS_HELD_OUT | PLAIN
 
@@ -50,6 +52,7 @@ def test_whoever_is_said_to_have_a_trait_exists():
         {"training": {"momentum": 0.9}},
         {"training": {"optimizer": "adam"}},
         {"clients": {"fraction": 0.1}},
+        {"strategy": {"downlink": ["delta", "int8", "zstd"]}},
         {"tiers": {"ratios": [{"conv2": 0.3}, 0.0]}},
     ],
     ids=str,
@@ -161,6 +164,16 @@ def test_channels_that_are_ranked_and_never_moved_are_refused():
         'transform puts channels in that order: add "attention-matching" to transforms, or set '
         'pruner = "index"'
     ]
+
+
+# --- codecs ---
+def test_changes_in_sub_models_that_are_new_each_round_are_refused():
+    said = "[strategy] downlink: 'delta' sends what has changed in a sub-model, but {} "
+    said += "gives devices another one in every round: leave 'delta' out"
+    assert strategy("feddrop", downlink=["delta", "zstd"]) == [said.format("pruner 'random'")]
+    assert strategy("hermes", downlink=["delta"]) == [said.format("pruner 'magnitude'")]
+    assert strategy("fedavg", ratio="bandit", downlink=["delta"]) == [said.format("ratio 'bandit'")]
+    assert strategy("feddrop", downlink=["int8", "zstd"]) == []
 
 
 # --- rounds ---

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.codecs.chain import make_downlink
+from edge_client.codecs.down import make_downlink
 from edge_client.codecs.form import decoded
 from edge_client.layers import received_groups
 from edge_client.slicing import extract
@@ -105,16 +105,16 @@ def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "heterofl")
     workshop = bench.workshop
     groups = {"model": workshop._state.params}
-    downlink = Downlink(None, workshop._state.params, workshop._network.channel_map)
+    downlink = Downlink(None, workshop._network.channel_map)
     assert downlink.groups(groups, bench.tasks(1, 1)["weak"].spec) is groups
 
 
 @pytest.mark.parametrize(
     ("named", "told"),
     [
-        (["top-k"], "downlink: no codec of models is 'top-k' (known: fp16, int8)"),
+        (["top-k"], "downlink: no codec of models is 'top-k' (known: delta, fp16, int8, zstd)"),
         (["int9"], "downlink: no codec of models is 'int9' (did you mean 'int8'?)"),
-        (["fp16", "int8"], "downlink: 'fp16' and 'int8' both say how a number is written: name one of them"),
+        (["fp16", "int8"], "downlink: 'fp16' and 'int8' both say how a number is written: leave one out"),
         ([{"name": "fp16", "levels": 3}], "downlink: codec 'fp16' has no option 'levels'"),
     ],
 )

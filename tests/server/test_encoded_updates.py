@@ -14,11 +14,12 @@ from edge_server.firewall.encoded import check_form
 from edge_server.replay import Verdict, replay
 from edge_server.round_events import CheckUpdate
 from edge_server.unpacking import Unpacked
-from schemas.blobs import BlobRef, digest_of, encode_groups
+from schemas.blobs import BlobRef, digest_of
 from schemas.errors import PeerError
 from schemas.messages import Update
 from schemas.strategy import Piece
 from schemas.values import Reason
+from tests.groups import encode_groups
 from tests.integration.bench import Bench
 
 RNG = np.random.default_rng(0)

@@ -19,12 +19,13 @@ from edge_client.work import do_training
 from edge_client.workplace import LocalData, Workplace
 from edge_server.firewall import MAX_ABS, examine, max_answer_bytes
 from edge_server.strategy.pruners import Attention, Evidence
-from schemas.blobs import BlobRef, encode_groups, encode_json, read_groups
+from schemas.blobs import BlobRef, encode_json
 from schemas.errors import PeerError
 from schemas.messages import Task, Update, decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.values import ModelSpec, PersonalPruning, Preprocessing, Reason, TrainingMetrics
+from tests.groups import encode_groups, read_groups
 
 # Four channels in blocks of two, flattened from 2x1 maps into five hidden channels, then three classes.
 _CONV, _HIDDEN = Segment(channels=4, group="conv"), Segment(channels=5, group="hidden")

@@ -10,9 +10,9 @@ from edge_server.strategy.groups.control import Control
 from edge_server.strategy.groups.last_step import LastStep
 from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
-from schemas.blobs import encode_groups
 from schemas.errors import PeerError
 from schemas.values import Reason
+from tests.groups import encode_groups
 from tests.server.test_firewall import (
     CHOSEN,
     HONEST,

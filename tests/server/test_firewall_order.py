@@ -23,7 +23,7 @@ from edge_server.run_folder import RunFolder
 from edge_server.server import Server
 from edge_server.settings import FirewallSettings
 from edge_server.workshop import Workshop
-from schemas.blobs import BlobRef, digest_of, encode_chunk, encode_groups
+from schemas.blobs import BlobRef, digest_of, encode_chunk
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -36,6 +36,7 @@ from schemas.messages import (
 )
 from schemas.submodel import SubModelSpec
 from schemas.values import DataCard, Reason, TrainingMetrics
+from tests.groups import encode_groups
 
 WORDS = (
     "data.source=digits",

@@ -15,7 +15,7 @@ from edge_server.report.charts import Chart, Series, line_chart
 from edge_server.report.labels import spread
 from edge_server.report.report import write_report
 from schemas.errors import ConfigError
-from tests.server.test_display import MEASURED, record, scored, summary
+from tests.display.shown import MEASURED, record, scored, summary
 
 VOID = {"meta"}
 MARKUP = '<script>alert("x")</script>&'

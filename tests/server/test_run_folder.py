@@ -12,9 +12,10 @@ import pytest
 from edge_server.config import Config, load_config
 from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.run_folder import KEPT_VERSIONS, RunFolder
-from schemas.blobs import digest_of, read_groups
+from schemas.blobs import digest_of
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
+from tests.groups import read_groups
 from tests.strategy.network import MAP, arrays
 
 

@@ -6,25 +6,30 @@ The network has more numbers than a cell of sums: hidden.weight is [40, 300], th
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from edge_client.reach import reach_of
 from edge_client.slicing import expand, extract, permute
 from edge_server.strategy import blocks
+from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.combiners import COMBINERS
 from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.keeping import InFile, InMemory, Keep
 from edge_server.strategy.means import mean_over_holders
 from edge_server.strategy.privacy import Gaussian, noised, opened
-from edge_server.strategy.reach import checked_order, common, mass, reach_of
+from edge_server.strategy.reach import checked_order, common, mass
 from edge_server.strategy.strategy import State, close, make_strategy, start
 from edge_server.strategy.transforms import TRANSFORMS
 from edge_server.strategy.updates import ClientUpdate, globalised
 from edge_server.strategy.weighting import WEIGHTINGS
-from schemas.blobs import SpooledGroups, encode_groups
+from schemas.blobs import SpooledGroups
 from schemas.errors import InvariantError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from tests.groups import encode_groups
 
 _KEPT = (Segment(channels=40, group="hidden"),)
 MAP = ChannelMap(
@@ -100,10 +105,10 @@ CASES = {
 }
 
 
-def two_rounds(case: str, updates: list[ClientUpdate]) -> State:
+def two_rounds(case: str, updates: list[ClientUpdate], keep: Keep = InMemory) -> State:
     strategy = make_strategy(CASES[case], (0.0,))
-    state = start(strategy, arrays(99))
-    return close(strategy, close(strategy, state, updates, MAP), updates, MAP)
+    state = start(strategy, arrays(99), keep=keep)
+    return close(strategy, close(strategy, state, updates, MAP, keep=keep), updates, MAP, keep=keep)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -120,6 +125,18 @@ def test_neither_the_size_of_blocks_nor_the_disk_changes_a_bit(case, tmp_path, m
         assert whole.observed == cut.observed
         for group, held in whole.groups.items():
             assert all((array == cut.groups[group][name]).all() for name, array in held.items())
+
+
+@pytest.mark.parametrize("case", ["control", "last-step", "overlap", "adam", "momentum", "attending"])
+def test_a_state_is_the_same_where_its_arrays_lie_in_a_file(case, tmp_path):
+    updates, keep = sent(scores=case == "attending", control=True), partial(InFile, tmp_path)
+    save_checkpoint(tmp_path / "memory", two_rounds(case, updates))
+    save_checkpoint(tmp_path / "file", two_rounds(case, updates, keep))
+    assert (tmp_path / "memory").read_bytes() == (tmp_path / "file").read_bytes()
+    # Read back into such a file, it is written again as it was.
+    save_checkpoint(tmp_path / "again", load_checkpoint(tmp_path / "file", keep=keep))
+    assert (tmp_path / "memory").read_bytes() == (tmp_path / "again").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "file", "memory"]
 
 
 def test_nor_does_it_change_the_noise(monkeypatch):

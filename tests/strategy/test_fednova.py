@@ -13,7 +13,7 @@ from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.updates import Around, ClientUpdate, globalised
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
-from schemas.submodel import SubModelSpec
+from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 NOVA = StrategySpec(transforms=(Piece(name="normalise-steps"),))
@@ -99,7 +99,9 @@ def test_running_statistics_are_means_and_stay():
     one = globalised(sent[0], MAP)
     ones = {"norm.weight": np.ones(2, np.float32), "norm.running_var": np.ones(2, np.float32)}
     # tau_eff = 2, over 1 step.
-    scaled = NormaliseSteps()(replace(one, delta=ones), Around(ZERO, MAP, sent)).delta
+    layouts = {name: ParameterLayout(shape=(2,)) for name in ones}
+    around = Around(ZERO, ChannelMap(groups={}, parameters=layouts), sent)
+    scaled = NormaliseSteps()(replace(one, delta=ones), around).delta
     assert scaled["norm.weight"].tolist() == [2, 2]
     assert scaled["norm.running_var"].tolist() == [1, 1]
 

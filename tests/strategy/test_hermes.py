@@ -18,10 +18,10 @@ from edge_client.private import PrivateState
 from edge_client.work import do_training
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
-from schemas.blobs import read_groups
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from tests.groups import read_groups
 from tests.integration.bench import Bench
 from tests.strategy.network import MAP, RATIOS, arrays, update
 

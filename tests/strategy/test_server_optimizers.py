@@ -8,9 +8,9 @@ import pytest
 from edge_server.strategy.pieces import make
 from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, Adam, Momentum, Sgd
 from edge_server.strategy.strategy import close, make_strategy
-from schemas.blobs import decode_groups, encode_groups
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
+from tests.groups import decode_groups, encode_groups
 from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 

@@ -14,9 +14,10 @@ from edge_server.strategy.updates import (
     group_of,
     sources_of,
 )
-from schemas.blobs import SpooledGroups, encode_groups
+from schemas.blobs import SpooledGroups
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from tests.groups import encode_groups
 from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 

@@ -20,10 +20,10 @@ from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.updates import globalised
 from edge_server.strategy.weighting import WEIGHTINGS
-from schemas.blobs import decode_groups, encode_groups
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from tests.groups import decode_groups, encode_groups
 from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 IGFL = ["igfl-self", "igfl-global", "igfl-time"]

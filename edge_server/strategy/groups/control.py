@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_server.strategy.blocks import in_blocks, rows_like
+from edge_server.strategy.blocks import in_blocks, rows_like, those
 from edge_server.strategy.deltas import part_of
-from edge_server.strategy.groups.rule import Folded, GroupRule
+from edge_server.strategy.groups.rule import Folded, GroupRule, zeros
+from edge_server.strategy.keeping import kept
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import group_of, sources_of
 from schemas.blobs import Array, Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors import MadeArrays, rows_of
 
 COUNT = "clients"
 """Where the server keeps, beside c, of how many clients it is the mean."""
@@ -27,31 +29,37 @@ class Control(GroupRule):
 
     def start(self, params: Arrays) -> Arrays:
         """Zero everywhere."""
-        return {name: np.zeros_like(array) for name, array in params.items()}
+        return zeros(params)
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
         """c alone, cut to the sub-model."""
-        return super().down({n: array for n, array in held.items() if n != COUNT}, spec, channel_map)
+        return super().down(_control(held), spec, channel_map)
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """Add the clients' changes, accumulated in double precision."""
-        control = {name: array for name, array in held.items() if name != COUNT}
         changes = [group_of(update, self.name, result.channel_map)[0] for update in result.updates]
         count = _count(result)
         before = float(held[COUNT][0]) if COUNT in held else count
 
         def rows(name: str, start: int, stop: int) -> Array:
-            total = np.zeros_like(rows_like(control[name])[start:stop], np.float64)
+            control = rows_like(rows_of(held, name, start, stop))
+            total = np.zeros_like(control, np.float64)
             for change in changes:
                 if name in change:
                     values, place = part_of(change, name, start, stop).in_runs()
                     total[place.index] += values
-            mean = (before * rows_like(control[name])[start:stop] + total) / count
-            return mean.astype(np.float32)
+            return ((before * control + total) / count).astype(np.float32)
 
-        kinds = {name: (array.dtype, array.shape) for name, array in control.items()}
-        after = dict(in_blocks(kinds, rows))
-        return Folded({**after, COUNT: np.array([count], np.float32)}, result.after)
+        control = _control(held)
+        after = kept(in_blocks({name: control.kind(name) for name in control}, rows), result.keep)
+        clients = np.array([count], np.float32)
+        after.put(COUNT, (clients.dtype, clients.shape), 0, clients)
+        return Folded(after, result.after)
+
+
+def _control(held: Arrays) -> MadeArrays:
+    """c without its count."""
+    return those(held, [name for name in held if name != COUNT])
 
 
 def _count(result: RoundResult) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, overload
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ class Header(GroupRule):
         header = {name: start[name] for name in (weight, bias) if name in start}
         return Folded(held, {**result.after, **self.train(header, weight, clients)})
 
-    def train(self, header: Arrays, weight: str, clients: Sequence[Labelled]) -> Arrays:
+    def train(self, header: Arrays, weight: str, clients: Iterable[Labelled]) -> Arrays:
         """The header after all epochs: its array `weight` [classes, D], any other being a bias [classes]."""
         trained = {name: array.astype(np.float64) for name, array in header.items()}
         for _ in range(self.epochs):
@@ -89,27 +89,19 @@ class Header(GroupRule):
         return {name: array.astype(np.float32) for name, array in trained.items()}
 
 
-class _Prototypes(Sequence[Labelled]):
+class _Prototypes(Iterable[Labelled]):
     """Those of every client, read anew in every epoch: of a thousand they would outweigh the model."""
 
     def __init__(self, updates: Sequence[GlobalUpdate], channel_map: ChannelMap) -> None:
         self._updates, self._map = updates, channel_map
 
-    def __len__(self) -> int:
-        return len(self._updates)
-
-    @overload
-    def __getitem__(self, index: int) -> Labelled: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Labelled]: ...
-    def __getitem__(self, index: int | slice) -> Labelled | Sequence[Labelled]:
-        if isinstance(index, slice):
-            return _Prototypes(self._updates[index], self._map)
-        counts = _counts(self._updates[index])
-        assert counts is not None
-        (means,) = group_of(self._updates[index], Header.name, self._map)[0].values()
-        classes = np.flatnonzero(counts > 0)
-        return Labelled(means[classes].astype(np.float64), classes)
+    def __iter__(self) -> Iterator[Labelled]:
+        for update in self._updates:
+            counts = _counts(update)
+            assert counts is not None
+            (means,) = group_of(update, Header.name, self._map)[0].values()
+            classes = np.flatnonzero(counts > 0)
+            yield Labelled(means[classes].astype(np.float64), classes)
 
 
 def _counts(update: GlobalUpdate) -> Array | None:

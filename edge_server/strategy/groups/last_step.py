@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from edge_server.strategy.blocks import in_blocks, rows_like, those
 from edge_server.strategy.deltas import as_deltas
-from edge_server.strategy.groups.rule import Folded, GroupRule
+from edge_server.strategy.groups.rule import Folded, GroupRule, zeros
+from edge_server.strategy.keeping import kept
 from edge_server.strategy.means import mean_over_holders
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import GlobalUpdate, globalised, sources_of
-from schemas.blobs import Arrays
+from schemas.blobs import Array, Arrays
+from schemas.tensors import kind_of
 
 
 class LastStep(GroupRule):
@@ -27,14 +30,19 @@ class LastStep(GroupRule):
 
     def start(self, params: Arrays) -> Arrays:
         """Zero everywhere."""
-        return {name: np.zeros_like(array) for name, array in params.items()}
+        return zeros(params)
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """The round's step replaces the one before."""
         if _reordered(result):
-            return Folded(_own_steps(result), result.after)
-        step = {name: after - result.before[name] for name, after in result.after.items()}
-        return Folded(step, result.after)
+            return Folded(kept(_own_steps(result), result.keep), result.after)
+
+        def rows(name: str, start: int, stop: int) -> Array:
+            after, before = rows_like(result.after[name]), rows_like(result.before[name])
+            return after[start:stop] - before[start:stop]
+
+        kinds = {name: kind_of(result.after, name) for name in result.after}
+        return Folded(kept(in_blocks(kinds, rows), result.keep), result.after)
 
 
 def _reordered(result: RoundResult) -> bool:
@@ -47,7 +55,7 @@ def _own_steps(result: RoundResult) -> Arrays:
     """Means over the holders, 0 where there is none, of the shapes P."""
     weights = np.array([result.weights[source.client] for source in sources_of(result.updates)])
     means = mean_over_holders(_as_sent(result), weights)
-    return {name: means[name] for name in result.after}
+    return those(means, result.after)
 
 
 def _as_sent(result: RoundResult) -> Iterator[GlobalUpdate]:

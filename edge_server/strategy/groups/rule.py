@@ -10,15 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from edge_client.excerpt import Excerpt
+from edge_server.strategy.blocks import in_blocks
 from edge_server.strategy.policies import RoundResult
 from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors import kind_of
 from schemas.values import ModelSpec
 
 Shape = tuple[int | None, ...]
 """Of an array that a device may send; None is any number from 1 to `MAX_ROWS`."""
 MAX_ROWS = 64
+
+
+def zeros(params: Arrays) -> Arrays:
+    """0 for every number of the model."""
+    kinds = {name: kind_of(params, name) for name in params}
+    return in_blocks(
+        kinds, lambda name, start, stop: np.zeros((stop - start, *kinds[name][1][1:]), kinds[name][0])
+    )
 
 
 @dataclass(frozen=True, eq=False)

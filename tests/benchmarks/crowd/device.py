@@ -29,9 +29,10 @@ from edge_server.broker.packets import Will
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Birth, Death, Task, Update, decode_message, encode_message
 from schemas.topics import ROOT, Channel, DeviceTopic, LayerTopic, StateTopic, device_filters
-from schemas.values import CapabilityProfile, DataCard, TrainingMetrics
+from schemas.values import CapabilityProfile, DataCard
 from tests.benchmarks.crowd.contents import Contents, Upload
 from tests.benchmarks.crowd.wire import Arrived, Client
+from tests.benchmarks.untrained import answer
 
 TIERS = 5
 EXAMPLES = 600
@@ -165,16 +166,7 @@ class Device:
         self._upload = self._place.contents.answer(task, self.number)
         self._place.counts[f"tier {self.tier}"] += 1
         self._place.counts[f"up {self.tier}"] += self._upload.ref.size
-        return Update(
-            federation=task.federation,
-            device=self.name,
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            blob=self._upload.ref,
-            spec=task.spec,
-            metrics=TrainingMetrics(examples=EXAMPLES, epochs=1, steps=19, train_loss=1.0),
-        )
+        return answer(task, self.name, self._upload.ref, examples=EXAMPLES)
 
     def _birth(self) -> Birth:
         profile = CapabilityProfile(machine="board", cores=4, memory_bytes=10**9, tier=self.tier)

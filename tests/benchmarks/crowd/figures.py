@@ -3,14 +3,17 @@
 Protocol-level devices in two processes drive the real session machine over connections of their own, to one
 Mosquitto and one real server with its workshop, journal and firewall (recipe `heterofl`, `two-nn`, all five
 tiers alike). What they do not do is train: an answer is a hundredth of the model, cheaply made, of the right
-shapes and bytes. Three things are measured.
+shapes and bytes. Four things are measured.
 
-- **egress**: the bytes that the server's socket sent, as the kernel counts them, over those of one full
-  float32 model per round and the control messages that the devices got (with their topics).
+- **egress** for 10, 100 and 1,000 devices: the bytes that the server's socket sent, as the kernel counts
+  them, over those of one full float32 model per round and the control messages that the devices got (with
+  their topics).
 - **a round**: seconds from the end of one round to the end of the next (planning, tasks, broadcast, answers,
   checks, journal, aggregation, model on disk), over those of the floor (`floor.py`): the same bytes, chunked
-  alike, through the same broker, to and from the same connections, with no federation logic at all. Both take
-  turns, and devices, broker and server share the machine's cores in both.
+  alike, through the same broker, to and from the same connections, with no federation logic at all. The floor
+  comes after the rounds, whose bytes it takes, as often as there were rounds. Devices, broker and server
+  share the machine's cores in both.
+- **receivers**: a round of 100 devices with one receiver process over one without.
 - **idle**: how long 5,000 births take to be heard, what the broker and the server hold per device, what the
   server does meanwhile, and whether all wills are heard in the end.
 """
@@ -18,248 +21,117 @@ shapes and bytes. Three things are measured.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
-import statistics
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
 from schemas.blobs import CHUNK_BYTES
 from tests.benchmarks.crowd.device import TIERS, tier_of
 from tests.benchmarks.crowd.floor import floor
-from tests.benchmarks.crowd.orders import Child, Crowd, child, crowd
+from tests.benchmarks.crowd.idle import AREA, idle
+from tests.benchmarks.crowd.orders import Crowd, crowd
+from tests.benchmarks.crowd.rounds import FULL_MODEL_BYTES, NAME, Rounds, federation
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
-
-AREA, NAME = "crowd", "bench"
-FULL_MODEL_BYTES = 4 * 1_663_370
-
-IDLE_WATCH_S = 10.0
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """Some rounds of a federation: `seconds` of each but the first; what socket and devices have seen."""
-
-    seconds: tuple[float, ...]
-    sent: int
-    counts: Counter[str]
-    closed: tuple[Mapping[str, Any], ...]
-
-    @property
-    def lost(self) -> int:
-        """How many answers did not count, in all rounds."""
-        return sum(len(one["rejected"]) + one["dropped"] for one in self.closed) + self.counts["lost"]
-
-    @property
-    def egress(self) -> float:
-        """The server's bytes over one full model per round and the control messages."""
-        return self.sent / (len(self.closed) * FULL_MODEL_BYTES + self.counts["control bytes"])
-
-    def down(self, tier: int) -> int:
-        """Bytes that a device of this tier was sent per round, frames included."""
-        return self.counts[f"down {tier}"] // max(1, self.counts[f"tier {tier}"])
-
-    def up(self, tier: int) -> int:
-        """Bytes of such a device's answer."""
-        return self.counts[f"up {tier}"] // max(1, self.counts[f"tier {tier}"])
 
 
 def figures(options: Options) -> list[Figure]:
     """All of it; without Mosquitto there is nothing to measure."""
     if find_mosquitto() is None:
         return [Figure(AREA, "all of it", "", (), reason="Mosquitto is not installed")]
-    sizes, idle, pairs = ((10,), 50, 1) if options.quick else ((10, 100, 1000), 5000, 2)
-    return [*asyncio.run(_busy(options, sizes, pairs)), *asyncio.run(_idle(options, idle))]
+    sizes, waiting = ((5, 10, 20), 50) if options.quick else ((10, 100, 1000), 5000)
+    return [*asyncio.run(_busy(options, sizes)), *asyncio.run(idle(options, waiting))]
 
 
-async def _busy(options: Options, sizes: tuple[int, ...], pairs: int) -> list[Figure]:
-    found = []
+async def _busy(options: Options, sizes: tuple[int, int, int]) -> list[Figure]:
+    """Egress at every size; receivers at the middle one, which is soon done; the floor at the last."""
     with (
-        tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as place,
-        running_broker("mosquitto", Path(place)) as broker,
+        tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as folder,
+        running_broker("mosquitto", Path(folder)) as broker,
     ):
         async with crowd(broker.host, broker.port, NAME) as people:
-            for size in sizes[:-1]:
-                await people.join(size - people.size)
-                found.append(_egress(size, [await federation(people, broker, Path(place))]))
-            await people.join(sizes[-1] - people.size)
-            taken = [await _pair(people, broker, Path(place)) for _ in range(pairs)]
-            shared = await federation(people, broker, Path(place), "federation.receivers=1")
-    found.append(_egress(sizes[-1], [rounds for rounds, _ in taken]))
-    return [*found, *_round_figures(sizes[-1], taken), _receivers_figure(shared, taken)]
+            place, few, middle, most = Path(folder), *sizes
+            await people.join(few)
+            found = [_egress(few, await federation(people, broker, place))]
+            await people.join(middle - few)
+            alone = await federation(people, broker, place)
+            shared = await federation(people, broker, place, "federation.receivers=1")
+            await people.join(most - middle)
+            taken = await federation(people, broker, place, rounds=2 if options.quick else 3)
+            floors = [await _floor(people, broker, place, taken) for _ in taken.seconds]
+    return [
+        *found,
+        _egress(middle, alone),
+        _egress(most, taken),
+        *_round_figures(most, taken, floors),
+        _receivers_figure(middle, shared, alone),
+    ]
 
 
-async def _pair(people: Crowd, broker: RunningBroker, place: Path) -> tuple[Rounds, float]:
-    """A federation, and then the floor with the bytes that it really had."""
-    rounds = await federation(people, broker, place)
+async def _floor(people: Crowd, broker: RunningBroker, place: Path, rounds: Rounds) -> float:
+    """Seconds of the floor with the bytes that these rounds really had."""
     down = {tier: rounds.down(tier) for tier in range(1, TIERS + 1)}
-    layers = {tier: max(1, down[tier] - down.get(tier - 1, 0)) for tier in down}
-    seconds = await floor(
+    return await floor(
         people,
         (broker.host, broker.port),
         NAME,
-        layers=layers,
+        layers={tier: max(1, down[tier] - down.get(tier - 1, 0)) for tier in down},
         up={tier: rounds.up(tier) for tier in down},
         chunk_bytes=CHUNK_BYTES,
         folder=place,
     )
-    return rounds, seconds
 
 
-async def federation(
-    people: Crowd, broker: RunningBroker, place: Path, *more: str, rounds: int = 2
-) -> Rounds:
-    """Some rounds of all devices that are there."""
-    await people.counts()
-    async with child("federation", *_words(broker, place, people.size, rounds), *more) as server:
-        closed: list[Mapping[str, Any]] = []
-        while (told := await server.hear("closed", "ended"))["event"] == "closed":
-            closed.append(told)
-    counts = await people.counts()
-    seconds = tuple(b["at"] - a["at"] for a, b in itertools.pairwise(closed))
-    return Rounds(seconds, closed[-1]["sent"], counts, tuple(closed))
-
-
-def _words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> list[str]:
-    return [
-        broker.url,
-        str(Path(tempfile.mkdtemp(dir=place)) / "run"),
-        f"federation.name={NAME}",
-        f"num-clients={devices}",
-        f"rounds={rounds}",
-        "federation.deliver=false",
-        "federation.replay-mb=0",
-        "model.name=two-nn",
-        "model.num-classes=10",
-        "model.input-shape=[1, 28, 28]",
-    ]
-
-
-def _egress(size: int, runs: list[Rounds]) -> Figure:
-    sent = [run.sent / len(run.closed) / 1e6 for run in runs]
-    control = runs[0].counts["control bytes"] / len(runs[0].closed)
+def _egress(size: int, run: Rounds) -> Figure:
+    sent, control = (what / len(run.closed) / 1e6 for what in (run.sent, run.counts["control bytes"]))
     return Figure(
         AREA,
         f"server egress, {size:,} devices",
         "x one model + control",
-        tuple(run.egress for run in runs),
+        (run.egress,),
         target=1.03,
-        detail=f"{sent[0]:.2f} MB per round on the server's socket; one model is "
-        f"{FULL_MODEL_BYTES / 1e6:.2f}, control messages are {control / 1e6:.2f} MB",
-        raw={"sent": [run.sent for run in runs], "counts": [dict(run.counts) for run in runs]},
+        detail=f"{sent:.2f} MB per round on the server's socket; one model is "
+        f"{FULL_MODEL_BYTES / 1e6:.2f}, control messages are {control:.2f} MB",
+        raw={"sent": run.sent, "counts": dict(run.counts)},
     )
 
 
-def _round_figures(size: int, taken: list[tuple[Rounds, float]]) -> list[Figure]:
-    floors = tuple(seconds for _, seconds in taken)
-    seconds = tuple(min(rounds.seconds) for rounds, _ in taken)
-    last = taken[-1][0]
-    moved = [
-        sum(last_of(last, tier_of(n)) for n in range(size)) / 1e6 for last_of in (Rounds.down, Rounds.up)
-    ]
-    lost = sum(rounds.lost for rounds, _ in taken)
+def _round_figures(size: int, taken: Rounds, floors: list[float]) -> list[Figure]:
+    moved = [sum(way(tier_of(n)) for n in range(size)) / 1e6 for way in (taken.down, taken.up)]
     return [
         Figure(
             AREA,
             f"a round, {size:,} devices",
             "x floor",
-            tuple(mine / its for mine, its in zip(seconds, floors, strict=True)),
+            tuple(mine / its for mine, its in zip(taken.seconds, floors, strict=True)),
             target=1.5,
             detail=f"{moved[0]:,.0f} MB to the devices and {moved[1]:,.0f} MB from them; the floor writes "
-            f"what comes to files and does not wait for the disk; {lost} answers lost",
-            raw={"seconds": seconds, "floor": floors, "closed": [list(r.closed) for r, _ in taken]},
+            f"what comes to files and does not wait for the disk; {taken.lost} answers lost",
+            reason="the server unpacks, checks and aggregates every update, one after the other "
+            "(deploy/SCALE.md has what each takes), while broker and devices use the same cores",
+            raw={"seconds": taken.seconds, "floor": floors, "closed": list(taken.closed)},
         ),
-        Figure(AREA, "the same, seconds", "s", seconds),
-        Figure(AREA, "the floor, seconds", "s", floors),
-        Figure(AREA, f"devices per second, {size:,} devices", "1/s", tuple(size / one for one in seconds)),
-        Figure(AREA, f"answers lost, {size:,} devices", "", (float(lost),), target=0.0),
+        Figure(AREA, "the same, seconds", "s", taken.seconds),
+        Figure(AREA, "the floor, seconds", "s", tuple(floors)),
+        Figure(AREA, f"devices per second, {size:,} devices", "1/s", tuple(size / s for s in taken.seconds)),
+        Figure(AREA, f"answers lost, {size:,} devices", "", (float(taken.lost),), target=0.0),
         Figure(
             AREA,
             "the server's processor time for such a round",
             "s",
-            tuple(r.closed[-1]["cpu_s"] - r.closed[-2]["cpu_s"] for r, _ in taken),
+            taken.cpu_s,
             detail="all threads of the server's process, user and system",
         ),
     ]
 
 
-def _receivers_figure(shared: Rounds, taken: list[tuple[Rounds, float]]) -> Figure:
-    alone = statistics.median(min(rounds.seconds) for rounds, _ in taken)
-    server = [r.closed[-1]["cpu_s"] - r.closed[-2]["cpu_s"] for r in (shared, taken[-1][0])]
+def _receivers_figure(size: int, shared: Rounds, alone: Rounds) -> Figure:
+    ratios = tuple(mine / its for mine, its in zip(shared.seconds, alone.seconds, strict=True))
     return Figure(
         AREA,
-        "a round with one receiver over one without",
+        f"a round with one receiver over one without, {size:,} devices",
         "x",
-        (min(shared.seconds) / alone,),
-        detail=f"the server's own process needs {server[0]:.2f} s of processor time for such a round instead "
-        f"of {server[1]:.2f}; {shared.lost} answers lost; it pays where there is a core to spare",
+        ratios,
+        detail=f"the server's own process needs {shared.cpu_s[-1]:.2f} s of processor time for such a round "
+        f"instead of {alone.cpu_s[-1]:.2f}; {shared.lost} answers lost; it pays where a core is to spare",
     )
-
-
-# --- idle ---
-async def _idle(options: Options, size: int) -> list[Figure]:
-    with (
-        tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as place,
-        running_broker("mosquitto", Path(place)) as broker,
-    ):
-        mosquitto = _child_of(broker.pid)
-        async with (
-            child("federation", *_words(broker, Path(place), size + 1, 1)) as server,
-            crowd(broker.host, broker.port, NAME) as people,
-        ):
-            await _until_there(server, 0)
-            before = {pid: _memory(pid) for pid in (mosquitto, server.pid)}
-            began = time.perf_counter()
-            await people.join(size)
-            joined = time.perf_counter() - began
-            await _until_there(server, size)
-            heard = time.perf_counter() - began
-            each = {pid: (_memory(pid) - memory) / size for pid, memory in before.items()}
-            busy = _cpu_s(server.pid)
-            await asyncio.sleep(1.0 if options.quick else IDLE_WATCH_S)
-            busy = (_cpu_s(server.pid) - busy) / (1.0 if options.quick else IDLE_WATCH_S)
-            lost = (await people.counts())["lost"]
-            began = time.perf_counter()
-            await people.all_do("leave", "left")
-            await _until_there(server, 0)
-            died = time.perf_counter() - began
-    name = f"{size:,} idle devices"
-    return [
-        Figure(
-            AREA, f"{name}: connected and born", "s", (joined,), detail="with a will, at most 200 at once"
-        ),
-        Figure(AREA, f"{name}: all births heard by the server", "s", (heard,)),
-        Figure(AREA, f"{name}: memory per device, broker", "kB", (each[mosquitto] / 1e3,)),
-        Figure(AREA, f"{name}: memory per device, server", "kB", (each[server.pid] / 1e3,)),
-        Figure(AREA, f"{name}: processor time of the server", "% of a core", (100 * busy,)),
-        Figure(AREA, f"{name}: connections lost", "", (float(lost),), target=0.0),
-        Figure(AREA, f"{name}: all wills heard after a cut", "s", (died,)),
-    ]
-
-
-async def _until_there(server: Child, devices: int) -> None:
-    while (await server.hear("there"))["devices"] != devices:
-        pass
-
-
-def _child_of(pid: int) -> int:
-    """The broker itself runs below the process that ends it in time."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0]) if children else pid
-
-
-def _memory(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -73,6 +73,8 @@ async def _publish(
         await came.acquire()
     for one in listening:
         one.cancel()
+    # Until a task has ended it still waits for its process's next line, which others want to read.
+    await asyncio.wait(listening)
 
 
 class _Slowest:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 from tests.benchmarks.crowd.contents import Contents
 from tests.benchmarks.crowd.device import Device, Place, PlainPart
 from tests.benchmarks.crowd.wire import KEEP_ALIVE_S
+from tests.benchmarks.resident import rss
 
 TICK_S, AT_ONCE = 0.25, 100
 
@@ -63,7 +63,7 @@ class Process:
                 say(event="federate")
             case {"do": "counts"}:
                 lost = sum(one.client.lost is not None for one in self._devices)
-                say(event="counts", counts=self._place.counts, lost=lost, memory=memory())
+                say(event="counts", counts=self._place.counts, lost=lost, memory=rss())
                 self._place.counts.clear()
             case {"do": "leave"}:
                 for one in self._devices:
@@ -81,8 +81,7 @@ class Process:
                 *(loop.create_connection(lambda one=one: one.client, self._host, self._port) for one in fresh)
             )
             self._devices += fresh
-            while not all(one.client.is_open or one.client.lost for one in fresh):
-                await asyncio.sleep(0.002)
+            await asyncio.gather(*(one.client.settled.wait() for one in fresh))
         assert len(self._devices) == wanted
 
     async def _tick(self) -> None:
@@ -108,12 +107,6 @@ class Process:
 def say(**what: Any) -> None:
     """Tell the parent."""
     print(json.dumps(what), flush=True)
-
-
-def memory() -> int:
-    """This process's memory in bytes."""
-    with open("/proc/self/statm") as file:  # noqa: PTH123
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

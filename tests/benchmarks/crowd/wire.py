@@ -50,7 +50,10 @@ class Arrived:
 
 
 class Client(asyncio.BufferedProtocol):
-    """Connects, subscribes, then hands on what comes; `window` QoS 1 messages are under way at most."""
+    """Connects, subscribes, then hands on what comes; `window` QoS 1 messages are under way at most.
+
+    It is `settled` as soon as it is open or lost.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Client(asyncio.BufferedProtocol):
         self._waiting: deque[Callable[[], tuple[str, bytes, bytes | memoryview]]] = deque()
         self._under_way, self._window, self._last_id = 0, window, 0
         self.lost: Exception | None = None
-        self.is_open = False
+        self.is_open, self.settled = False, asyncio.Event()
 
     # --- the transport's calls ---
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -99,7 +102,7 @@ class Client(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remember why."""
-        self.is_open, self.lost = False, exc or ConnectionError("closed")
+        self._lost(exc or ConnectionError("closed"))
 
     # --- what its owner asks for ---
     def publish(
@@ -145,6 +148,10 @@ class Client(asyncio.BufferedProtocol):
         self._transport.abort()
 
     # --- inside ---
+    def _lost(self, why: Exception) -> None:
+        self.is_open, self.lost = False, why
+        self.settled.set()
+
     def _write(self, data: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(data)
@@ -208,9 +215,10 @@ class Client(asyncio.BufferedProtocol):
                 filters = tuple(Filter(one, 1) for one in self._filters)
                 self._write(encoding.encode(Subscribe(self._next_id(), filters), V5))
             case ConnAck(code=code):
-                self.lost = ConnectionError(f"refused with {code:#x}")
+                self._lost(ConnectionError(f"refused with {code:#x}"))
             case SubAck() if not self.is_open:
                 self.is_open = True
+                self.settled.set()
                 self._on_ready()
             case PubAck():
                 self._under_way -= 1

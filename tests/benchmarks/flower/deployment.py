@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.benchmarks.federation import DEVICES, LARGE, Work
+from tests.benchmarks.federation import DEVICES, Work
 from tests.benchmarks.flower.environment import Environment
-from tests.benchmarks.processes import Started, Watch, processes
+from tests.benchmarks.processes import Started, processes
+from tests.benchmarks.resident import Watch
 from tests.benchmarks.wire import Relay, relay
 
 APP = Path(__file__).with_name("app")
 LIMIT_S = 300.0
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
-NETWORKS = {"two-nn": "two-nn", LARGE: "large"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Deployment:
         config = {
             "num-server-rounds": work.rounds,
             "nodes": DEVICES,
-            "network": NETWORKS[work.network],
+            "network": work.network.rpartition(":")[2],
             "local-epochs": 1,
             "data": str(data),
             "marks": str(marks),
@@ -100,7 +100,7 @@ class Deployment:
             self.started.check()
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return
-            time.sleep(0.05)
+            self.started.wait("superlink", 0.05)
         raise RuntimeError(f"the SuperLink does not listen after {LIMIT_S:.0f} s")
 
     def _until_ended(self, path: Path, work: Work) -> Rounds:
@@ -109,10 +109,10 @@ class Deployment:
             marks = read_marks(path)
             if any(mark.what == "ended" for mark in marks):
                 break
-            if time.monotonic() > until:
-                raise RuntimeError(f"not done in {LIMIT_S:.0f} s; {self.folder} has the logs")
+            ended = self.started.wait("superlink", 0.1)
             self.started.check()
-            time.sleep(0.1)
+            if ended or time.monotonic() > until:
+                raise RuntimeError(f"not done in {LIMIT_S:.0f} s at most; {self.folder} has the logs")
         wrong = [mark.what for mark in marks if mark.what.startswith("closed") and mark.what != ALL]
         if wrong:
             raise RuntimeError(f"rounds that are not whole: {', '.join(wrong)}")

@@ -1,0 +1,33 @@
+"""Who a device is and how it takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.address import BrokerAddress
+from edge_client.epochs import INTERVAL_S
+from edge_client.trust import TrustedKey
+from schemas.values import CapabilityProfile
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Who this device is and how it takes part; `once`: end with the first run that it took part in.
+
+    `checkpoint_s` is the shortest time between two checkpoints of a training.
+    `only_masked`: no update leaves this device that the server could read by itself.
+    """
+
+    federation: str
+    device: str
+    address: BrokerAddress
+    state: Path
+    source: str
+    profile: CapabilityProfile
+    once: bool = False
+    threads: int | None = None
+    model_code: frozenset[str] = frozenset()
+    trust: TrustedKey | None = None
+    checkpoint_s: float = INTERVAL_S
+    only_masked: bool = False

@@ -1,0 +1,58 @@
+"""What a device has on its disk, what it reads of that when it wakes up, and what goes when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_client.agent_settings import AgentSettings
+from edge_client.blobstore import BlobStore
+from edge_client.disk import forget_others, settle
+from edge_client.epochs import EpochCheckpoints
+from edge_client.files import sweep
+from edge_client.memory import Memory, blobs_of
+from edge_client.memory_file import MemoryFile
+from edge_client.private import PrivateState
+from edge_client.session_events import Settled
+from edge_client.session_state import Phase, Session
+
+
+class Belongings:
+    """The state folder of one device, with all that lies in it but certificates and finished models."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        sweep(settings.state)
+        # What a power cut takes of a blob is missed in `wake`, and fetched or made anew.
+        self.store = BlobStore(settings.state / "blobs", durable=False)
+        self.private = PrivateState(settings.state / "private")
+        self.checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
+        self._settings = settings
+        self._memory = MemoryFile(settings.state / "task.json")
+        self._remembered: Session | None = None
+
+    def wake(self) -> Memory:
+        """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
+        memory = self._memory.load(self._settings.federation, self._settings.device)
+        self.store.drop_parts(memory.blobs())
+        self.store.drop_damaged()
+        self.checkpoints.keep_only(memory.task)
+        return memory
+
+    def remember(self, session: Session) -> None:
+        """Put down what a later process must know."""
+        if self._remembered is not None and session.recalls_as(self._remembered):
+            return
+        self._remembered = session
+        if self._memory.save(session.memory):
+            self.checkpoints.keep_only(session.task if session.result is None else None)
+
+    def settle(self, settled: Settled, session: Session) -> Session:
+        """Let what was kept of a round count, or not, and make room where nothing is under way."""
+        settle(self.private, settled)
+        # An answer may come late, and a worker's own files must not be taken from under it.
+        return session if session.phase is Phase.WORKING else self.make_room(session)
+
+    def make_room(self, session: Session) -> Session:
+        """Forget the blobs that nobody is going to ask for; those of the task and its result stay."""
+        result = session.result or session.masks.trained
+        forget_others(self.store, frozenset(ref.digest for ref in blobs_of(session.task, result)))
+        return replace(session, held=self.store.digests())

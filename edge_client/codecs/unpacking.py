@@ -1,0 +1,56 @@
+"""What a task starts from, as it was before it was packed: files beside the store while the task is done."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from edge_client.blobstore import BlobStore
+from edge_client.codecs.compression import unpack
+from schemas.messages import Task
+
+
+class Shelf(Protocol):
+    """Where the bytes of blobs are to be read."""
+
+    def path(self, digest: str) -> Path:
+        """The file with what the blob of that digest holds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A store's blobs, some of them unpacked into other files."""
+
+    store: Shelf
+    files: Mapping[str, Path]
+
+    def path(self, digest: str) -> Path:
+        """The other file, or else the blob itself."""
+        return self.files.get(digest) or self.store.path(digest)
+
+
+@contextmanager
+def unpacked(task: Task, store: BlobStore) -> Iterator[Shelf]:
+    """The blobs of a task with its packed layers unpacked, as long as the block lasts.
+
+    Raises `PeerError` for what is damaged, or comes to more bytes than the task says.
+    """
+    sizes = {
+        task.blobs[layer.blob].digest: layer.unpacked for layer in task.layers if layer.unpacked is not None
+    }
+    who = f"{os.getpid()}.{threading.get_ident()}"
+    files = {digest: store.directory / f".unpacked-{digest}.{who}.part" for digest in sizes}
+    try:
+        for digest, path in files.items():
+            with path.open("wb") as file:
+                unpack(store.path(digest), file, limit=sizes[digest])
+        yield Unpacked(store, files)
+    finally:
+        for path in files.values():
+            path.unlink(missing_ok=True)

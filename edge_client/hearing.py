@@ -1,0 +1,53 @@
+"""Chunks that are published once for several devices, as one of them hears them.
+
+What it has missed when the last of them is out it asks for, as for any other chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_client import transfer
+from edge_client.fetching import resume, take_chunk
+from edge_client.session_events import Send
+from edge_client.session_state import Session, Step
+from schemas.blobs import Chunk
+from schemas.messages import BroadcastEnd, Heard
+
+HEARD_BYTES = 2 * 1024 * 1024
+"""Of what is published for several devices, so much is heard before that is told."""
+
+
+def heard(session: Session, chunk: Chunk, now: float) -> Step:
+    """A chunk came on a shared topic: more will, and now and then the server is told how far it is heard.
+
+    Of a blob that is whole before its last chunk nothing more is heard: as good as all of it.
+    """
+    session, commands = take_chunk(session, chunk, now)
+    receiving = {digest: transfer.still_coming(one, now) for digest, one in session.receiving.items()}
+    untold = session.untold + len(chunk.data)
+    session = replace(session, receiving=receiving, untold=untold)
+    ref = next((one.ref for digest, one in receiving.items() if digest.startswith(chunk.prefix)), None)
+    if ref is None or session.task is None:
+        return session, commands
+    last = ref.chunks - 1
+    early = receiving[ref.digest].complete and chunk.index < last
+    if not early and (untold < HEARD_BYTES or not session.listens):
+        return session, commands
+    said = Heard(
+        federation=session.federation,
+        device=session.device,
+        run=session.task.run,
+        attempt=session.task.attempt,
+        digest=ref.digest,
+        index=last if early else chunk.index,
+    )
+    return replace(session, untold=0), [*commands, Send(said)]
+
+
+def pull(session: Session, end: BroadcastEnd, now: float) -> Step:
+    """Nothing more is published of these blobs: ask for what is missing of them."""
+    if not session.is_at(end.run, end.attempt):
+        return session, []
+    coming = {digest for digest, one in session.receiving.items() if one.expected}
+    return resume(session, [digest for digest in dict.fromkeys(end.digests) if digest in coming], now)

@@ -1,0 +1,115 @@
+"""The list of kernels that a training step has called, as a graph, and what may be changed in it.
+
+Nothing here changes a bit of what comes out. Detours that only autograd wanted are left out. Gradients that
+are products of matrices need not be laid out for a descent with momentum: the kernel that computes one adds
+it to its momentum, b = factor b + g, and the step w = w - rate b follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+ATEN = torch.ops.aten
+WHOLE = 16
+"""Numbers in the widest vector: what is left of a tensor, the optimizer's kernel rounds in another way."""
+
+
+def without_detours(graph: fx.GraphModule) -> fx.GraphModule:
+    """Without detached views, matrices turned and turned back, axes that a sum keeps and a view drops."""
+    for node in list(graph.graph.nodes):
+        source: Any = node.args[0] if node.args else None
+        if node.target is ATEN.detach.default:
+            _replace(node, source)
+        elif node.target is ATEN.t.default and source.target is ATEN.t.default:
+            _replace(node, source.args[0])
+        elif node.target is ATEN.view.default and _is_kept_axis(source, dropped=node):
+            source.args = source.args[:2]
+            _replace(node, source)
+    for node in reversed(list(graph.graph.nodes)):
+        if node.target is ATEN.t.default and not node.users:
+            graph.graph.erase_node(node)
+    graph.recompile()
+    return graph
+
+
+def products(graph: fx.GraphModule) -> list[int]:
+    """The parameters, by place, that such a descent can move."""
+    return [
+        place
+        for place, gradient in enumerate(_outputs(graph)[1:])
+        if gradient.target is ATEN.mm.default
+        and len(gradient.users) == 1
+        and gradient.meta["val"].numel() % WHOLE == 0
+    ]
+
+
+def with_descent(graph: fx.GraphModule, places: Sequence[int]) -> fx.GraphModule:
+    """A graph that also moves the parameters at these places, and gives the gradients of the others alone.
+
+    The parameters are what it is given first; at the end come the b of each that it moves, the factor, and
+    minus the rate.
+    """
+    nodes, given = graph.graph, _given_to(graph)
+    loss, *gradients = _outputs(graph)
+    with nodes.inserting_before(given[-1].next):
+        moved = [nodes.placeholder(f"moved_{place}") for place in places]
+        factor, minus_rate = (nodes.placeholder(name, type_expr=float) for name in ("factor", "minus_rate"))
+    output = nodes.output_node()
+    output.args = ((loss, *(one for place, one in enumerate(gradients) if place not in places)),)
+    for place, buffer in zip(places, moved, strict=True):
+        gradient = gradients[place]
+        with nodes.inserting_before(gradient):
+            nodes.call_function(ATEN.addmm_.default, (buffer, *gradient.args), {"beta": factor})
+        nodes.erase_node(gradient)
+    # Both passes want the parameters as they were: they move at the end, first those that were used last.
+    with nodes.inserting_before(output):
+        for place, buffer in reversed(list(zip(places, moved, strict=True))):
+            nodes.call_function(ATEN.add_.Tensor, (given[place], buffer), {"alpha": minus_rate})
+    graph.recompile()
+    return graph
+
+
+def turned_beforehand(graph: fx.GraphModule, among: int) -> list[int]:
+    """Let the graph be given matrices turned that it was to turn itself; their places among the first given.
+
+    They come last, and are views of what they are made of: turned once, they stay right however that changes.
+    """
+    nodes, given = graph.graph, _given_to(graph)
+    turning = [
+        node for node in nodes.nodes if node.target is ATEN.t.default and node.args[0] in given[:among]
+    ]
+    places = [given.index(node.args[0]) for node in turning]
+    with nodes.inserting_before(given[-1].next):
+        for place, node in zip(places, turning, strict=True):
+            _replace(node, nodes.placeholder(f"turned_{place}"))
+    graph.recompile()
+    return places
+
+
+def _given_to(graph: fx.GraphModule) -> list[fx.Node]:
+    """What the graph is called with, in order."""
+    return [node for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def _is_kept_axis(source: Any, *, dropped: fx.Node) -> bool:
+    """A sum that keeps its axes for nobody but a view without them."""
+    if source.target is not ATEN.sum.dim_IntList or len(source.args) != 3 or len(source.users) != 1:
+        return False
+    summed, axes, _ = source.args
+    shape = [size for axis, size in enumerate(summed.meta["val"].shape) if axis not in axes]
+    return list(dropped.args[1]) == shape  # type: ignore[arg-type]
+
+
+def _replace(node: fx.Node, other: fx.Node) -> None:
+    node.replace_all_uses_with(other)
+    node.graph.erase_node(node)
+
+
+def _outputs(graph: fx.GraphModule) -> Sequence[fx.Node]:
+    """The loss and the gradients of the parameters."""
+    nodes: Sequence[fx.Node] = graph.graph.output_node().args[0]  # type: ignore[assignment]
+    return nodes

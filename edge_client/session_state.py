@@ -1,0 +1,127 @@
+"""What a device knows of its dealings with the server, and what several parts of them say or forget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from edge_client.depot.bypass import Bypass, StopTransfers
+from edge_client.memory import KEPT_RUNS, Memory
+from edge_client.secure import partaking
+from edge_client.secure.partaking import Partaking
+from edge_client.session_events import Command, Result, StopWork
+from edge_client.transfer import Receiving
+from schemas.blobs import BlobRef
+from schemas.messages import Task, TaskReply
+
+RESEND_S = 5.0
+"""How long what was told may stay unanswered before it is told again."""
+MAX_LISTENS = 256
+
+
+class Phase(StrEnum):
+    """Where the device is in its task."""
+
+    IDLE = "idle"
+    FETCHING = "fetching"
+    WORKING = "working"
+    REPORTING = "reporting"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """All that a device knows of its dealings with the server.
+
+    `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
+    them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
+    overtaken by another task: whether it counted is still to be heard. `untold` are the bytes heard on shared
+    topics since the server was last told, `repeats` how often the result was sent again. `masks` is its part
+    in masked rounds, `bypass` what goes past the broker.
+    """
+
+    federation: str
+    device: str
+    held: frozenset[str] = frozenset()
+    connected: bool = False
+    phase: Phase = Phase.IDLE
+    task: Task | None = None
+    receiving: Mapping[str, Receiving] = field(default_factory=dict)
+    result: Result | None = None
+    unanswered: Result | None = None
+    resend_at: float = 0.0
+    repeats: int = 0
+    untold: int = 0
+    runs: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    masks: Partaking = field(default_factory=Partaking)
+    bypass: Bypass = field(default_factory=Bypass)
+
+    def is_at(self, run: str | None, attempt: int | None) -> bool:
+        """Whether this is the very attempt of the task at hand."""
+        return self.task is not None and (self.task.run, self.task.attempt) == (run, attempt)
+
+    def has_all_of(self, ref: BlobRef) -> bool:
+        """Whether every chunk of a blob on its way has come and none of them was lost again."""
+        receiving = self.receiving.get(ref.digest)
+        return receiving is not None and receiving.complete
+
+    @property
+    def listens(self) -> tuple[int, ...]:
+        """The shared topics on which something is expected that this device lacks."""
+        task = self.task
+        if task is None or not self.receiving:
+            return ()
+        awaited = {digest for digest, one in self.receiving.items() if one.expected}
+        numbers = {n for name, n in task.channels.items() if task.blobs[name].digest in awaited}
+        return tuple(sorted(numbers)[:MAX_LISTENS])
+
+    def recalls_as(self, earlier: Session) -> bool:
+        """Whether `memory` is the earlier one's for certain: cheap enough to be asked for every chunk."""
+        return all(
+            getattr(self, name) is getattr(earlier, name)
+            for name in ("phase", "task", "result", "runs", "attempts", "masks")
+        )
+
+    @property
+    def memory(self) -> Memory:
+        """What a later process must know: nothing of a task that the server has settled."""
+        open_task = self.phase is not Phase.IDLE
+        runs = sorted(self.runs)[-KEPT_RUNS:]
+        return Memory(
+            federation=self.federation,
+            device=self.device,
+            task=self.task if open_task else None,
+            result=self.result if open_task else None,
+            runs=tuple(runs),
+            attempts={run: self.attempts[run] for run in runs if run in self.attempts},
+            masked=partaking.met(self.masks),
+        )
+
+
+Step = tuple[Session, list[Command]]
+
+
+def task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> TaskReply:
+    """Whether the device does a task; `why` not, or what it listens to for it."""
+    return TaskReply(
+        federation=session.federation,
+        device=session.device,
+        run=task.run,
+        round=task.round,
+        attempt=task.attempt,
+        accepted=accepted,
+        **why,
+    )
+
+
+def drop_task(session: Session) -> Step:
+    """Without the task at hand; a result of it that was told may still be answered."""
+    stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
+    stop += [StopTransfers()] if session.bypass.busy else []
+    told = session.result if session.phase is Phase.REPORTING else session.unanswered
+    idle = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None, unanswered=told)
+    idle = replace(idle, bypass=Bypass())
+    return replace(idle, masks=partaking.left(session.masks)), stop

@@ -1,0 +1,82 @@
+"""Some rounds of all devices of a crowd, and what the server's socket and the devices have seen of them."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_server.broker.launch import RunningBroker
+from tests.benchmarks.crowd.orders import Crowd, Failed, child
+
+NAME = "bench"
+FULL_MODEL_BYTES = 4 * 1_663_370
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Some rounds of a federation: `seconds` of each but the first; what socket and devices have seen."""
+
+    seconds: tuple[float, ...]
+    sent: int
+    counts: Counter[str]
+    closed: tuple[Mapping[str, Any], ...]
+
+    @property
+    def lost(self) -> int:
+        """How many answers did not count, in all rounds."""
+        return sum(len(one["rejected"]) + one["dropped"] for one in self.closed) + self.counts["lost"]
+
+    @property
+    def cpu_s(self) -> tuple[float, ...]:
+        """The server's processor time for each of these rounds."""
+        return tuple(b["cpu_s"] - a["cpu_s"] for a, b in itertools.pairwise(self.closed))
+
+    @property
+    def egress(self) -> float:
+        """The server's bytes over one full model per round and the control messages."""
+        return self.sent / (len(self.closed) * FULL_MODEL_BYTES + self.counts["control bytes"])
+
+    def down(self, tier: int) -> int:
+        """Bytes that a device of this tier was sent per round, frames included."""
+        return self.counts[f"down {tier}"] // max(1, self.counts[f"tier {tier}"])
+
+    def up(self, tier: int) -> int:
+        """Bytes of such a device's answer."""
+        return self.counts[f"up {tier}"] // max(1, self.counts[f"tier {tier}"])
+
+
+async def federation(
+    people: Crowd, broker: RunningBroker, place: Path, *more: str, rounds: int = 2
+) -> Rounds:
+    """Some rounds of all devices that are there."""
+    await people.counts()
+    async with child("federation", *words(broker, place, people.size, rounds), *more) as server:
+        closed: list[Mapping[str, Any]] = []
+        while (told := await server.hear("closed", "ended"))["event"] == "closed":
+            closed.append(told)
+    if len(closed) < rounds:
+        raise Failed(f"{len(closed)} of {rounds} rounds: {told}")
+    counts = await people.counts()
+    seconds = tuple(b["at"] - a["at"] for a, b in itertools.pairwise(closed))
+    return Rounds(seconds, closed[-1]["sent"], counts, tuple(closed))
+
+
+def words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> list[str]:
+    """What the server's process is told."""
+    return [
+        broker.url,
+        str(Path(tempfile.mkdtemp(dir=place)) / "run"),
+        f"federation.name={NAME}",
+        f"num-clients={devices}",
+        f"rounds={rounds}",
+        "federation.deliver=false",
+        "federation.replay-mb=0",
+        "model.name=two-nn",
+        "model.num-classes=10",
+        "model.input-shape=[1, 28, 28]",
+    ]

@@ -1,0 +1,125 @@
+"""A model in frames: both sides have the same numbers to the bit, off by no more than the last frame is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_client.codecs.chain import Chain
+from edge_client.codecs.form import decoded
+from edge_client.codecs.frames import BITS, added_up, changes, near
+from edge_client.codecs.numbers import Fp16, Int8
+from schemas.errors import PeerError
+
+SHAPES = {"conv.weight": (6, 3, 2), "linear.weight": (5, 7), "bias": (5,), "scale": ()}
+
+
+def models(seed: int, count: int, step: float) -> list[dict[str, np.ndarray]]:
+    """A model, and what becomes of it: every number moves a little."""
+    rng = np.random.default_rng(seed)
+    moved = [{name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}]
+    for _ in range(count - 1):
+        last = moved[-1]
+        moved.append(
+            {n: last[n] + np.float32(step) * rng.normal(size=s).astype(np.float32) for n, s in SHAPES.items()}
+        )
+    return moved
+
+
+def films(made, number):
+    """The frames of these models, and what they come to after each."""
+    frames = [{**Chain(number=number).encode(made[0], None).groups, "beside": {"n": np.array([0])}}]
+    yield made[0], frames, added_up(frames)["model"]
+    for model in made[1:]:
+        before = added_up(frames)["model"]
+        frames.append({**changes(model, before, number), "beside": {"n": np.array([len(frames)])}})
+        yield model, frames, added_up(frames)["model"]
+
+
+def bits(array: np.ndarray) -> list[int]:
+    return np.asarray(array, np.float32).reshape(-1).view(BITS).tolist()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32), st.floats(1e-9, 1e3))
+def test_without_a_codec_of_numbers_nothing_is_lost(seed, step):
+    for model, _, came in films(models(seed, 4, step), None):
+        assert {name: bits(came[name]) for name in came} == {name: bits(model[name]) for name in model}
+
+
+def test_numbers_that_are_none_come_as_they_are():
+    odd = np.array([[0.0, -0.0, np.nan], [np.inf, -np.inf, 1e-45]], np.float32)
+    for before, after in ((odd, odd[::-1].copy()), (odd, np.ones_like(odd)), (np.ones_like(odd), odd)):
+        frame = changes({"w": after}, {"w": before}, None)
+        assert bits(added_up([{"model": {"w": before}}, frame])["model"]["w"]) == bits(after)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32), st.floats(1e-6, 1.0), st.sampled_from([Fp16(), Int8(), Int8(7), Int8(1)]))
+def test_what_is_off_is_off_by_the_last_frame_alone(seed, step, number):
+    """Half a step of each row's largest change, or half a unit of a half's last place."""
+    before = None
+    for model, _, came in films(models(seed, 5, step), number):
+        for name, array in model.items():
+            off = np.abs(came[name].astype(np.float64) - array)
+            if array.ndim < 2:
+                assert not off.any()
+                continue
+            change = np.abs(array.astype(np.float64) - (before[name] if before else 0))
+            if isinstance(number, Int8):
+                largest = change.reshape(len(array), -1).max(axis=1)
+                most = (largest / number.levels / 2).reshape(-1, *[1] * (array.ndim - 1))
+            else:
+                most = np.maximum(change * 2**-11, 2**-25)
+            # Float32 has 24 bits: of the difference, of the sum, of step times code.
+            assert (off <= most * (1 + 1e-4) + 2**-22 * (np.abs(array) + change)).all()
+        before = {name: came[name] for name in came}
+
+
+def test_beside_the_model_the_last_frame_counts():
+    *_, (_, frames, _) = films(models(0, 3, 0.1), Int8())
+    assert added_up(frames)["beside"]["n"].tolist() == [2]
+    assert set(added_up(frames)) == {"model", "beside"}
+
+
+def test_a_piece_is_the_same_as_in_the_whole():
+    *_, (_, frames, came) = films(models(1, 4, 0.1), Int8(7))
+    whole = decoded(added_up(frames))["model"]["conv.weight"]
+    assert np.array_equal(came.rows("conv.weight", 2, 5), whole[2:5])
+
+
+def test_models_are_near_where_the_change_has_a_quarter_of_the_energy():
+    ones = {"w": np.ones((2, 2), np.float32)}
+    # Four changes of 1/2 have the squares of one 1, a quarter of four; just more is too much.
+    assert near(ones, {"w": np.full((2, 2), 0.5, np.float32)})
+    assert not near(ones, {"w": np.full((2, 2), 0.499, np.float32)})
+    assert near(ones, ones)
+    for odd in (np.nan, np.inf):
+        assert not near(ones, {"w": np.full((2, 2), odd, np.float32)})
+        assert not near({"w": np.full((2, 2), odd, np.float32)}, ones)
+    assert not near(ones, {"w": np.ones((2, 3), np.float32)})
+    assert not near(ones, {"v": np.ones((2, 2), np.float32)})
+
+
+@pytest.mark.parametrize("number", [None, Int8()])
+def test_frames_that_do_not_fit_each_other_are_refused(number):
+    first, second = models(0, 2, 0.1)
+    frame = changes(second, first, number)
+    smaller = {**first, "linear.weight": first["linear.weight"][:, :-1]}
+    for before in (
+        smaller,
+        {**first, "more": first["bias"]},
+        {n: a for n, a in first.items() if n != "bias"},
+    ):
+        with pytest.raises(PeerError):
+            added_up([{"model": before}, frame])
+    with pytest.raises(PeerError):
+        added_up([{"model": first}, {}])
+
+
+def test_bits_that_stay_are_zeros():
+    *_, (_, frames, _) = films(models(2, 3, 1e-7), None)
+    high = frames[-1]["model"]["linear.weight"].reshape(-1).view(np.uint8)[3::4]
+    assert set(high.tolist()) <= {0, 255}

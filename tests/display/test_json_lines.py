@@ -1,0 +1,42 @@
+"""A run as JSON; and what makes the choice of the display."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from edge_server.display.display import make_display
+from edge_server.display.json_lines import JsonLines
+from edge_server.display.plain import PlainDisplay
+from edge_server.display.pretty import PrettyDisplay
+from edge_server.history import RoundRecord, Summary
+from tests.display.shown import PHONE, Terminal, interrupt, record, snapshot, summary
+
+
+def test_json_is_the_rounds_once_then_the_summary() -> None:
+    stream = io.StringIO()
+    with JsonLines(stream) as display:
+        display.show(snapshot(devices=(PHONE,)))
+        display.show(snapshot(history=(record(1),)))
+        display.show(snapshot(history=(record(1), record(2)), summary=summary()))
+    documents = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [document.get("round") for document in documents] == [1, 2, None]
+    assert RoundRecord.model_validate(documents[0]) == record(1)
+    assert Summary.model_validate(documents[2]) == summary()
+
+
+def test_json_of_a_run_without_an_end_has_no_summary() -> None:
+    stream = io.StringIO()
+    interrupt(JsonLines(stream), snapshot(history=(record(1),)))
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_the_stream_and_the_format_choose_the_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(make_display(stream=Terminal()), PrettyDisplay)
+    assert isinstance(make_display(stream=io.StringIO()), PlainDisplay)
+    assert isinstance(make_display(stream=Terminal(), format="json"), JsonLines)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_display(stream=Terminal()), PlainDisplay)

@@ -1,0 +1,64 @@
+"""The tables at the end of a run."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from edge_server.display.closing import print_closing
+from edge_server.display.tables import LAST_ROUNDS, device_table, round_table
+from edge_server.history import DeviceRecord
+from tests.display.shown import MEASURED, drawn, record, scored, snapshot, summary
+
+
+def test_the_device_table_says_where_the_runtimes_differ() -> None:
+    other = MEASURED.model_copy(update={"device": "board", "onnx_accuracy": 0.9122})
+    rows = [line.split() for line in drawn(device_table(summary(devices=(MEASURED, other))), width=100)]
+    same, differs = next(r for r in rows if r[:1] == ["phone"]), next(r for r in rows if r[:1] == ["board"])
+    numbers = ["1", "498,365", "5.3", "M", "0", "B", "0", "B", "91.23%"]
+    assert same[1:] == [*numbers, "91.23%", "0.457"]
+    assert differs[1:] == [*numbers, "91.22%", "differs", "0.457"]
+
+
+def test_a_device_that_delivered_nothing_has_dashes() -> None:
+    bare = DeviceRecord(device="board", tier=5, ratio=0.0)
+    lines = drawn(device_table(summary(devices=(MEASURED, bare))), width=100)
+    row = next(line for line in lines if line.startswith("board"))
+    assert row.split() == ["board", "5", "-", "-", "0", "B", "0", "B", "-", "-", "-"]
+
+
+def test_devices_without_models_of_their_own_are_told_by_their_part_in_the_rounds() -> None:
+    virtual = DeviceRecord(device="board", tier=1, ratio=0.7, rounds=3, uplink_bytes=2000)
+    lines = drawn(device_table(summary(devices=(virtual,))))
+    assert lines[1].split() == ["device", "tier", "pruned", "updates", "refused", "down", "up"]
+    assert lines[3].split() == ["board", "1", "70%", "3", "0", "0", "B", "2", "kB"]
+
+
+def test_virtual_time_is_called_so() -> None:
+    assert drawn(round_table([record(1)]))[1].split()[-2:] == ["up", "time"]
+    virtual = record(1).model_copy(update={"virtual_time_s": 1.0})
+    assert drawn(round_table([virtual]))[1].split()[-2:] == ["virtual", "time"]
+
+
+def test_the_round_table_names_what_did_not_count() -> None:
+    lines = drawn(round_table([record(1), record(2, dropped=("[b]x[/b]",))]))
+    assert lines[-1] == "round 2: dropped [b]x[/b]"
+
+
+def test_a_long_run_ends_with_its_last_rounds() -> None:
+    lines = drawn(round_table([record(number) for number in range(1, LAST_ROUNDS + 6)]))
+    assert "5 earlier rounds are in history.jsonl" in lines
+    assert lines[3].split()[0] == "6"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_closing_tables_fit(width: int) -> None:
+    devices = (MEASURED, MEASURED.model_copy(update={"device": "b" * 64, "onnx_accuracy": 0.1}))
+    console = Console(width=width, record=True, file=io.StringIO())
+    end = snapshot(history=(scored(1), record(2)), summary=summary(devices=devices))
+    print_closing(console, end)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("differs" in line and "0.457" in line for line in lines)

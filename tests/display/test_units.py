@@ -1,0 +1,69 @@
+"""Numbers and names as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edge_server.display.sparkline import sparkline
+from edge_server.display.units import (
+    bytes_text,
+    clean,
+    clock_text,
+    count_text,
+    duration_text,
+    loss_text,
+    names_text,
+    percent_text,
+    si_text,
+)
+from tests.display.shown import snapshot, view
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (bytes_text, 0, "0 B"),
+        (bytes_text, 999, "999 B"),
+        (bytes_text, 999_499, "999 kB"),
+        (bytes_text, 999_600, "1 MB"),
+        (bytes_text, 6_653_480, "6.65 MB"),
+        (bytes_text, 2e18, "2,000 PB"),
+        (bytes_text, None, "-"),
+        (si_text, 43_201_000, "43.2 M"),
+        (si_text, 12, "12"),
+        (count_text, 1_663_370, "1,663,370"),
+        (count_text, None, "-"),
+        (percent_text, 0.97123, "97.12%"),
+        (percent_text, None, "-"),
+        (loss_text, 0.4321, "0.432"),
+        (loss_text, 1e9, "1.00e+09"),
+        (duration_text, 4.21, "4.2 s"),
+        (duration_text, 59.97, "1 min 00 s"),
+        (duration_text, 65.2, "1 min 05 s"),
+        (duration_text, 7380, "2 h 03 min"),
+        (clock_text, -1, "0:00"),
+        (clock_text, 65.9, "1:05"),
+        (clock_text, 3723, "1:02:03"),
+    ],
+)
+def test_numbers_read_well(write: Callable[[Any], str], value: object, text: str) -> None:
+    assert write(value) == text
+
+
+def test_a_long_list_of_names_is_counted() -> None:
+    assert names_text(["a", "b", "c", "d"], most=2) == "a, b and 2 more"
+
+
+def test_control_characters_from_elsewhere_do_not_reach_the_terminal() -> None:
+    assert clean("lost\x1b[31m\nnow") == "lost [31m now"
+    assert "\x1b" not in "\n".join(view(snapshot(notes=("a\x1b[2Jb",))))
+
+
+def test_a_sparkline_spans_its_own_values() -> None:
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert sparkline([0.3, 0.3]) == "▄▄"
+    assert sparkline([]) == ""
+    assert sparkline([0.0, 1.0], ascii_only=True) == "_#"

@@ -1,0 +1,32 @@
+"""Parameter groups as bytes, by the code that writes and reads files of them."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+
+from schemas.blobs import FlatGroups, Groups, SpooledGroups
+from schemas.tensor_files import write_tensors
+from schemas.tensors import AnyArray
+
+
+def encode_groups(groups: Groups) -> bytes:
+    """The bytes of their file."""
+    file = io.BytesIO()
+    write_tensors(file, FlatGroups(groups))
+    return file.getvalue()
+
+
+def decode_groups(data: bytes) -> dict[str, dict[str, AnyArray]]:
+    """Every array in the bytes; raises `PeerError` for anything that is not such a file."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return read_groups(Path(file.name))
+
+
+def read_groups(path: Path) -> dict[str, dict[str, AnyArray]]:
+    """Every array of the file at `path`."""
+    groups = SpooledGroups(path)
+    return {group: dict(groups[group]) for group in groups}

@@ -1,0 +1,205 @@
+"""A federation that is told its events by hand, and what is told to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edge_server import rounds
+from edge_server.participant import Status
+from edge_server.round_events import (
+    Announce,
+    Assignment,
+    CheckUpdate,
+    ChunkArrived,
+    FromFleet,
+    RoundClosed,
+    RoundPlanned,
+    Send,
+    Started,
+    Tick,
+    UpdateChecked,
+)
+from edge_server.rounds import Federation, Phase, RoundRules
+from schemas.blobs import BlobRef, Chunk, digest_of
+from schemas.messages import Acknowledgement, BlobRequest, Delivery, Refusal, Task, TaskReply, Update
+from schemas.strategy import TrainingPlan
+from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
+from tests.rounds.test_fleet import birth
+
+NAME, RUN, CHUNK, MAX_BYTES = "home", "run-1", 1024, 5000
+
+
+def ref_of(data: bytes) -> BlobRef:
+    return BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=CHUNK)
+
+
+def answer_of(device: str, version: int = 0) -> bytes:
+    """An update's bytes: three chunks, so it does not ride along."""
+    return f"{device}{version}".encode() * 1200
+
+
+STATE, SMALL_MAP = ref_of(b"s" * 2500), ref_of(b"map")
+
+
+@dataclass
+class Run:
+    """A federation and its clock; `tell` and `wait` return the commands that come of it."""
+
+    federation: Federation
+    now: float = 0.0
+    log: list = field(default_factory=list)
+
+    def tell(self, event) -> list:
+        self.federation, commands = rounds.step(self.federation, event, self.now)
+        self.log += commands
+        return commands
+
+    def hear(self, message) -> list:
+        return self.tell(FromFleet(message))
+
+    def wait(self, seconds: float) -> list:
+        self.now += seconds
+        return self.tell(Tick())
+
+    def status(self, device: str) -> Status:
+        return self.federation.participants[device].status
+
+    @property
+    def phase(self) -> Phase:
+        return self.federation.phase
+
+    @property
+    def task(self) -> dict[str, Task]:
+        return {name: one.assignment.task for name, one in self.federation.participants.items()}
+
+    def plan(self, *devices: str, deliver: bool = False, needed: int | None = None, **more) -> list:
+        number, attempt = self.federation.round, self.federation.attempt
+        tasks = {name: assignment(number, attempt, deliver=deliver, **more) for name in devices}
+        return self.tell(RoundPlanned(attempt, tasks, needed))
+
+    def decline(self, device: str) -> list:
+        """The device declines the task at hand."""
+        return self.hear(reply(device, self.federation.round, self.federation.attempt, accepted=False))
+
+    def claim(self, device: str, version: int = 0) -> Update:
+        """The device's update for the task that it has."""
+        return update(device, version, self.task[device].round, self.task[device].attempt)
+
+    def upload(self, device: str, version: int = 0, reason: Reason | None = None) -> list:
+        """The device sends its whole update, and the verdict on it is `reason`."""
+        claim = self.claim(device, version)
+        commands = self.hear(claim)
+        for event in chunks(device, version):
+            commands += self.tell(event)
+        assert CheckUpdate(device, claim) in commands
+        return self.tell(UpdateChecked(device, claim.blob.digest, reason))
+
+
+def assignment(number: int = 1, attempt: int = 1, *, deliver: bool = False, **more) -> Assignment:
+    task = Task(
+        federation=NAME,
+        run=RUN,
+        round=number,
+        attempt=attempt,
+        action="deliver" if deliver else "train",
+        tier=1,
+        ratio=0.0,
+        model=ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
+        training=None if deliver else TrainingPlan(),
+        blobs={"state": STATE, "channel-map": SMALL_MAP},
+    )
+    return Assignment(task.model_copy(update=more), MAX_BYTES)
+
+
+def update(device: str, version: int = 0, number: int = 1, attempt: int | None = None, **more) -> Update:
+    """An update of round `number`, at its first attempt unless another one is named."""
+    fields = {
+        "federation": NAME,
+        "device": device,
+        "run": RUN,
+        "round": number,
+        "attempt": attempt or number,
+        "blob": ref_of(answer_of(device, version)),
+        "metrics": TrainingMetrics(examples=1, epochs=1, steps=1),
+    }
+    return Update(**{**fields, **more})
+
+
+def chunks(device: str, version: int = 0) -> list[ChunkArrived]:
+    data = answer_of(device, version)
+    starts = range(0, len(data), CHUNK)
+    prefix = digest_of(data)[:16]
+    return [ChunkArrived(device, Chunk(prefix, n, data[at : at + CHUNK])) for n, at in enumerate(starts)]
+
+
+def reply(
+    device: str, number: int = 1, attempt: int | None = None, *, accepted: bool = True, run: str = RUN, **more
+) -> TaskReply:
+    common = {"federation": NAME, "device": device, "run": run, "round": number}
+    return TaskReply(**common, attempt=attempt or number, accepted=accepted, **more)
+
+
+def delivery(device: str, number: int = 1, attempt: int = 2) -> Delivery:
+    """A delivery comes after the training of its round."""
+    sizes = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "examples": 1, "max_difference": 0, "latency_ms": 1}
+    metrics = DeliveryMetrics(onnx_sha256="0" * 64, **sizes)
+    return Delivery(federation=NAME, device=device, run=RUN, round=number, attempt=attempt, metrics=metrics)
+
+
+def ack(device: str, digest: str | None, attempt: int = 1) -> Send:
+    answer = Acknowledgement(federation=NAME, device=device, run=RUN, attempt=attempt, digest=digest)
+    return Send(device, answer)
+
+
+def request(device: str, version: int = 0, first: int = 0, count: int = 3) -> Send:
+    digest = digest_of(answer_of(device, version))
+    return Send(device, BlobRequest(federation=NAME, device=device, digest=digest, first=first, count=count))
+
+
+def refusals(commands: list) -> list[tuple[str, Reason]]:
+    return [
+        (one.device, one.message.reason)
+        for one in commands
+        if isinstance(one, Send) and isinstance(one.message, Refusal)
+    ]
+
+
+def offers(commands: list) -> list[str]:
+    """The devices that are offered a task."""
+    return [one.device for one in commands if isinstance(one, Send) and isinstance(one.message, Task)]
+
+
+def announced(commands: list) -> list[str]:
+    found = [one.message for one in commands if isinstance(one, Announce)]
+    return [getattr(message, "phase", message.kind) for message in found]
+
+
+def of(kind: type, commands: list) -> list:
+    return [one for one in commands if isinstance(one, kind)]
+
+
+def started(*devices: str, **rules) -> Run:
+    run = Run(Federation(NAME, RUN, RoundRules(**{"rounds": 2, "deadline_s": 100.0, **rules})))
+    run.tell(Started())
+    for device in devices:
+        run.hear(birth(device))
+    return run
+
+
+def training(*devices: str, **rules) -> Run:
+    """A run whose first round is planned with all devices."""
+    run = started(*devices, **{"start_clients": len(devices), **rules})
+    run.plan(*devices)
+    assert run.phase is Phase.TRAINING
+    return run
+
+
+def delivering(*devices: str) -> Run:
+    """A run of one round, at its delivery."""
+    run = training(*devices, rounds=1)
+    for device in devices:
+        run.upload(device)
+    run.tell(RoundClosed(1))
+    run.plan(*devices, deliver=True)
+    assert run.phase is Phase.DELIVERING
+    return run

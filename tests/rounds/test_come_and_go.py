@@ -1,0 +1,93 @@
+"""Devices die, return and join late."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_client.transfer import PATIENCE_S
+from edge_server.participant import Status
+from edge_server.round_events import CloseRound, PlanRound, RoundClosed, Send
+from tests.rounds.by_hand import chunks, of, offers, reply, request, training, update
+from tests.rounds.test_fleet import birth, death
+
+
+def test_a_dead_device_delays_a_round_by_no_more_than_rejoin_s():
+    run = training("a", "b", rejoin_s=15)
+    run.hear(reply("a"))
+    run.now = 10.0
+    run.hear(death("a"))
+    run.upload("b")
+    assert of(CloseRound, run.wait(14.9)) == []
+    (close,) = of(CloseRound, run.wait(0.1))
+    assert close.dropped == ("a",)
+
+
+def test_a_late_last_will_of_an_older_session_changes_nothing():
+    run = training("a", "b")
+    run.hear(birth("a", session=5))
+    before = run.federation
+    assert run.hear(death("a", session=4)) == []
+    run.wait(50)
+    assert run.federation.fleet == before.fleet
+    assert run.status("a") is Status.OFFERED
+
+
+def test_a_device_that_joins_late_waits_for_the_next_round():
+    run = training("a")
+    assert run.hear(birth("b")) == []
+    assert "b" not in run.federation.participants
+    run.upload("a")
+    (plan,) = of(PlanRound, run.tell(RoundClosed(1)))
+    assert [device.name for device in plan.devices] == ["a", "b"]
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_device_that_returns_is_offered_its_task_again_at_once(accepted):
+    run = training("a", rejoin_s=50)
+    if accepted:
+        run.hear(reply("a"))
+    run.now = 20.0
+    run.hear(death("a"))
+    commands = run.hear(birth("a", session=2))
+    assert offers(commands) == ["a"]
+    assert of(Send, commands)[0].message.deadline_s == 80.0
+    assert run.status("a") is Status.OFFERED
+
+
+def test_a_device_that_returns_before_its_last_will_is_offered_its_task_again():
+    run = training("a")
+    run.hear(reply("a"))
+    assert offers(run.hear(birth("a", session=2))) == ["a"]
+
+
+def test_a_birth_told_again_offers_nothing():
+    run = training("a")
+    run.hear(reply("a"))
+    assert run.hear(birth("a")) == []
+    assert run.hear(birth("a", session=0)) == []
+
+
+def test_the_upload_of_a_device_that_returns_goes_on_where_it_was():
+    run = training("a", rejoin_s=50)
+    run.hear(update("a"))
+    run.tell(chunks("a")[0])
+    run.hear(death("a"))
+    assert run.wait(PATIENCE_S) == []
+    commands = run.hear(birth("a", session=2))
+    assert request("a", first=1, count=2) in commands
+    assert run.status("a") is Status.UPLOADING
+
+
+def test_a_device_that_is_done_is_offered_nothing_when_it_returns():
+    run = training("a", "b")
+    run.upload("a")
+    run.hear(death("a"))
+    assert run.hear(birth("a", session=2)) == []
+
+
+def test_a_device_that_was_given_up_waits_for_the_next_round():
+    run = training("a", "b", rejoin_s=5)
+    run.hear(death("a"))
+    run.wait(5)
+    assert run.status("a") is Status.MISSED
+    assert run.hear(birth("a", session=2)) == []

@@ -1,0 +1,103 @@
+"""The compact models are delivered, and the run ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.participant import OFFER_PATIENCE_S, Status
+from edge_server.round_events import Announce, Deliver, End, RoundClosed, Stopped
+from schemas.messages import FederationEnd, RoundAnnouncement
+from schemas.values import Reason
+from tests.rounds.by_hand import (
+    NAME,
+    RUN,
+    ack,
+    announced,
+    delivering,
+    delivery,
+    of,
+    offers,
+    refusals,
+    reply,
+    started,
+    training,
+    update,
+)
+from tests.rounds.test_fleet import birth
+
+
+def test_a_run_ends_when_every_device_has_its_model():
+    run = delivering("a", "b")
+    commands = run.hear(delivery("a"))
+    assert commands == [Deliver(delivery("a")), ack("a", None, 2)]
+    commands = run.hear(delivery("b"))
+    assert of(End, commands) == [End("finished")]
+    assert announced(commands) == ["federation-end"]
+
+
+def test_a_delivery_told_again_is_acknowledged_and_counted_once():
+    run = delivering("a", "b")
+    run.hear(delivery("a"))
+    assert run.hear(delivery("a")) == [ack("a", None, 2)]
+
+
+def test_a_device_that_cannot_deliver_does_not_hold_up_the_end():
+    run = delivering("a", "b")
+    run.hear(delivery("a"))
+    assert of(End, run.wait(100)) == [End("finished")]
+
+
+def test_a_run_without_anyone_to_deliver_to_ends():
+    run = training("a", rounds=1)
+    run.upload("a")
+    run.tell(RoundClosed(1))
+    assert of(End, run.plan(deliver=True)) == [End("finished")]
+
+
+def test_an_offer_of_delivery_is_repeated_and_again_after_a_return():
+    run = delivering("a")
+    assert offers(run.wait(OFFER_PATIENCE_S)) == ["a"]
+    run.hear(reply("a", attempt=2))
+    assert run.status("a") is Status.ACCEPTED
+    assert offers(run.hear(birth("a", session=2))) == ["a"]
+
+
+def test_an_update_during_the_delivery_is_acknowledged_where_it_counted():
+    run = delivering("a")
+    assert run.hear(update("a")) == [ack("a", update("a").blob.digest)]
+    assert refusals(run.hear(update("a", 1))) == [("a", Reason.ALREADY_COUNTED)]
+
+
+def test_a_failure_of_training_that_is_told_again_does_not_decline_the_delivery_of_the_same_round():
+    run = training("a", "b", rounds=1)
+    failure = reply("a", accepted=False, reason=Reason.TASK_FAILED)
+    run.hear(failure)
+    run.upload("b")
+    run.tell(RoundClosed(1))
+    run.plan("a", "b", deliver=True)
+    assert ack("a", None) in run.hear(failure)
+    assert run.status("a") is Status.OFFERED
+
+
+@pytest.mark.parametrize("make", [lambda: started(), lambda: training("a"), lambda: delivering("a")])
+def test_a_stop_announces_the_end(make):
+    run = make()
+    commands = run.tell(Stopped())
+    end = FederationEnd(federation=NAME, run=RUN, outcome="interrupted", rounds=run.federation.rules.rounds)
+    assert commands == [Announce(end), End("interrupted", "stopped by the user")]
+    assert run.tell(Stopped()) == []
+    assert run.wait(1000) == []
+    assert run.hear(birth("b")) == []
+
+
+def test_what_is_announced_says_where_the_run_is():
+    run = training("a", "b")
+    (message,) = [one.message for one in of(Announce, run.log) if one.message.phase == "training"]
+    assert message == RoundAnnouncement(
+        federation=NAME, run=RUN, round=1, rounds=2, phase="training", selected=2
+    )
+
+
+def test_the_announced_phase_says_when_updates_are_aggregated():
+    run = training("a")
+    assert announced(run.upload("a")) == ["aggregating"]

@@ -1,0 +1,127 @@
+"""A task is offered until it is answered, and what it names is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.participant import CHECK_UP_S, OFFER_PATIENCE_S, Status
+from edge_server.round_events import Note, Send, SendChunks
+from schemas.messages import Acknowledgement, BlobRequest, Refusal
+from schemas.values import Reason
+from tests.rounds.by_hand import (
+    NAME,
+    SMALL_MAP,
+    STATE,
+    ack,
+    announced,
+    of,
+    offers,
+    reply,
+    started,
+    training,
+    update,
+)
+from tests.rounds.test_fleet import death
+
+
+def test_every_selected_device_is_offered_its_task_with_what_rides_along():
+    run = started("a", "b", start_clients=2)
+    commands = run.plan("a", "b")
+    assert announced(commands) == ["training"]
+    assert offers(commands) == ["a", "b"]
+    assert of(Send, commands)[0].message.deadline_s == 100.0
+    assert SendChunks("a", SMALL_MAP, 0, 1) in commands
+    assert of(SendChunks, commands) == [SendChunks(d, SMALL_MAP, 0, 1) for d in "ab"]
+
+
+def test_an_offer_is_repeated_until_it_is_answered_with_the_time_that_is_left():
+    run = training("a")
+    assert run.wait(OFFER_PATIENCE_S - 0.1) == []
+    (again,) = run.wait(0.1)
+    assert again.message.deadline_s == 100.0 - OFFER_PATIENCE_S
+    assert offers(run.wait(OFFER_PATIENCE_S)) == ["a"]
+
+
+def test_an_offer_that_was_answered_is_not_repeated_before_the_check_up():
+    run = training("a", "b")
+    run.hear(reply("a"))
+    assert offers(run.wait(OFFER_PATIENCE_S)) == ["b"]
+    run.hear(reply("b"))
+    assert offers(run.wait(CHECK_UP_S - OFFER_PATIENCE_S - 0.1)) == []
+    assert offers(run.wait(0.1)) == ["a"]
+
+
+def test_a_device_that_has_accepted_is_checked_up_on_from_time_to_time():
+    # It may have lost its task (a restart that nobody saw) and would stay silent until the deadline.
+    run = training("a")
+    run.hear(reply("a"))
+    assert offers(run.wait(CHECK_UP_S)) == ["a"]
+    for _ in range(2):
+        run.hear(reply("a"))
+        assert run.status("a") is Status.ACCEPTED
+        assert run.wait(CHECK_UP_S - 0.1) == []
+        assert offers(run.wait(0.1)) == ["a"]
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_what_rides_along_is_sent_with_the_first_offer_only(accepted):
+    # A device that lacks it asks.
+    run = training("a")
+    if accepted:
+        run.hear(reply("a"))
+    later = run.wait(CHECK_UP_S)
+    assert (offers(later), of(SendChunks, later)) == (["a"], [])
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_whoever_uploads_or_is_away_is_not_checked_up_on(away):
+    run = training("a", rejoin_s=90)
+    run.hear(reply("a"))
+    run.hear(death("a") if away else update("a"))
+    assert offers(run.wait(CHECK_UP_S + OFFER_PATIENCE_S)) == []
+
+
+def test_nothing_is_offered_to_a_device_that_is_away():
+    run = training("a", "b", rejoin_s=50)
+    run.hear(death("a"))
+    assert offers(run.wait(OFFER_PATIENCE_S)) == ["b"]
+
+
+def test_a_declined_task_is_acknowledged_and_noted():
+    run = training("a", "b")
+    commands = run.hear(reply("a", accepted=False, reason=Reason.TASK_FAILED, detail="none"))
+    assert commands == [ack("a", None), Note("declined the task", "a", Reason.TASK_FAILED, "none")]
+    assert run.status("a") is Status.DECLINED
+    assert run.hear(reply("a", accepted=False, reason=Reason.TASK_FAILED)) == [ack("a", None)]
+
+
+@pytest.mark.parametrize("odd", [{"number": 9}, {"attempt": 2}, {"run": "run-0"}])
+def test_a_reply_to_another_task_is_acknowledged_but_declines_nothing(odd):
+    run = training("a")
+    commands = run.hear(reply("a", accepted=False, **odd))
+    assert [type(one.message) for one in commands] == [Acknowledgement]
+    assert commands[0].message.attempt == odd.get("attempt", odd.get("number", 1))
+    assert run.status("a") is Status.OFFERED
+
+
+def test_a_reply_of_a_device_that_was_not_selected_changes_nothing():
+    run = training("a")
+    before = run.federation
+    assert run.hear(reply("z")) == []
+    assert run.federation == before
+
+
+# --- blob requests ---
+@pytest.mark.parametrize("ref", [STATE, SMALL_MAP])
+def test_the_blobs_of_its_task_are_given_to_a_device(ref):
+    run = training("a")
+    wanted = BlobRequest(federation=NAME, device="a", digest=ref.digest, first=1, count=2)
+    assert run.hear(wanted) == [SendChunks("a", ref, 1, 2)]
+
+
+@pytest.mark.parametrize(("device", "digest"), [("a", "0" * 64), ("z", STATE.digest)])
+def test_no_other_blob_and_to_no_other_device(device, digest):
+    run = training("a")
+    wanted = BlobRequest(federation=NAME, device=device, digest=digest, first=0, count=1)
+    answer = Refusal(federation=NAME, device=device, reason=Reason.UNKNOWN_BLOB, digest=digest)
+    assert run.hear(wanted) == [Send(device, answer)]

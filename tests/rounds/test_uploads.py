@@ -1,0 +1,177 @@
+"""An update is fetched, checked and acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_client.transfer import PATIENCE_S
+from edge_server.participant import Status
+from edge_server.round_events import (
+    Announce,
+    CheckUpdate,
+    ChunkArrived,
+    CloseRound,
+    Send,
+    SpoolChunk,
+    Stored,
+    UpdateChecked,
+)
+from edge_server.rounds import Phase
+from schemas.blobs import Chunk, digest_of
+from schemas.errors import PeerError
+from schemas.messages import BlobRequest, Refusal
+from schemas.values import Reason
+from tests.rounds.by_hand import (
+    NAME,
+    ack,
+    announced,
+    answer_of,
+    chunks,
+    of,
+    offers,
+    ref_of,
+    reply,
+    request,
+    training,
+    update,
+)
+
+
+def test_an_update_is_fetched_checked_and_acknowledged_and_the_round_closes():
+    run = training("a")
+    run.hear(reply("a"))
+    assert run.hear(update("a")) == [request("a")]
+    first, second, third = chunks("a")
+    assert [type(one) for one in run.tell(second)] == [SpoolChunk]
+    assert [type(one) for one in run.tell(first)] == [SpoolChunk]
+    assert [type(one) for one in run.tell(third)] == [SpoolChunk, CheckUpdate]
+    commands = run.tell(UpdateChecked("a", update("a").blob.digest))
+    assert announced(commands) == ["aggregating"]
+    assert [one for one in commands if not isinstance(one, Announce)] == [
+        ack("a", update("a").blob.digest),
+        CloseRound(
+            1, updates={"a": update("a")}, selected=("a",), dropped=(), rejected={}, staleness={"a": 0}
+        ),
+    ]
+    assert run.phase is Phase.CLOSING
+
+
+def test_an_update_counts_although_the_offer_was_never_answered():
+    run = training("a")
+    assert of(CloseRound, run.upload("a"))
+
+
+def test_missing_chunks_of_an_update_are_asked_for_again():
+    run = training("a")
+    run.hear(update("a"))
+    run.tell(chunks("a")[1])
+    assert run.wait(PATIENCE_S) == [request("a", first=0, count=1), request("a", first=2, count=1)]
+
+
+def test_an_inline_update_is_taken_as_it_comes():
+    run = training("a")
+    small = update("a", blob=ref_of(b"tiny"))
+    assert run.hear(small) == []
+    commands = run.tell(ChunkArrived("a", Chunk(small.blob.digest[:16], 0, b"tiny")))
+    assert [type(one) for one in commands] == [SpoolChunk, CheckUpdate]
+
+
+def test_an_inline_update_whose_chunk_came_first_is_asked_for():
+    run = training("a")
+    small = update("a", blob=ref_of(b"tiny"))
+    assert run.tell(ChunkArrived("a", Chunk(small.blob.digest[:16], 0, b"tiny"))) == []
+    run.hear(small)
+    wanted = BlobRequest(federation=NAME, device="a", digest=small.blob.digest, first=0, count=1)
+    assert run.wait(PATIENCE_S) == [Send("a", wanted)]
+
+
+def test_a_chunk_that_does_not_fit_is_refused_and_costs_nothing():
+    run = training("a")
+    run.hear(update("a"))
+    before = run.federation
+    with pytest.raises(PeerError):
+        run.tell(ChunkArrived("a", Chunk(update("a").blob.digest[:16], 0, b"short")))
+    assert run.federation == before
+
+
+def test_a_late_chunk_of_an_earlier_update_is_ignored():
+    run = training("a")
+    run.hear(update("a"))
+    run.hear(update("a", 1))
+    assert run.tell(chunks("a")[0]) == []
+
+
+@pytest.mark.parametrize("device", ["a", "z"])
+def test_a_chunk_that_nobody_asked_for_is_ignored(device):
+    run = training("a")
+    before = run.federation
+    assert run.tell(ChunkArrived(device, chunks("a")[0].chunk)) == []
+    assert run.federation == before
+
+
+def test_an_update_announced_again_is_not_fetched_twice():
+    run = training("a")
+    run.hear(update("a"))
+    run.tell(chunks("a")[0])
+    assert run.hear(update("a")) == []
+    run.tell(chunks("a")[1])
+    assert [type(one) for one in run.tell(chunks("a")[2])] == [SpoolChunk, CheckUpdate]
+    assert run.hear(update("a")) == []
+
+
+def test_another_update_replaces_one_that_does_not_count_yet():
+    run = training("a")
+    run.hear(update("a"))
+    for event in chunks("a"):
+        run.tell(event)
+    assert run.hear(update("a", 1)) == [request("a", 1)]
+    assert run.tell(UpdateChecked("a", update("a").blob.digest)) == []
+    for event in chunks("a", 1):
+        run.tell(event)
+    (close,) = of(CloseRound, run.tell(UpdateChecked("a", update("a", 1).blob.digest)))
+    assert close.updates == {"a": update("a", 1)}
+
+
+def test_a_device_that_lost_its_update_is_offered_the_task_again():
+    run = training("a")
+    run.hear(update("a"))
+    lost = Refusal(federation=NAME, device="a", reason=Reason.UNKNOWN_BLOB, digest=update("a").blob.digest)
+    assert offers(run.hear(lost)) == ["a"]
+    assert run.status("a") is Status.OFFERED
+    assert run.hear(update("a", 1)) == [request("a", 1)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"reason": Reason.MALFORMED, "detail": "what is that"},
+        {"reason": Reason.UNKNOWN_BLOB, "digest": digest_of(answer_of("a", 1))},
+        {"reason": Reason.UNKNOWN_BLOB, "detail": digest_of(answer_of("a"))},
+    ],
+)
+def test_a_refusal_of_something_else_changes_nothing(odd):
+    run = training("a")
+    run.hear(update("a"))
+    before = run.federation
+    assert run.hear(Refusal(federation=NAME, device="a", **odd)) == []
+    assert run.federation == before
+
+
+@pytest.mark.parametrize("at_once", [0, 1], ids=["it waits for its turn", "it is being fetched"])
+def test_an_update_that_the_server_has_already_is_checked_at_once(at_once):
+    run = training("a", uploads_at_once=at_once)
+    run.hear(update("a"))
+    assert run.tell(Stored("a")) == [CheckUpdate("a", update("a"))]
+    assert run.status("a") is Status.CHECKING
+    # It is checked once, and nothing more is asked for.
+    assert run.tell(Stored("a")) == []
+    assert run.wait(PATIENCE_S) == []
+    assert of(CloseRound, run.tell(UpdateChecked("a", update("a").blob.digest)))
+
+
+@pytest.mark.parametrize("device", ["a", "z"])
+def test_a_stored_update_that_was_not_claimed_changes_nothing(device):
+    run = training("a")
+    before = run.federation
+    assert run.tell(Stored(device)) == []
+    assert run.federation == before

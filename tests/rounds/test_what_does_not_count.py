@@ -1,0 +1,103 @@
+"""Updates that are stale, wrong or told twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.participant import Status
+from edge_server.round_events import CloseRound, Note, RoundClosed, Send, UpdateChecked
+from edge_server.rounds import Phase
+from schemas.blobs import BlobRef
+from schemas.values import Reason
+from tests.rounds.by_hand import CHUNK, MAX_BYTES, RUN, ack, of, refusals, request, training, update
+
+
+def test_an_update_told_again_after_it_counted_is_acknowledged_and_counted_once():
+    run = training("a", "b")
+    run.upload("a")
+    assert run.hear(update("a")) == [ack("a", update("a").blob.digest)]
+    (close,) = of(CloseRound, run.upload("b"))
+    assert close.updates == {"a": update("a"), "b": update("b")}
+    assert run.hear(update("a")) == [ack("a", update("a").blob.digest)]
+
+
+def test_another_update_after_one_counted_is_refused_as_already_counted():
+    run = training("a", "b")
+    run.upload("a")
+    assert refusals(run.hear(update("a", 1))) == [("a", Reason.ALREADY_COUNTED)]
+
+
+def test_an_update_counted_in_the_last_round_is_still_acknowledged_in_this_one():
+    run = training("a")
+    run.upload("a")
+    run.tell(RoundClosed(1))
+    run.plan("a")
+    assert run.hear(update("a")) == [ack("a", update("a").blob.digest)]
+    assert run.status("a") is Status.OFFERED
+
+
+def test_an_update_counted_in_the_last_round_is_still_acknowledged_after_this_one_was_abandoned():
+    run = training("a")
+    run.upload("a")
+    run.tell(RoundClosed(1))
+    run.plan("a")
+    run.decline("a")
+    assert run.phase is Phase.WAITING
+    assert run.hear(update("a")) == [ack("a", update("a").blob.digest)]
+
+
+def test_an_update_of_a_device_that_was_not_selected_is_refused():
+    run = training("a")
+    assert refusals(run.hear(update("z"))) == [("z", Reason.NOT_SELECTED)]
+
+
+@pytest.mark.parametrize("odd", [{"number": 2}, {"attempt": 2}, {"run": "run-0"}])
+def test_an_update_of_another_task_is_refused_as_stale(odd):
+    run = training("a")
+    assert refusals(run.hear(update("a", **odd))) == [("a", Reason.STALE_ROUND)]
+    assert run.status("a") is Status.OFFERED
+
+
+def test_an_update_after_the_deadline_is_refused_as_stale():
+    run = training("a", "b")
+    run.upload("b")
+    run.wait(100)
+    assert refusals(run.hear(update("a"))) == [("a", Reason.STALE_ROUND)]
+
+
+def test_an_update_that_claims_more_than_fits_its_sub_model_is_refused_at_once():
+    run = training("a", "b")
+    large = update("a", blob=BlobRef(digest="0" * 64, size=MAX_BYTES + 1, chunk_bytes=CHUNK))
+    commands = run.hear(large)
+    assert refusals(commands) == [("a", Reason.OVERSIZED)]
+    assert request("a") not in commands
+    assert run.status("a") is Status.REFUSED
+    assert refusals(run.hear(large)) == [("a", Reason.OVERSIZED)]
+
+
+def test_a_refusal_names_the_task_and_the_update_that_it_is_of():
+    run = training("a", "b")
+    wrong, stale = run.upload("a", reason=Reason.NOT_FINITE), run.hear(update("b", attempt=7))
+    sent = [one.message for one in (*wrong, *stale) if isinstance(one, Send)]
+    assert [(one.run, one.attempt, one.digest, one.reason) for one in sent] == [
+        (RUN, 1, update("a").blob.digest, Reason.NOT_FINITE),
+        (RUN, 7, update("b").blob.digest, Reason.STALE_ROUND),
+    ]
+
+
+def test_a_refused_update_gets_its_reason_back_and_the_round_goes_on_without_it():
+    run = training("a", "b")
+    commands = run.upload("a", reason=Reason.NOT_FINITE)
+    assert refusals(commands) == [("a", Reason.NOT_FINITE)]
+    assert Note("update refused", "a", Reason.NOT_FINITE, "") in commands
+    (close,) = of(CloseRound, run.upload("b"))
+    assert close.updates == {"b": update("b")}
+    assert (close.selected, close.dropped, close.rejected) == (("a", "b"), (), {"a": Reason.NOT_FINITE})
+
+
+def test_a_verdict_told_twice_counts_once():
+    run = training("a", "b")
+    run.upload("a")
+    before = run.federation
+    assert run.tell(UpdateChecked("a", update("a").blob.digest, Reason.NOT_FINITE)) == []
+    assert run.federation == before

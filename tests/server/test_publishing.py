@@ -1,0 +1,336 @@
+"""Frames of a model: each device fetches those that it lacks, and what they come to is the same for all."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.blobstore import BlobStore
+from edge_client.codecs import compression
+from edge_client.codecs.down import DOWNLINK, make_downlink
+from edge_client.codecs.form import decoded
+from edge_client.codecs.numbers import Int8
+from edge_client.codecs.unpacking import unpacked
+from edge_client.excerpt import Excerpt
+from edge_client.layers import received_groups
+from edge_client.session import Session, step
+from edge_client.session_events import Connected, Received
+from edge_client.slicing import extract
+from edge_client.work import do_training
+from edge_server.broadcast import begin, broadcast_of, joined
+from edge_server.recovery import Resumption
+from edge_server.replay import Verdict, replay
+from edge_server.round_events import PlanRound
+from edge_server.workshop import Workshop
+from schemas.blobs import SpooledGroups
+from schemas.errors import ConfigError, PeerError
+from schemas.messages import Task
+from schemas.strategy import Piece
+from tests.integration.bench import NAMES, Bench
+from tests.server.test_downlink import bound
+
+SMALL = '["delta", {name="int8", levels=7}, "zstd"]'
+
+
+def bench(folder: Path, downlink: str, *words: str, recipe: str = "heterofl") -> Bench:
+    folder.mkdir(exist_ok=True)
+    return Bench(folder, recipe, f"strategy.downlink={downlink}", "clients.fraction=1.0", *words)
+
+
+def received(task: Task, store: BlobStore, desk: Bench) -> dict[str, np.ndarray]:
+    """The model as a device reads it."""
+    with unpacked(task, store) as shelf:
+        model = decoded(received_groups(task, shelf, desk.workshop._network.channel_map))["model"]
+        return {name: model[name] for name in model}
+
+
+def moved(desk: Bench, seed: int, size: float = 0.001) -> None:
+    """As if a round had been closed: the model has moved a little."""
+    rng, state = np.random.default_rng(seed), desk.workshop._state
+    params = {
+        name: array + np.float32(size) * rng.normal(size=array.shape).astype(np.float32)
+        for name, array in state.params.items()
+    }
+    desk.workshop._state = replace(state, params=params, round=state.round + 1)
+
+
+def asked_for(task: Task, held: frozenset[str]) -> set[str]:
+    """The names of the blobs that a device which holds these has yet to get."""
+    session, _ = step(Session("test", "pi", held=held), Connected(), 0.0)
+    session, _ = step(session, Received(task.model_copy(update={"federation": "test"})), 0.0)
+    return {name for name, ref in task.blobs.items() if ref.digest in session.receiving}
+
+
+def digests(*tasks: Task) -> frozenset[str]:
+    return frozenset(ref.digest for task in tasks for ref in task.blobs.values())
+
+
+def last_frame(task: Task) -> set[str]:
+    newest = max(layer.frame for layer in task.layers)
+    return {layer.blob for layer in task.layers if layer.frame == newest}
+
+
+# --- who fetches what ---
+def test_of_what_follows_a_whole_model_only_the_changes_are_fetched(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    first = desk.tasks(1, 1)
+    assert asked_for(first["strong"], frozenset()) == set(first["strong"].blobs)
+    moved(desk, 1)
+    second = desk.tasks(2, 2)
+    for name in NAMES:
+        assert [layer.frame for layer in first[name].layers] == [0] * len(first[name].layers)
+        assert {layer.frame for layer in second[name].layers} == {0, 1}
+        assert asked_for(second[name], digests(first[name])) == last_frame(second[name])
+
+
+def test_a_device_that_missed_rounds_fetches_what_it_missed_and_has_what_all_have(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    first = desk.tasks(1, 1)["strong"]
+    for number in (2, 3, 4):
+        moved(desk, number)
+        last = desk.tasks(number, number)["strong"]
+    missed = asked_for(last, digests(first))
+    assert missed == {layer.blob for layer in last.layers if layer.frame > 0}
+    late = BlobStore(tmp_path / "late")
+    for ref in last.blobs.values():
+        (late.directory / ref.digest).write_bytes(desk.workshop.store.path(ref.digest).read_bytes())
+    everyone = received(last, desk.places["strong"].store, desk)
+    for name, array in received(last, late, desk).items():
+        assert array.tobytes() == everyone[name].tobytes()
+
+
+def test_a_device_that_has_lost_all_or_is_new_fetches_the_whole_model_too(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    desk.tasks(1, 1)
+    moved(desk, 1)
+    task = desk.tasks(2, 2)["weak"]
+    assert asked_for(task, frozenset()) == set(task.blobs)
+    assert {name for name in task.blobs if task.blobs[name] in task.pushed()} <= last_frame(task)
+
+
+def test_after_so_many_models_one_is_whole_again(tmp_path: Path) -> None:
+    desk = bench(tmp_path, '[{name="delta", every=3}, "int8"]')
+    frames = []
+    for number in range(1, 6):
+        frames.append(max(layer.frame for layer in desk.tasks(number, number)["strong"].layers))
+        moved(desk, number)
+    assert frames == [0, 1, 2, 0, 1]
+    # Of what is over nothing is kept.
+    desk.tasks(6, 6)
+    assert len(desk.workshop.store.digests()) == 1 + len(desk.workshop._publisher.digests)
+
+
+def test_a_model_that_has_little_in_common_with_the_last_is_sent_whole(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    desk.tasks(1, 1)
+    moved(desk, 1, size=1.0)
+    assert {layer.frame for layer in desk.tasks(2, 2)["strong"].layers} == {0}
+
+
+def test_a_device_of_a_tier_that_nobody_had_before_joins_in(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    desk.tasks(1, 1, among=("strong",))
+    moved(desk, 1)
+    tasks = desk.tasks(2, 2)
+    assert {layer.frame for layer in tasks["weak"].layers} == {0, 1}
+    assert set(received(tasks["weak"], desk.places["weak"].store, desk))
+
+
+def test_tiers_share_layers_and_what_nobody_lacks_is_not_published(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    first = desk.tasks(1, 1)
+    moved(desk, 1)
+    tasks = desk.tasks(2, 2)
+    shared = digests(tasks["weak"]) & digests(tasks["strong"])
+    assert {tasks["weak"].blobs[name].digest for name in tasks["weak"].channels} <= shared
+    cast = broadcast_of(tasks.values(), 0.0)
+    assert cast is not None
+    for name, task in tasks.items():
+        lacks = {task.blobs[blob].digest for blob in asked_for(task, digests(first[name]))}
+        cast = joined(
+            cast, name, [n for blob, n in task.channels.items() if task.blobs[blob].digest in lacks], 0
+        )
+    published = {piece.ref.digest for piece in begin(cast, 0.0).pieces}
+    assert published == {tasks["weak"].blobs[name].digest for name in last_frame(tasks["weak"])}
+
+
+# --- what they come to ---
+@pytest.mark.parametrize(
+    "downlink",
+    ['["zstd"]', '["int8", "zstd"]', '["delta"]', '["delta", "zstd"]', '["delta", "fp16", "zstd"]', SMALL],
+)
+def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path: Path, downlink: str) -> None:
+    desk, codecs = bench(tmp_path, downlink), make_downlink(pieces(downlink))
+    before: dict[str, np.ndarray] = {}
+    for number in (1, 2, 3):
+        tasks, params = desk.tasks(number, number), desk.workshop._state.params
+        held = desk.workshop._publisher._reel.params
+        for name, task in tasks.items():
+            model, channel_map = (
+                received(task, desk.places[name].store, desk),
+                desk.workshop._network.channel_map,
+            )
+            exact = extract(params, task.spec, channel_map)
+            for parameter, array in model.items():
+                off = np.abs(array.astype(np.float64) - exact[parameter])
+                allowed = most_off(codecs, params[parameter], before.get(parameter))
+                assert (off <= extract({parameter: allowed}, task.spec, channel_map)[parameter]).all()
+                if held:
+                    mine = Excerpt(held, task.spec, channel_map)[parameter]
+                    assert mine.tobytes() == array.tobytes()
+        before = {name: np.array(array) for name, array in held.items()}
+        moved(desk, number)
+
+
+def pieces(downlink: str) -> list[Piece]:
+    return [Piece.model_validate(one) for one in tomllib.loads(f"named={downlink}")["named"]]
+
+
+def most_off(codecs, params: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """Of a whole model as `bound` has it; of a change, its own, and what float32 leaves of a sum."""
+    if codecs.number is None or params.ndim < 2:
+        return np.zeros(params.shape)
+    kind = "int8" if isinstance(codecs.number, Int8) else "fp16"
+    if before is None:
+        return bound(kind, params)
+    change = params.astype(np.float64) - before
+    off = bound(kind, change) * (127 / codecs.number.levels if kind == "int8" else 1)
+    return off * (1 + 1e-4) + 2**-22 * np.abs(params)
+
+
+def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    desk.tasks(1, 1)
+    moved(desk, 1)
+    task, place = desk.tasks(2, 2)["weak"], desk.places["weak"]
+    assert task.training is not None
+    idle = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
+    update = do_training(idle, place, on_epoch=lambda report: None, should_stop=lambda: False)
+    sent = SpooledGroups(place.store.path(update.blob.digest))["model"]
+    assert not any(sent[name].any() for name in sent)
+    assert not place.store.parts(), "what was unpacked is gone again"
+
+
+@pytest.mark.parametrize("recipe", ["attending", "scaffold"])
+def test_rounds_are_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> None:
+    desk = bench(tmp_path, SMALL, recipe=recipe)
+    for number in (1, 2):
+        record, _ = desk.round(number)
+        assert len(record.completed) == 2
+    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
+
+
+def test_what_stays_on_a_device_is_the_model_as_it_is(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL)
+    desk.tasks(1, 1)
+    moved(desk, 1)
+    task = desk.tasks(1, 2, deliver=True)["strong"]
+    exact = extract(desk.workshop._state.params, task.spec, desk.workshop._network.channel_map)
+    model = received(task, desk.places["strong"].store, desk)
+    assert all(np.array_equal(model[name], exact[name]) for name in exact)
+
+
+# --- bytes ---
+def test_changes_in_few_levels_are_a_seventh_of_the_model_in_float32(tmp_path: Path) -> None:
+    desk = bench(tmp_path, SMALL, "model.name=two-nn")
+    first = desk.tasks(1, 1)
+    moved(desk, 1)
+    second = desk.tasks(2, 2)
+    for name in NAMES:
+        plain = sum(array.nbytes for array in received(second[name], desk.places[name].store, desk).values())
+        fetched = [second[name].blobs[blob].size for blob in asked_for(second[name], digests(first[name]))]
+        assert sum(fetched) < plain / 7
+        whole = [first[name].blobs[layer.blob].size for layer in first[name].layers]
+        assert sum(whole) < plain / 3
+
+
+# --- a server that was killed ---
+def test_a_planning_that_is_done_again_names_the_same_frames(tmp_path: Path) -> None:
+    """Killed when the frame was written, before the journal had the planning; then without the file."""
+    desk = bench(tmp_path, SMALL)
+    desk.round(1)
+    before = desk.tasks(2, 2)
+    desk.workshop.put_down()
+    config, folder = desk.workshop._config, desk.folder
+    again = Workshop(config, "run-1", folder, resume=Resumption(1))
+    named = again.plan(PlanRound(2, 2, desk.devices)).assignments
+    assert {name: (one.task.blobs, one.task.layers) for name, one in named.items()} == {
+        name: (task.blobs, task.layers) for name, task in before.items()
+    }
+    assert {layer.frame for layer in before["strong"].layers} == {0, 1}
+    again.put_down()
+    folder.frames.unlink()
+    anew = Workshop(config, "run-1", folder, resume=Resumption(1))
+    task = anew.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
+    assert {layer.frame for layer in task.layers} == {0}
+    anew.put_down()
+
+
+@pytest.mark.parametrize("harm", ["blob", "file"])
+def test_frames_of_which_anything_is_gone_begin_anew(tmp_path: Path, harm: str) -> None:
+    desk = bench(tmp_path, SMALL)
+    desk.round(1)
+    desk.tasks(2, 2)
+    desk.workshop.put_down()
+    if harm == "blob":
+        desk.workshop.store.path(min(desk.workshop._publisher.digests)).unlink()
+    else:
+        desk.folder.frames.write_bytes(b"half of it")
+    again = Workshop(desk.workshop._config, "run-1", desk.folder, resume=Resumption(1))
+    task = again.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
+    assert {layer.frame for layer in task.layers} == {0}
+    again.put_down()
+
+
+# --- what is refused ---
+def test_a_layer_that_unpacks_to_more_than_its_task_says_is_refused(tmp_path: Path) -> None:
+    desk = bench(tmp_path, '["zstd"]')
+    task, store = desk.tasks(1, 1)["weak"], desk.places["weak"].store
+    assert task.layers[0].unpacked is not None
+    with unpacked(task, store) as shelf:
+        size = shelf.path(task.blobs[task.layers[0].blob].digest).stat().st_size
+    assert size == task.layers[0].unpacked
+    less = (task.layers[0].model_copy(update={"unpacked": size - 1}), *task.layers[1:])
+    with (
+        pytest.raises(PeerError, match="unpacks to more than"),
+        unpacked(task.model_copy(update={"layers": less}), store),
+    ):
+        pass
+    assert not store.parts()
+
+
+def test_frames_out_of_order_are_no_task(tmp_path: Path) -> None:
+    desk = bench(tmp_path, '["delta"]')
+    desk.tasks(1, 1)
+    moved(desk, 1)
+    task = desk.tasks(2, 2)["strong"]
+    with pytest.raises(ValueError, match="not in order"):
+        Task.model_validate(
+            {**task.model_dump(), "layers": [layer.model_dump() for layer in task.layers[::-1]]}
+        )
+
+
+def test_packing_without_its_package_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(compression, "import_module", missing)
+    with pytest.raises(
+        ConfigError, match=r"'zstd' needs the package zstandard: pip install 'edge-federation"
+    ):
+        make_downlink([Piece(name="zstd")])
+
+
+def test_codecs_of_models_may_be_named_in_their_order_only() -> None:
+    assert list(DOWNLINK) == ["delta", "fp16", "int8", "zstd"]
+    with pytest.raises(ConfigError, match=r'write \["delta", "int8", "zstd"\]'):
+        make_downlink([Piece(name="int8"), Piece(name="zstd"), Piece(name="delta")])
+    with pytest.raises(ConfigError, match="every is a whole number from 2 to 50, not 1"):
+        make_downlink([Piece(name="delta", options={"every": 1})])
+    # Whole models are in 127 levels, however few their changes have.
+    assert make_downlink(pieces(SMALL)).whole == Int8()
+    assert make_downlink([Piece(name="int8", options={"levels": 7})]).whole == Int8(7)

@@ -1,0 +1,128 @@
+"""A session that is told its events by hand, and one in each of its phases."""
+
+from __future__ import annotations
+
+from edge_client.session import Session, step
+from edge_client.session_events import (
+    BlobChecked,
+    ChunkArrived,
+    Connected,
+    Received,
+    Send,
+    WorkDone,
+    WorkFailed,
+)
+from schemas.blobs import BlobRef, Chunk, digest_of
+from schemas.messages import (
+    Acknowledgement,
+    BlobRequest,
+    Delivery,
+    FederationEnd,
+    Refusal,
+    RoundAnnouncement,
+    Task,
+    TaskReply,
+    Update,
+)
+from schemas.strategy import TrainingPlan
+from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
+
+FEDERATION, DEVICE, RUN = "home", "pi", "run-1"
+CHUNK = 1024
+SENT = {"federation": FEDERATION, "device": DEVICE, "run": RUN}
+
+
+def ref_of(data: bytes) -> BlobRef:
+    return BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=CHUNK)
+
+
+STATE_DATA, NEXT_DATA, RESULT_DATA = b"s" * 2500, b"n" * 2500, b"r" * 2500
+STATE, NEXT, RESULT = ref_of(STATE_DATA), ref_of(NEXT_DATA), ref_of(RESULT_DATA)
+SMALL = ref_of(b"small")
+
+
+def task(
+    number: int = 1, *, attempt: int | None = None, run: str = RUN, state: BlobRef = STATE, **more
+) -> Task:
+    """The task of round `number`, at its first attempt unless another one is named."""
+    fields = {
+        "federation": FEDERATION,
+        "run": run,
+        "round": number,
+        "attempt": attempt or number,
+        "tier": 1,
+        "ratio": 0.5,
+        "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
+        "training": TrainingPlan(),
+        "blobs": {"state": state},
+        "deadline_s": 600.0,
+    }
+    return Task(**{**fields, **more})
+
+
+def update(number: int = 1, *, attempt: int | None = None, blob: BlobRef = RESULT, run: str = RUN) -> Update:
+    metrics = TrainingMetrics(examples=10, epochs=1, steps=1)
+    sent = {**SENT, "run": run, "round": number, "attempt": attempt or number}
+    return Update(**sent, blob=blob, metrics=metrics)
+
+
+def delivery(number: int = 1, attempt: int = 2) -> Delivery:
+    """A delivery comes after the training of its round."""
+    sizes = {"parameters": 1, "macs": 1, "onnx_bytes": 1, "examples": 1, "max_difference": 0, "latency_ms": 1}
+    metrics = DeliveryMetrics(onnx_sha256="0" * 64, **sizes)
+    return Delivery(**SENT, round=number, attempt=attempt, metrics=metrics)
+
+
+def deliver(attempt: int = 2, **more) -> Task:
+    return task(attempt=attempt, action="deliver", training=None, **more)
+
+
+def ack(attempt: int = 1, digest: str | None = RESULT.digest, run: str = RUN) -> Received:
+    return Received(Acknowledgement(**{**SENT, "run": run}, attempt=attempt, digest=digest))
+
+
+def refusal(
+    attempt: int = 1, reason: Reason = Reason.WRONG_SHAPE, digest: str | None = RESULT.digest
+) -> Received:
+    return Received(Refusal(**SENT, attempt=attempt, digest=digest, reason=reason))
+
+
+def announcement(number: int, run: str = RUN, **more) -> Received:
+    fields = {"run": run, "round": number, "rounds": 9, "phase": "training", "selected": 1}
+    return Received(RoundAnnouncement(federation=FEDERATION, **fields, **more))
+
+
+def end(run: str = RUN) -> Received:
+    return Received(FederationEnd(federation=FEDERATION, run=run, outcome="finished", rounds=9))
+
+
+def accepted(number: int = 1, run: str = RUN, attempt: int | None = None) -> Send:
+    sent = {**SENT, "run": run, "round": number, "attempt": attempt or number}
+    return Send(TaskReply(**sent, accepted=True))
+
+
+def request(ref: BlobRef, first: int, count: int) -> Send:
+    return Send(
+        BlobRequest(federation=FEDERATION, device=DEVICE, digest=ref.digest, first=first, count=count)
+    )
+
+
+def chunks(data: bytes) -> list[ChunkArrived]:
+    prefix = digest_of(data)[:16]
+    starts = range(0, len(data), CHUNK)
+    return [ChunkArrived(Chunk(prefix, n, data[at : at + CHUNK])) for n, at in enumerate(starts)]
+
+
+def after(session: Session, *events, now: float = 0.0) -> Session:
+    for event in events:
+        session, _ = step(session, event, now)
+    return session
+
+
+IDLE = after(Session(FEDERATION, DEVICE), Connected())
+FETCHING = after(IDLE, Received(task()))
+WORKING = after(FETCHING, *chunks(STATE_DATA), BlobChecked(STATE.digest, True))
+REPORTING = after(WORKING, WorkDone(update()))
+SETTLED = after(REPORTING, ack())
+FAILED = after(WORKING, WorkFailed(task(), Reason.TASK_FAILED, "no luck"))
+PHASES = {"idle": IDLE, "fetching": FETCHING, "working": WORKING, "reporting": REPORTING, "settled": SETTLED}

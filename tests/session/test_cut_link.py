@@ -1,0 +1,57 @@
+"""A link that is cut and comes back, and messages that are for others."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_client.session import RESEND_S, Phase, step
+from edge_client.session_events import Connected, Disconnected, Received, Send, Tick, WorkDone
+from tests.session.by_hand import (
+    FETCHING,
+    PHASES,
+    STATE,
+    STATE_DATA,
+    WORKING,
+    accepted,
+    after,
+    chunks,
+    delivery,
+    request,
+    update,
+)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_cut_link_costs_nothing_but_silence(phase):
+    session, commands = step(PHASES[phase], Disconnected(), 0.0)
+    assert commands == []
+    assert step(session, Tick(), 1000.0) == (session, [])
+    assert (session.phase, session.task, session.result) == (
+        PHASES[phase].phase,
+        PHASES[phase].task,
+        PHASES[phase].result,
+    )
+
+
+def test_work_goes_on_while_the_link_is_cut_and_its_result_is_said_on_return():
+    session = after(WORKING, Disconnected(), WorkDone(update()))
+    assert session.phase is Phase.REPORTING
+    session, commands = step(session, Connected(), 50.0)
+    assert commands == [Send(update())]
+    assert step(session, Tick(), 50.0 + RESEND_S)[1] == [Send(update())]
+
+
+def test_on_return_only_missing_chunks_are_asked_for():
+    session = after(FETCHING, chunks(STATE_DATA)[1], Disconnected())
+    assert step(session, Connected(), 50.0)[1] == [request(STATE, 0, 1), request(STATE, 2, 1)]
+
+
+@pytest.mark.parametrize("phase", ["idle", "working", "settled"])
+def test_on_return_there_is_nothing_to_say_where_nothing_is_pending(phase):
+    assert step(after(PHASES[phase], Disconnected()), Connected(), 50.0)[1] == []
+
+
+@pytest.mark.parametrize("message", [update(), delivery(), accepted().message])
+@pytest.mark.parametrize("phase", PHASES)
+def test_messages_that_are_not_for_a_device_change_nothing(phase, message):
+    assert step(PHASES[phase], Received(message), 0.0) == (PHASES[phase], [])

@@ -1,0 +1,93 @@
+"""The round moves on, the run ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edge_client.session import Phase, step
+from edge_client.session_events import Received, RunEnded, StartWork, StopWork, Tick
+from tests.session.by_hand import (
+    IDLE,
+    NEXT,
+    PHASES,
+    RUN,
+    WORKING,
+    accepted,
+    after,
+    announcement,
+    deliver,
+    end,
+    task,
+)
+
+
+@pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
+def test_the_announcement_of_a_later_round_ends_the_task(phase):
+    session, commands = step(PHASES[phase], announcement(2), 0.0)
+    assert (session.phase, session.task, session.result, session.receiving) == (Phase.IDLE, None, None, {})
+    assert commands == ([StopWork()] if phase == "working" else [])
+    assert step(session, Tick(), 100.0)[1] == []
+
+
+@pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
+def test_a_task_of_an_earlier_round_goes_on_while_it_is_wanted(phase):
+    # The task is of round 1.
+    session, commands = step(PHASES[phase], announcement(4, oldest=1), 0.0)
+    assert (session, commands) == (PHASES[phase], [])
+    session, _ = step(session, announcement(5, oldest=2), 0.0)
+    assert session.task is None
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("heard", [announcement(1), announcement(0), announcement(5, run="run-2")])
+def test_the_announcement_of_this_round_or_of_another_run_only_tells_of_the_run(phase, heard):
+    session = PHASES[phase]
+    known = replace(session, runs=session.runs | {heard.message.run})
+    assert step(session, heard, 0.0) == (known, [])
+
+
+@pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
+def test_the_end_of_the_run_ends_the_task_and_is_told(phase):
+    session, commands = step(PHASES[phase], end(), 0.0)
+    assert (session.phase, session.task, session.runs) == (Phase.IDLE, None, frozenset())
+    assert session.ended == {RUN}
+    assert commands == [*([StopWork()] if phase == "working" else []), RunEnded(end().message)]
+    assert step(session, end(), 0.0) == (session, [])
+
+
+def test_the_end_of_a_run_that_it_never_saw_is_not_its_end():
+    # What is retained of a run that was over before this device came.
+    assert step(IDLE, end(), 0.0) == (IDLE, [])
+    assert step(WORKING, end("run-0"), 0.0) == (WORKING, [])
+
+
+def test_the_end_of_a_run_that_never_selected_it_is_told():
+    waiting = after(IDLE, announcement(1))
+    session, commands = step(waiting, end(), 0.0)
+    assert (session.phase, session.runs, commands) == (Phase.IDLE, frozenset(), [RunEnded(end().message)])
+
+
+def test_the_end_of_a_run_is_told_once_also_after_a_late_announcement_of_it():
+    session = after(WORKING, end(), announcement(1))
+    assert step(session, end(), 0.0) == (session, [])
+
+
+@pytest.mark.parametrize("late", [task(), task(2, state=NEXT), deliver(attempt=9)])
+@pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
+def test_a_task_of_a_run_that_is_over_is_ignored(phase, late):
+    session = after(PHASES[phase], end())
+    assert step(session, Received(late), 0.0) == (session, [])
+
+
+def test_the_next_run_is_taken_part_in_after_the_end_of_one():
+    session, commands = step(after(WORKING, end()), Received(task(run="run-2")), 0.0)
+    assert session.phase is Phase.WORKING
+    assert commands == [accepted(run="run-2"), StartWork(task(run="run-2"))]
+
+
+def test_the_end_of_an_earlier_run_does_not_stop_the_work_of_this_one():
+    session = after(WORKING, Received(task(run="run-2")))
+    ended, commands = step(session, end(), 0.0)
+    assert (ended.phase, ended.task, commands) == (Phase.WORKING, session.task, [RunEnded(end().message)])

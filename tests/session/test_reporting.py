@@ -1,0 +1,143 @@
+"""A result is told until it is answered, and its blob given when it is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_client.session import RESEND_S, Phase, step
+from edge_client.session_events import (
+    Received,
+    Send,
+    SendChunks,
+    Settled,
+    StartWork,
+    Tick,
+    WorkDone,
+    WorkFailed,
+)
+from schemas.messages import BlobRequest, Refusal, TaskReply
+from schemas.values import Reason
+from tests.session.by_hand import (
+    DEVICE,
+    FAILED,
+    FEDERATION,
+    NEXT,
+    PHASES,
+    REPORTING,
+    RESULT,
+    SENT,
+    SETTLED,
+    SMALL,
+    STATE,
+    WORKING,
+    accepted,
+    ack,
+    after,
+    deliver,
+    delivery,
+    refusal,
+    task,
+    update,
+)
+
+
+def test_a_result_is_announced_and_its_blob_waits_to_be_asked_for():
+    session, commands = step(WORKING, WorkDone(update()), 0.0)
+    assert session.phase is Phase.REPORTING
+    assert commands == [Send(update())]
+    assert RESULT.digest in session.held
+
+
+def test_a_small_result_rides_along():
+    commands = step(WORKING, WorkDone(update(blob=SMALL)), 0.0)[1]
+    assert commands == [Send(update(blob=SMALL)), SendChunks(SMALL, 0, 1)]
+
+
+def test_a_result_is_repeated_until_it_is_answered():
+    assert step(REPORTING, Tick(), RESEND_S - 0.1)[1] == []
+    repeated, commands = step(REPORTING, Tick(), RESEND_S)
+    assert commands == [Send(update())]
+    # Twice as long as the first time: 5 s, then 10 s more.
+    assert step(repeated, Tick(), 3 * RESEND_S - 0.1)[1] == []
+    assert step(repeated, Tick(), 3 * RESEND_S)[1] == [Send(update())]
+    assert step(after(repeated, ack()), Tick(), 9 * RESEND_S)[1] == []
+
+
+def test_an_acknowledgement_settles_the_result_and_keeps_it():
+    session, commands = step(REPORTING, ack(), 0.0)
+    assert (session.phase, session.result) == (Phase.IDLE, update())
+    assert commands == [Settled(update())]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ack(2),
+        ack(run="run-0"),
+        ack(digest=NEXT.digest),
+        ack(digest=None),
+        refusal(2),
+        refusal(digest=NEXT.digest),
+        refusal(digest=None),
+    ],
+)
+def test_an_answer_to_something_else_settles_nothing(answer):
+    assert step(REPORTING, answer, 0.0) == (REPORTING, [])
+
+
+@pytest.mark.parametrize("phase", ["idle", "fetching", "working"])
+@pytest.mark.parametrize("answer", [ack(), refusal()])
+def test_an_answer_before_there_is_a_result_changes_nothing(phase, answer):
+    assert step(PHASES[phase], answer, 0.0) == (PHASES[phase], [])
+
+
+def test_a_second_acknowledgement_changes_nothing():
+    assert step(SETTLED, ack(), 0.0) == (SETTLED, [])
+
+
+def test_a_refusal_settles_the_result_and_forgets_it():
+    session, commands = step(REPORTING, refusal(), 0.0)
+    assert (session.phase, session.task, session.result) == (Phase.IDLE, None, None)
+    assert commands == [Settled(update(), refusal().message)]
+
+
+def test_a_delivery_is_settled_by_an_acknowledgement_without_a_digest():
+    session = after(SETTLED, Received(deliver()), WorkDone(delivery()))
+    assert session.phase is Phase.REPORTING
+    session, commands = step(session, ack(2, digest=None), 0.0)
+    assert (session.phase, commands) == (Phase.IDLE, [Settled(delivery())])
+
+
+def test_failed_work_is_reported_as_a_declined_task():
+    session, commands = step(WORKING, WorkFailed(task(), Reason.TASK_FAILED, "x" * 900), 0.0)
+    declined = TaskReply(
+        **SENT, round=1, attempt=1, accepted=False, reason=Reason.TASK_FAILED, detail="x" * 500
+    )
+    assert (session.phase, commands) == (Phase.REPORTING, [Send(declined)])
+
+
+def test_failed_work_is_reported_until_the_server_has_heard_of_it():
+    assert step(FAILED, Tick(), RESEND_S)[1] == [Send(FAILED.result)]
+    session, commands = step(FAILED, ack(digest=None), 0.0)
+    assert (session.phase, session.task, commands) == (Phase.IDLE, None, [Settled(FAILED.result)])
+    assert step(session, Tick(), 9 * RESEND_S)[1] == []
+
+
+def test_failed_work_is_tried_again_when_it_is_offered_again_after_that():
+    session, commands = step(after(FAILED, ack(digest=None)), Received(task()), 0.0)
+    assert commands == [accepted(), StartWork(task())]
+    assert session.phase is Phase.WORKING
+
+
+def test_the_blob_of_the_result_is_given_when_asked_for():
+    asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=1, count=2)
+    for session in (REPORTING, SETTLED):
+        assert step(session, Received(asked), 0.0) == (session, [SendChunks(RESULT, 1, 2)])
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("digest", [STATE.digest, NEXT.digest])
+def test_no_other_blob_is_ever_given_away(phase, digest):
+    asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=digest, first=0, count=1)
+    answer = Refusal(federation=FEDERATION, device=DEVICE, reason=Reason.UNKNOWN_BLOB, digest=digest)
+    assert step(PHASES[phase], Received(asked), 0.0) == (PHASES[phase], [Send(answer)])
