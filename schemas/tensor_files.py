@@ -96,7 +96,7 @@ def write_tensors(
     The bytes are those that the safetensors library writes for the same arrays and `metadata`.
     """
     digest = hashlib.sha256()
-    for data in _bytes_of(arrays, metadata):
+    for data in bytes_of(arrays, metadata):
         file.write(data)
         digest.update(data)
     return digest.hexdigest()
@@ -105,7 +105,7 @@ def write_tensors(
 def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
     """The sha256, hex, of the file that `write_tensors` would write."""
     digest = hashlib.sha256()
-    for data in _bytes_of(arrays):
+    for data in bytes_of(arrays):
         digest.update(data)
     return digest.hexdigest()
 
@@ -133,9 +133,10 @@ def _header(
     return text + b" " * (-len(text) % 8), {name: kinds[name] for name in names}
 
 
-def _bytes_of(
+def bytes_of(
     arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
+    """The bytes of the file that `write_tensors` writes, a piece at a time; each is gone with the next."""
     text, kinds = _header(arrays, metadata)
     yield _LENGTH.pack(len(text)) + text
     for name, (dtype, shape) in kinds.items():

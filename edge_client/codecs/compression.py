@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from schemas.errors import ConfigError, PeerError
-from schemas.tensor_files import write_tensors
+from schemas.tensor_files import bytes_of
 from schemas.tensors import AnyArray
 from schemas.values import Reason
 
@@ -35,25 +34,27 @@ class Zstd:
         _zstandard()
 
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
-        """`write_tensors`, compressed; returns the sha256 of what was written, hex."""
+        """A file of tensors, compressed; returns the sha256 of what was written, hex."""
         zstd = _zstandard()
         # At high levels the window would be larger than what decoders must take.
         chosen = zstd.ZstdCompressionParameters.from_level(self.level, window_log=WRITTEN_WINDOW_LOG)
         hashed, compressor = _Hashed(file), zstd.ZstdCompressor(compression_params=chosen)
         with compressor.stream_writer(cast(IO[bytes], hashed), closefd=False) as writer:
-            write_tensors(writer, arrays)
+            for data in bytes_of(arrays):
+                writer.write(data)
         return hashed.digest.hexdigest()
 
 
 def _zstandard() -> Any:
     """The package, imported late: a board that only infers has none. Raises `ConfigError` without it."""
     try:
-        return import_module("zstandard")
+        import zstandard
     except ImportError as error:
         raise ConfigError(
             "codec 'zstd' needs the package zstandard: pip install 'edge-federation[client]', "
             "or leave 'zstd' out"
         ) from error
+    return zstandard
 
 
 class _Hashed:
