@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from edge_client.files import written_aside
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensor_files import write_tensors
+from schemas.tensor_files import bytes_of
 from schemas.tensors import AnyArray, Gathered, LazyArrays
 
 Places = dict[str, tuple[Mapping[str, AnyArray], str]]
@@ -34,7 +34,7 @@ def write_plain(path: Path, values: Mapping[str, Any], *, durable: bool = True) 
     places: Places = {}
     tree = {name: _plain(value, name, places) for name, value in values.items()}
     with written_aside(path, durable=durable) as file:
-        write_tensors(file, Gathered(places), {"state": json.dumps(tree)})
+        file.writelines(bytes_of(Gathered(places), {"state": json.dumps(tree)}))
 
 
 def read_plain(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edge_client.files import put_in_place, written_aside
 from schemas.blobs import FlatGroups, Groups, SpooledGroups
-from schemas.tensor_files import write_tensors
+from schemas.tensor_files import bytes_of
 
 KEPT_ROUNDS = 2
 """A round may be planned anew after it was counted; it then starts from the one before."""
@@ -41,7 +41,7 @@ class PrivateState:
         if groups:
             path = self._proposal(run, round_number, attempt)
             with written_aside(path, durable=self._durable) as file:
-                write_tensors(file, FlatGroups(groups))
+                file.writelines(bytes_of(FlatGroups(groups)))
 
     def commit(self, run: str, round_number: int, attempt: int) -> None:
         """The server has counted this attempt; without a proposal nothing changes."""
