@@ -103,7 +103,7 @@ def test_a_code_is_read_as_it_was_written(authority):
     "spoil",
     [
         lambda text: text[:-8],
-        lambda text: text[:40] + "x" + text[41:],
+        lambda text: text[:40] + ("y" if text[40] == "x" else "x") + text[41:],
         lambda text: "edge1.",
         lambda text: "a b",
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,6 @@ import numpy as np
 import pytest
 
 from edge_client.blobstore import BlobStore
-from edge_client.codecs import compression
 from edge_client.codecs.down import DOWNLINK, make_downlink
 from edge_client.codecs.form import decoded
 from edge_client.codecs.numbers import Int8
@@ -315,10 +315,7 @@ def test_frames_out_of_order_are_no_task(tmp_path: Path) -> None:
 
 
 def test_packing_without_its_package_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(compression, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(
         ConfigError, match=r"'zstd' needs the package zstandard: pip install 'edge-federation"
     ):
