@@ -28,8 +28,8 @@ from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
 from schemas.values import TrainingMetrics
 
-GATHERED = 16
-"""Batches whose examples are copied together."""
+GATHERED_BYTES = 256 * 1024
+"""What is copied together of examples of several batches: it is memory beside the training."""
 
 MAX_LOSS = 1e9
 """Beyond this, and where it is not finite, a loss has diverged and is reported as none."""
@@ -222,7 +222,8 @@ def _epochs(
 
 def _batches(examples: _Examples, order: Tensor, size: int) -> Iterator[_Examples]:
     """The examples in that order, several batches at once: choosing a small one costs more than its copy."""
-    for chosen in torch.split(order, size * GATHERED):
+    at_once = max(1, GATHERED_BYTES // max(1, size * examples.inputs[:1].nbytes))
+    for chosen in torch.split(order, size * at_once):
         inputs, labels = (one.index_select(0, chosen) for one in (examples.inputs, examples.labels))
         yield from map(_Examples, torch.split(inputs, size), torch.split(labels, size))
 
