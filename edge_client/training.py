@@ -28,7 +28,7 @@ from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
 from schemas.values import TrainingMetrics
 
-GATHERED_BYTES = 256 * 1024
+GATHERED_BYTES = 128 * 1024
 """What is copied together of examples of several batches: it is memory beside the training."""
 
 MAX_LOSS = 1e9
