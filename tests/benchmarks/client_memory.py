@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -64,7 +65,7 @@ def _trained(options: Options, repeats: int) -> list[Figure]:
             cost = json.loads(_child("offer", folder / "then", "28", str(EXAMPLES)))
             raw.append({**cost, **json.loads(_child("train", folder))})
             ratios.append(raw[-1]["growth"] / raw[-1]["cost"])
-    told = f"growth in an epoch of batch 32 over the cost model's {raw[0]['cost'] / 1e6:.1f} MB"
+    told = f"growth in an epoch of batch 32, one thread, over the cost model's {raw[0]['cost'] / 1e6:.1f} MB"
     name = "train the tier-1 two-nn, over its cost model"
     return [Figure(AREA, name, "", tuple(ratios), 1.0, detail=told, raw={"runs": raw})]
 
@@ -127,7 +128,9 @@ def _folder(options: Options) -> Iterator[Path]:
 
 def _child(work: str, folder: Path, *words: str) -> str:
     command = [*_program("tests.benchmarks.client_work"), work, str(folder), *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # The cost model is that of one thread: each has working memory of its own.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
 def _program(module: str) -> list[str]:
