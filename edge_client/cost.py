@@ -7,8 +7,8 @@ section 3), and the data. Not counted: interpreter and libraries.
 What is counted is what is held; a process needs more. Resident sets were measured against it with glibc and
 oneDNN on one core, batches of 32: two-nn, cnn and resnet56 grew by 1.5, 1.6 and 1.4 times the bare count.
 `FRAGMENTS` and `WORKING` were fitted to these three, trained with SGD; with them the three are within a
-tenth. No other network was held against it, mobilenet-v2 among them, and no training with Adam. A second
-thread has working memory of its own: with two, two-nn grew by up to 4 % more than this says.
+tenth. No other network was held against it, mobilenet-v2 among them, and no training with Adam. Runs
+differ: the smallest two-nn grew by 0.92 to 1.07 times what this says, on one thread or two.
 """
 
 from __future__ import annotations
