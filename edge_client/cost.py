@@ -14,6 +14,7 @@ differ: the smallest two-nn grew by 0.92 to 1.07 times what this says, on one th
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,11 +22,14 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
-from schemas.strategy import TrainingPlan
+from edge_client.surgery import count_macs
+from schemas.strategy import TrainingPlan, TrainingSettings
 
 COPIES: dict[str, int] = {"sgd": 0, "adam": 2}
 """How many numbers an optimizer keeps of each trained one; SGD with momentum keeps one."""
 LABEL_BYTES = 8
+PASSES = 3
+"""Of the forward pass's cost, a training step (Baydin et al. 2018, section 3.2: at most four)."""
 FRAGMENTS = 1.4
 """What the allocator holds for each byte that is kept: blocks come and go in many sizes. Fitted."""
 WORKING = 4
@@ -54,6 +58,61 @@ class TrainingCost:
         return self.parameters + self.gradients + self.optimizer + self.activations + self.data
 
 
+@dataclass(frozen=True)
+class NetworkCost:
+    """What a network needs, whatever it is trained on: told once from its shapes.
+
+    Bytes: `parameters` with buffers, `trained` of those that are trained, `fixed` and `per_example` of what a
+    step works with. `macs` are the multiply-accumulates of one example's forward pass.
+    """
+
+    input_shape: tuple[int, ...]
+    parameters: int
+    trained: int
+    fixed: int
+    per_example: float
+    macs: int
+
+    def training(
+        self, plan: TrainingSettings, *, examples: int, batch: int | None = None, pixel_bytes: int = 1
+    ) -> TrainingCost:
+        """The cost of a plan on so many examples, in steps of `batch` (the plan's unless stated).
+
+        `pixel_bytes` is what a pixel takes where the examples are kept, before it becomes a float32.
+        """
+        copies = 1 if plan.optimizer == "sgd" and plan.momentum else COPIES[plan.optimizer]
+        pixels = examples * math.prod(self.input_shape)
+        size = max(1, min(batch or plan.batch_size, examples))
+        return TrainingCost(
+            parameters=self.parameters,
+            gradients=self.trained,
+            optimizer=copies * self.trained,
+            activations=max(0, self.fixed + round(self.per_example * size)),
+            data=pixels * (4 + pixel_bytes) + examples * LABEL_BYTES,
+        )
+
+    def training_macs(self, *, examples: int, epochs: int) -> int:
+        """Of a whole training: a step takes about three forward passes."""
+        return PASSES * self.macs * examples * epochs
+
+
+def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost:
+    """What `module` needs for inputs of that shape; nothing is changed.
+
+    All that a step works with grows with the batch or not at all, so two small batches tell any: what their
+    sizes differ by is what two more examples need.
+    """
+    few, more = (_kept(module, input_shape, size) for size in (2, 4))
+    return NetworkCost(
+        input_shape=input_shape,
+        parameters=sum(_bytes(one) for one in (*module.parameters(), *module.buffers())),
+        trained=sum(_bytes(one) for one in module.parameters() if one.requires_grad),
+        fixed=2 * few - more,
+        per_example=(more - few) / 2,
+        macs=count_macs(module, input_shape),
+    )
+
+
 def training_cost(
     module: nn.Module,
     input_shape: tuple[int, ...],
@@ -62,31 +121,8 @@ def training_cost(
     examples: int,
     pixel_bytes: int = 1,
 ) -> TrainingCost:
-    """The cost of training `module` on so many examples of `input_shape`; nothing is changed.
-
-    `pixel_bytes` is what a pixel takes where the examples are kept, before it becomes a float32.
-    """
-    trained = [one for one in module.parameters() if one.requires_grad]
-    gradients = sum(_bytes(one) for one in trained)
-    copies = 1 if plan.optimizer == "sgd" and plan.momentum else COPIES[plan.optimizer]
-    pixels = examples * torch.Size(input_shape).numel()
-    return TrainingCost(
-        parameters=sum(_bytes(one) for one in (*module.parameters(), *module.buffers())),
-        gradients=gradients,
-        optimizer=copies * gradients,
-        activations=_activations(module, input_shape, max(1, min(plan.batch_size, examples))),
-        data=pixels * (4 + pixel_bytes) + examples * LABEL_BYTES,
-    )
-
-
-def _activations(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
-    """What a forward pass keeps, and what a backward pass works with, for a batch of this size.
-
-    All of it grows with the batch or not at all, so two small batches tell any: what their sizes differ by
-    is what two more examples need.
-    """
-    few, more = (_kept(module, input_shape, size) for size in (2, 4))
-    return few + round((more - few) * (batch - 2) / 2)
+    """The cost of training `module` on so many examples of `input_shape`; nothing is changed."""
+    return network_cost(module, input_shape).training(plan, examples=examples, pixel_bytes=pixel_bytes)
 
 
 def _kept(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
+from edge_client.board.reading import ROOT
 from edge_client.data.labelled import LabelledData
 from edge_client.epochs import EpochCheckpoints
 from edge_client.models.registry import MODELS
@@ -48,7 +49,8 @@ class Workplace:
 
     `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
-    goes on after its last finished epoch.
+    goes on after its last finished epoch. `board` is the root below which `/proc` and `/sys` say what memory
+    there is.
     """
 
     device: str
@@ -60,6 +62,7 @@ class Workplace:
     private: PrivateState | None = None
     signed_only: bool = False
     checkpoints: EpochCheckpoints | None = None
+    board: Path = ROOT
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""
