@@ -331,7 +331,7 @@ def _accumulate(
     for part in map(_Examples, inputs, labels):
         share = len(part.labels) / len(examples.labels)
         plain, loss = _forward(module, part, objectives)
-        (share * loss).backward()
+        (share * loss).backward()  # type: ignore[no-untyped-call]
         total += share * plain.detach()
     return total
 
