@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_client.commands import bench, enroll, infer, profile, run
+from edge_client.commands import bench, doctor, enroll, infer, profile, run
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",
@@ -17,12 +17,13 @@ examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
   edge-client enroll --code CODE                   get a certificate of one's own
   edge-client profile                              what this board is, and how fast
+  edge-client doctor --config client.toml          what is wrong here, and the remedy
   edge-client infer model.onnx photo.png           what is in the picture
   edge-client bench model.onnx --threads 4         how fast this machine is
 
 exit codes: 0 done, 1 failed, 2 bad usage or configuration
 """,
-    verbs=(run, enroll, profile, infer, bench),
+    verbs=(run, enroll, profile, doctor, infer, bench),
 )
 
 
