@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import queue
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edge_client.cost import network_cost
+from edge_client.session_events import WorkDone, WorkFailed
+from edge_client.worker import Worker
 from edge_server.federation import RoundRules
 from edge_server.fleet import Device
 from edge_server.journal_reader import JournalReader
@@ -16,8 +21,9 @@ from edge_server.round_events import Note, Strike
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.evidence import MARGIN
 from edge_server.workshop import Workshop
-from schemas.messages import TaskReply
+from schemas.messages import Task, TaskReply
 from schemas.values import CapabilityProfile, MeasuredSpeed, Reason
+from tests.board.trees import GROUP, PI, tree
 from tests.integration.bench import CARD, Bench
 from tests.rounds.by_hand import NAME, RUN, of, training
 
@@ -112,3 +118,33 @@ def test_a_task_without_memory_is_shown_and_kept_once_and_counts_against_nobody(
     assert run.status("a") is Status.DECLINED
     assert of(Strike, run.hear(no_memory("a"))) == []
     assert run.federation.conducts == {}
+
+
+def trained_or_refused(bench: Bench, task: Task) -> str:
+    """What a device says of a task: its own worker does it."""
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    Worker(inbox).start(task, bench.places["strong"])
+    while True:
+        event = inbox.get(timeout=120)
+        if isinstance(event, WorkDone):
+            return "done"
+        if isinstance(event, WorkFailed):
+            return str(event.reason)
+
+
+def test_a_device_whose_limit_was_lowered_refuses_until_its_task_fits(bench: Bench, tmp_path: Path) -> None:
+    """Its birth spoke of much memory; now its control group has room for the third tier, one by one."""
+    cost = network_cost(bench.workshop._network_of(3).requires_grad_(True), (1, 8, 8))
+    plan = bench.workshop._config.training
+    alone = cost.training(plan, examples=CARD.examples, batch=1, pixel_bytes=0).total - cost.parameters
+    room = {f"sys/fs/cgroup/{GROUP}/memory.max": str(100_000_000 + round(MARGIN * alone) + 1000)}
+    bench.places["strong"] = replace(bench.places["strong"], board=tree(tmp_path / "root", PI, room))
+    said, tiers = [], []
+    for attempt in (1, 2, 3):
+        task = bench.tasks(1, attempt)["strong"]
+        tiers.append(task.tier)
+        said.append(trained_or_refused(bench, task))
+        if said[-1] == Reason.NO_MEMORY:
+            bench.workshop.struck("strong", 1, Reason.NO_MEMORY)
+    assert tiers == [5, 4, 3]
+    assert said == ["no-memory", "no-memory", "done"]
