@@ -16,10 +16,10 @@ from torch import nn
 from edge_client.cost import network_cost
 from edge_server.config import Config
 from edge_server.fleet import Device
-from edge_server.strategy.evidence import ByEvidence, Candidate, Needs, Trained
+from edge_server.strategy.evidence import ByEvidence, Candidate, Needs, Speed, Trained
 from edge_server.tiers import tier_of
 from schemas.messages import Update
-from schemas.values import CapabilityProfile
+from schemas.values import CapabilityProfile, MeasuredSpeed
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Placing:
             device.data.examples,
             guess=tier_of(profile, len(self._config.tiers.ratios)),
             free=_for_training(profile),
-            speed=profile.speed.training_macs_per_s if profile.speed else None,
+            speed=_speed(profile.speed),
             refusals=self._refusals[device.name],
         )
 
@@ -116,7 +116,19 @@ class Placing:
         one = cost.training(plan, examples=plan.batch_size)
         more = cost.training(plan, examples=plan.batch_size + 1)
         each = more.data - one.data
-        return Needs(one.total - plan.batch_size * each, each, cost.macs)
+        return Needs(
+            one.total - plan.batch_size * each,
+            each,
+            macs=cost.training_macs(examples=1, epochs=1),
+            moved=cost.training_bytes(examples=1, epochs=1),
+        )
+
+
+def _speed(measured: MeasuredSpeed | None) -> Speed | None:
+    """What a device has measured, if that was all that is needed."""
+    if measured is None or measured.training_macs_per_s is None or measured.memory_bytes_per_s is None:
+        return None
+    return Speed(measured.training_macs_per_s, measured.memory_bytes_per_s)
 
 
 def _for_training(profile: CapabilityProfile) -> int | None:

@@ -174,7 +174,7 @@ class Workshop:
         described = self._assigning.described(self.chunk_bytes)
         self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
-        self._placing.place(command.devices, self._state.speeds, command.round)
+        self._placing.place(command.devices, self._state.paces, command.round)
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
         entropy = self._entropy(command)
@@ -287,7 +287,7 @@ class Workshop:
         self._state = close(
             self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
         )
-        self._state = replace(self._state, speeds=self._placing.observe(self._state.speeds, trained))
+        self._state = replace(self._state, paces=self._placing.observe(self._state.paces, trained))
         # Nothing of the round is named before the journal does: the disk is waited for once, before that.
         self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(

@@ -1,9 +1,12 @@
 """Which tier a device trains, from what is known of it: the largest that fits its memory and the deadline.
 
 A device that states its tier has it. Of any other it is known what memory its process may still take and how
-fast it was on a reference block; what a tier needs of both comes from the cost model. After a round the speed
-is the one at which the device has really trained, halfway from what was believed before. A device that had no
-memory for its task gets one tier less than its memory speaks for, once for every time that it said so.
+fast it was on a reference block; what a tier needs of both comes from the cost model. After a round its pace
+is the one at which it has really trained, halfway from what was believed before. A device that had no memory
+for its task gets one tier less than its memory speaks for, once for every time that it said so.
+
+What a board needs for a network is told from multiply-accumulates and from bytes that are moved only up to a
+factor of about three (tests/training_memory/README.md): enough for a first round, which then says better.
 """
 
 from __future__ import annotations
@@ -18,28 +21,45 @@ MARGIN = 1.2
 """So much more memory than is predicted must be free: a device asks for as much itself."""
 DEADLINE_SHARE = 0.5
 """Of a round's time for training; the rest is for what travels and what waits."""
-PASSES = 3
-"""A training step costs about three forward passes."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Multiply-accumulates of training per second, and bytes of memory copied per second."""
+
+    macs: float
+    bytes: float
+
+
+REFERENCE = Speed(10e9, 20e9)
+"""A made-up board; the pace of every device that has trained is told as so many times its seconds."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What training a tier's sub-model takes: bytes, so many more per example, MACs of a forward pass."""
+    """What training a tier's sub-model takes: bytes of memory, so many more per example; and per example the
+    multiply-accumulates and the bytes moved.
+    """
 
     bytes: int
     bytes_per_example: float
-    macs: int
+    macs: float
+    moved: float
 
     def memory(self, examples: int) -> float:
         """Bytes on so many examples."""
         return self.bytes + self.bytes_per_example * examples
+
+    def seconds(self, examples: float, speed: Speed) -> float:
+        """For so many examples, each epoch's counted."""
+        return examples * (self.macs / speed.macs + self.moved / speed.bytes)
 
 
 @dataclass(frozen=True)
 class Candidate:
     """What is known of a device. `guess` is its tier where its free memory (bytes) is not known.
 
-    `speed` in MACs per second is what it has measured; `refusals`: how often it had no memory for a task.
+    `speed` is what it has measured; `refusals`: how often it had no memory for a task.
     """
 
     name: str
@@ -47,7 +67,7 @@ class Candidate:
     guess: int
     stated: int | None = None
     free: int | None = None
-    speed: float | None = None
+    speed: Speed | None = None
     refusals: int = 0
 
 
@@ -66,7 +86,8 @@ class Trained:
 class ByEvidence:
     """A policy: `needs` and `levels` (pruning ratios) are those of the tiers, the weakest first.
 
-    `epochs` says how many a round asks for. The state is {device: MACs per second}, as trainings have shown.
+    `epochs` says how many a round asks for. The state is {device: its seconds per second of `REFERENCE`}, as
+    trainings have shown.
     """
 
     needs: Sequence[Needs]
@@ -80,37 +101,44 @@ class ByEvidence:
 
     def observe(self, state: Any, trained: Sequence[Trained]) -> Mapping[str, float]:
         """What a round's trainings have shown; their order is irrelevant."""
-        speeds = dict(state or {})
+        paces = dict(state or {})
         for one in sorted(trained, key=lambda one: one.name):
-            work = PASSES * self._macs(one.ratio) * one.examples * one.epochs
-            if work > 0 and one.seconds > 0:
-                found = work / one.seconds
-                speeds[one.name] = (speeds[one.name] + found) / 2 if one.name in speeds else found
-        return speeds
+            expected = self._between(one.ratio).seconds(one.examples * one.epochs, REFERENCE)
+            if expected > 0 and one.seconds > 0:
+                found = one.seconds / expected
+                paces[one.name] = (paces[one.name] + found) / 2 if one.name in paces else found
+        return paces
 
-    def _tier(self, client: Candidate, shown: float | None, number: int) -> int:
+    def _tier(self, client: Candidate, pace: float | None, number: int) -> int:
         most = len(self.needs)
         if client.stated is not None:
             return min(client.stated, most)
         by_memory = self._by_memory(client) - client.refusals
-        return max(1, min(by_memory, self._by_time(client, shown or client.speed, number)))
+        return max(1, min(by_memory, self._by_time(client, pace, number)))
 
     def _by_memory(self, client: Candidate) -> int:
         if client.free is None:
             return min(client.guess, len(self.needs))
-        fitting = [MARGIN * one.memory(client.examples) <= client.free for one in self.needs]
-        return max((tier for tier, fits in enumerate(fitting, start=1) if fits), default=1)
+        return _largest([MARGIN * one.memory(client.examples) <= client.free for one in self.needs])
 
-    def _by_time(self, client: Candidate, speed: float | None, number: int) -> int:
-        if speed is None:
+    def _by_time(self, client: Candidate, pace: float | None, number: int) -> int:
+        if pace is None and client.speed is None:
             return len(self.needs)
-        time = DEADLINE_SHARE * self.deadline_s
-        work = PASSES * client.examples * self.epochs(number)
-        in_time = [work * one.macs / speed <= time for one in self.needs]
-        return max((tier for tier, fits in enumerate(in_time, start=1) if fits), default=1)
+        count = client.examples * self.epochs(number)
+        if pace is not None:
+            times = [pace * one.seconds(count, REFERENCE) for one in self.needs]
+        else:
+            times = [one.seconds(count, client.speed or REFERENCE) for one in self.needs]
+        return _largest([time <= DEADLINE_SHARE * self.deadline_s for time in times])
 
-    def _macs(self, ratio: float) -> float:
-        """Of a sub-model with this ratio, which need be no tier's: between those of the nearest."""
-        known = sorted(zip(self.levels, (one.macs for one in self.needs), strict=True))
-        ratios, macs = zip(*known, strict=True)
-        return float(np.interp(ratio, ratios, macs))
+    def _between(self, ratio: float) -> Needs:
+        """The work of a sub-model with this ratio, which need be no tier's: between those of the nearest."""
+        known = sorted(zip(self.levels, self.needs, strict=True), key=lambda pair: pair[0])
+        ratios = [level for level, _ in known]
+        macs = float(np.interp(ratio, ratios, [one.macs for _, one in known]))
+        return Needs(0, 0.0, macs, float(np.interp(ratio, ratios, [one.moved for _, one in known])))
+
+
+def _largest(fitting: Sequence[bool]) -> int:
+    """The largest tier that fits; the weakest where none does, for that is what can be tried."""
+    return max((tier for tier, fits in enumerate(fitting, start=1) if fits), default=1)

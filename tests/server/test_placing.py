@@ -19,7 +19,7 @@ from edge_server.participant import Status
 from edge_server.recovery import recover
 from edge_server.round_events import Note, Strike
 from edge_server.strategy.checkpoint import load_checkpoint
-from edge_server.strategy.evidence import MARGIN
+from edge_server.strategy.evidence import MARGIN, REFERENCE
 from edge_server.workshop import Workshop
 from schemas.messages import Task, TaskReply
 from schemas.values import CapabilityProfile, MeasuredSpeed, Reason
@@ -32,7 +32,9 @@ RESIDENT = 200_000_000
 
 def undecided(name: str, *, free: int | None, speed: float | None = None) -> Device:
     """It states no tier, and has so many bytes for a training after its libraries."""
-    measured = MeasuredSpeed(resident_bytes=RESIDENT, training_macs_per_s=speed)
+    measured = MeasuredSpeed(
+        resident_bytes=RESIDENT, training_macs_per_s=speed, memory_bytes_per_s=None if speed is None else 1e12
+    )
     left = None if free is None else RESIDENT + free
     return Device(name, 1, CapabilityProfile(memory_free_bytes=left, speed=measured), CARD)
 
@@ -63,11 +65,12 @@ def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_i
     workshop.struck("strong", 1, Reason.NO_MEMORY)
     record, updates = bench.round(1)
     assert {name: task.tier for name, task in bench.tasks(2, 2).items()} == {"weak": 2, "strong": 4}
-    speeds = load_checkpoint(bench.folder.checkpoint(1)).speeds
-    assert speeds.keys() == {"weak", "strong"}
+    paces = load_checkpoint(bench.folder.checkpoint(1)).paces
+    assert paces.keys() == {"weak", "strong"}
     cost = network_cost(workshop._network_of(4).requires_grad_(True), (1, 8, 8))
-    seconds = updates["strong"].metrics.seconds
-    assert speeds["strong"] == pytest.approx(cost.training_macs(examples=24, epochs=1) / seconds)
+    macs, moved = (one(examples=24, epochs=1) for one in (cost.training_macs, cost.training_bytes))
+    expected = macs / REFERENCE.macs + moved / REFERENCE.bytes
+    assert paces["strong"] == pytest.approx(updates["strong"].metrics.seconds / expected)
     assert record.completed == ("strong", "weak")
     # A server that was killed here goes on with the same tiers.
     reader = JournalReader(bench.folder.journal)

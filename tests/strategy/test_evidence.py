@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.strategy.evidence import ByEvidence, Candidate, Needs, Trained
+from edge_server.strategy.evidence import REFERENCE, ByEvidence, Candidate, Needs, Speed, Trained
 
 MB = 1_000_000
-# Tiers of 10, 20 and 40 MB and of 100 bytes per example; of 1, 2 and 4 million MACs.
+# Tiers of 10, 20 and 40 MB and of 100 bytes per example; of 3, 6 and 12 M MACs, and of 2, 4 and 8 MB moved.
 POLICY = ByEvidence(
-    needs=(Needs(10 * MB, 100, 1 * MB), Needs(20 * MB, 100, 2 * MB), Needs(40 * MB, 100, 4 * MB)),
+    needs=(
+        Needs(10 * MB, 100, 3 * MB, 2 * MB),
+        Needs(20 * MB, 100, 6 * MB, 4 * MB),
+        Needs(40 * MB, 100, 12 * MB, 8 * MB),
+    ),
     levels=(0.6, 0.3, 0.0),
     deadline_s=20.0,
     epochs=lambda number: 2 if number == 1 else 4,
 )
+NEVER = 1e30
 
 
 def tier(candidate: Candidate, state: object = None, number: int = 1) -> int:
@@ -41,25 +46,38 @@ def test_examples_need_memory_too() -> None:
 
 @pytest.mark.parametrize(
     ("speed", "expected"),
-    # Half of 20 s; 3 passes of 1,000 examples, twice: 6, 12 and 24 G MACs, so 0.6, 1.2 and 2.4 G a second.
-    [(0.1e9, 1), (0.6e9, 1), (1.19e9, 1), (1.2e9, 2), (2.39e9, 2), (2.4e9, 3), (None, 3)],
+    # Half of 20 s; 1,000 examples, twice: 6, 12 and 24 G MACs, so 0.6, 1.2 and 2.4 G a second.
+    [(0.1e9, 1), (0.6e9, 1), (1.19e9, 1), (1.21e9, 2), (2.39e9, 2), (2.41e9, 3)],
 )
-def test_the_largest_sub_model_that_trains_in_time_is_chosen(speed: float | None, expected: int) -> None:
-    assert tier(board(speed=speed)) == expected
+def test_the_largest_sub_model_that_trains_in_time_is_chosen(speed: float, expected: int) -> None:
+    assert tier(board(speed=Speed(speed, NEVER))) == expected
+
+
+@pytest.mark.parametrize(
+    ("speed", "expected"),
+    # 4, 8 and 16 GB are moved in those 10 s.
+    [(0.1e9, 1), (0.79e9, 1), (0.81e9, 2), (1.59e9, 2), (1.61e9, 3)],
+)
+def test_what_is_moved_takes_its_time_too(speed: float, expected: int) -> None:
+    assert tier(board(speed=Speed(NEVER, speed))) == expected
+
+
+def test_where_nothing_is_known_of_speed_memory_alone_decides() -> None:
+    assert tier(board(speed=None)) == 3
 
 
 def test_a_round_with_more_epochs_asks_for_less() -> None:
-    assert tier(board(speed=2.4e9), number=1) == 3
-    assert tier(board(speed=2.4e9), number=2) == 2
+    assert tier(board(speed=Speed(2.41e9, NEVER)), number=1) == 3
+    assert tier(board(speed=Speed(2.41e9, NEVER)), number=2) == 2
 
 
 def test_the_tighter_of_memory_and_time_decides() -> None:
-    assert tier(board(free=25 * MB, speed=9e9)) == 2
-    assert tier(board(free=1000 * MB, speed=0.6e9)) == 1
+    assert tier(board(free=25 * MB, speed=Speed(9e9, NEVER))) == 2
+    assert tier(board(free=1000 * MB, speed=Speed(0.6e9, NEVER))) == 1
 
 
 def test_what_a_device_states_wins_over_all_evidence() -> None:
-    assert tier(board(stated=3, free=0, speed=1.0, refusals=9)) == 3
+    assert tier(board(stated=3, free=0, speed=Speed(1.0, 1.0), refusals=9)) == 3
     assert tier(board(stated=7)) == 3
 
 
@@ -71,25 +89,27 @@ def test_where_free_memory_is_not_known_a_guess_takes_its_place(guess: int, expe
 def test_every_task_that_found_no_memory_costs_a_tier_of_what_the_memory_speaks_for() -> None:
     assert [tier(board(refusals=times)) for times in range(4)] == [3, 2, 1, 1]
     # The time allows two tiers as it is: a refusal by memory changes nothing there.
-    assert tier(board(speed=1.2e9, refusals=1)) == 2
+    assert tier(board(speed=Speed(1.21e9, NEVER), refusals=1)) == 2
 
 
 def test_measured_rounds_correct_what_was_believed() -> None:
-    believed = board(speed=100e9)
+    believed = board(speed=Speed(NEVER, NEVER))
     assert tier(believed) == 3
-    # The largest: 3 * 4 M * 1,000 * 2 = 24 G MACs in 40 s are 0.6 G a second.
-    slow = POLICY.observe(None, [Trained("a", 1000, 2, 40.0, ratio=0.0)])
-    assert slow == {"a": pytest.approx(0.6e9)}
-    assert tier(believed, slow) == 1
-    # A round of tier 1 in 2 s is 3 G a second: halfway from 0.6.
-    better = POLICY.observe(slow, [Trained("a", 1000, 2, 2.0, ratio=0.6)])
-    assert better == {"a": pytest.approx(1.8e9)}
-    assert tier(believed, better) == 2
+    assert Speed(10e9, 20e9) == REFERENCE
+    # The reference board needs 24 G / 10 G + 16 GB / 20 GB = 3.2 s for the largest; this one took 16 s.
+    slow = POLICY.observe(None, [Trained("a", 1000, 2, 16.0, ratio=0.0)])
+    assert slow == {"a": pytest.approx(5.0)}
+    # 5 times 3.2, 1.6 and 0.8 s are 16, 8 and 4 s, and 10 s are there.
+    assert tier(believed, slow) == 2
+    # The middle in 24 s is a pace of 15: halfway from 5 it is 10, which is 8 s for the smallest.
+    slower = POLICY.observe(slow, [Trained("a", 1000, 2, 24.0, ratio=0.3)])
+    assert slower == {"a": pytest.approx(10.0)}
+    assert tier(believed, slower) == 1
 
 
 def test_a_ratio_between_two_tiers_counts_as_between_them() -> None:
-    # 0.15 is halfway between 4 M and 2 M MACs: 3 * 3 M * 1,000 * 1 = 9 G in 9 s.
-    assert POLICY.observe({}, [Trained("a", 1000, 1, 9.0, ratio=0.15)]) == {"a": pytest.approx(1e9)}
+    # 0.15 is halfway between 6 M and 12 M MACs, 4 MB and 8 MB: 9 G / 10 G + 6 GB / 20 GB = 1.2 s.
+    assert POLICY.observe({}, [Trained("a", 1000, 1, 2.4, ratio=0.15)]) == {"a": pytest.approx(2.0)}
 
 
 def test_a_training_of_nothing_teaches_nothing_and_the_order_of_devices_is_irrelevant() -> None:
