@@ -31,8 +31,6 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ALIGNED = ("BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
 """The order of types, smallest alignment first, in which safetensors lays tensors out, largest first."""
 _LENGTH = struct.Struct("<Q")
-WRITTEN_BYTES = 1024 * 1024
-"""So much of a file is made at once: what it is made of, in several copies, then stays in the caches."""
 MAX_SHARED_HEADER_BYTES = 256 * 1024
 """No model here has so many tensors: what a stranger writes in a longer header is not kept."""
 
@@ -142,7 +140,7 @@ def bytes_of(
     text, kinds = _header(arrays, metadata)
     yield _LENGTH.pack(len(text)) + text
     for name, (dtype, shape) in kinds.items():
-        for start, stop in pieces((DTYPES[dtype], shape), WRITTEN_BYTES):
+        for start, stop in pieces((DTYPES[dtype], shape)):
             piece = np.ascontiguousarray(rows_of(arrays, name, start, stop), DTYPES[dtype])
             if piece.size:
                 yield piece.reshape(-1).view(np.uint8).data
