@@ -84,7 +84,9 @@ class BlobStore:
             temporary.unlink(missing_ok=True)
         return ref
 
-    def write_chunk(self, ref: BlobRef, index: int, data: bytes, crc: int | None = None) -> None:
+    def write_chunk(
+        self, ref: BlobRef, index: int, data: bytes | memoryview, crc: int | None = None
+    ) -> None:
         """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more.
 
         `crc` spares computing it again.
@@ -94,7 +96,7 @@ class BlobStore:
         _write_at(self._list(ref), index * _RECORD.size, _RECORD.pack(crc, ~crc & 0xFFFFFFFF))
         self._follow(ref.digest, index, data)
 
-    def _follow(self, digest: str, index: int, data: bytes) -> None:
+    def _follow(self, digest: str, index: int, data: bytes | memoryview) -> None:
         """Hash what comes in order while it is at hand; of anything else the file is read in the end."""
         running = self._running.pop(digest, None) if index else _Running()
         if running is not None and running.chunks == index:
@@ -206,7 +208,7 @@ class _Running:
     def __init__(self) -> None:
         self._hash, self.chunks = hashlib.sha256(), 0
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         """Hash the next chunk."""
         self._hash.update(data)
         self.chunks += 1
@@ -222,7 +224,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_at(path: Path, offset: int, data: bytes) -> None:
+def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
     try:
         # A disk that is nearly full takes a piece and says so only when it is given the rest.

@@ -35,7 +35,7 @@ class WriteChunk:
 
     ref: BlobRef
     index: int
-    data: bytes
+    data: bytes | memoryview
     crc: int | None = field(default=None, compare=False)
 
 

@@ -54,12 +54,13 @@ class BlobRef(Frozen):
 class Chunk:
     """One piece of a blob: the first 8 bytes of its digest (hex, 16 digits), its index, its bytes.
 
-    `crc` is the data's crc32 where it was computed already.
+    The bytes of one that was read are where they came: a view of its frame. `crc` is their crc32 where it
+    was computed already.
     """
 
     prefix: str
     index: int
-    data: bytes
+    data: bytes | memoryview
     crc: int | None = field(default=None, compare=False)
 
 
@@ -83,7 +84,7 @@ def decode_chunk(frame: bytes) -> Chunk:
     if len(frame) <= CHUNK_HEADER_BYTES:
         raise PeerError(f"chunk frame of {len(frame)} bytes is too short")
     magic, version, prefix, index, crc = _HEADER.unpack_from(frame)
-    data = frame[CHUNK_HEADER_BYTES:]
+    data = memoryview(frame)[CHUNK_HEADER_BYTES:]
     if magic != _MAGIC or version != _VERSION:
         raise PeerError(f"not a version {_VERSION} chunk frame")
     if zlib.crc32(data) != crc:
