@@ -84,9 +84,7 @@ class BlobStore:
             temporary.unlink(missing_ok=True)
         return ref
 
-    def write_chunk(
-        self, ref: BlobRef, index: int, data: bytes | memoryview, crc: int | None = None
-    ) -> None:
+    def write_chunk(self, ref: BlobRef, index: int, data: bytes | memoryview, crc: int | None = None) -> None:
         """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more.
 
         `crc` spares computing it again.

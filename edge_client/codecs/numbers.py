@@ -77,7 +77,8 @@ NumberCodec = Fp16 | Int8
 def draw(seed: int, name: str, start: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Numbers from (0, 1) for rows `start` and on of a parameter; the same whatever pieces are asked for.
 
-    Each is the middle of one of 2^16 equal intervals, so that a chance is off by at most 2^-17. A counter is as good a generator as any, and can begin anywhere (Salmon et al. 2011, Philox).
+    Each is the middle of one of 2^16 equal intervals, so that a chance is off by at most 2^-17. A counter is
+    as good a generator as any, and can begin anywhere (Salmon et al. 2011, Philox).
     """
     width = math.prod(shape[1:])
     blocks = -(-width // _PER_BLOCK)

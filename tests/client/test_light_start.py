@@ -7,24 +7,15 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "numpy", "safetensors", "zstandard", "onnx", "onnxruntime", "PIL", "cryptography"}
+from tests.benchmarks.client_import import CLIENT
+
+OF_TENSORS = {"torch", "numpy", "safetensors", "zstandard"}
+OF_FEW = {"onnx", "onnxruntime", "PIL", "cryptography"}
 
 
-def imported_by(statement: str) -> set[str]:
-    program = f"import sys\n{statement}\nprint(*sys.modules)"
-    return set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
-
-
-@pytest.mark.parametrize("module", ["agent", "commands.run", "profile", "session"])
-def test_a_device_waits_for_its_first_task_without_what_tensors_need(module: str) -> None:
-    assert not HEAVY & imported_by(f"import edge_client.{module}")
-
-
-def test_messages_and_chunks_are_spoken_without_numpy() -> None:
-    loaded = imported_by("import schemas.messages, schemas.chunks")
+@pytest.mark.parametrize("statement", [CLIENT, "import schemas.messages, schemas.chunks"])
+def test_what_tensors_need_is_not_imported_before_the_first_task(statement: str) -> None:
+    program = f"{statement}\nimport sys\nprint(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
     assert "schemas.kinds.work" in loaded
-    assert not {"numpy", "safetensors"} & loaded
-
-
-def test_what_a_task_needs_is_imported_with_the_work() -> None:
-    assert {"numpy", "torch"} <= imported_by("import edge_client.work")
+    assert not (OF_TENSORS | OF_FEW) & loaded
