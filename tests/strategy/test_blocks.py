@@ -224,3 +224,11 @@ def test_arrays_that_are_not_the_sub_models_are_refused_when_they_are_read():
 
 def test_every_group_of_parameters_is_among_the_cases():
     assert GROUPS.keys() - CASES.keys() == {"header", "mean-data"}
+
+
+def test_rows_that_never_reached_the_file_are_an_error_and_no_numbers(tmp_path):
+    place = InFile(tmp_path)
+    place.put("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
+    assert place.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(OSError, match="'w'"):
+        place.rows("w", 0, 4)
