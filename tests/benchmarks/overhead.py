@@ -4,9 +4,9 @@ Ten device processes, Mosquitto and `edge-server run`, `fedavg` with the full `t
 600 images of MNIST per device, one epoch of SGD, batch 32, one thread per process. The floor is that
 training alone, in ten warm processes at the same time on the same cores (`floor`). Both take turns. Updates
 are sent as shipped: in few levels and packed.
-The floor is a loop as one would write it without a federation. A device's own training takes less than that
-loop, because its allocator keeps what is freed: how much less is a figure of its own (`device_training`),
-and what the federation costs is then hidden in part behind what its devices spare.
+The floor is a loop as one would write it without a federation. A device's own training may take less than
+that loop, because its allocator keeps what is freed. How much less is a figure of its own
+(`device_training`): by that much, what the federation costs is hidden behind what its devices spare.
 A round is all from the end of one to the end of the next: planning, sending, training, checking,
 aggregating, writing model, checkpoint and journal to disk. Left out are the first round, in which devices
 import torch, and evaluation, which is off: nothing is held out and the server has no data.
@@ -34,7 +34,7 @@ MAX_DEVICE_MB = 350.0
 def figures(options: Options) -> list[Figure]:
     """Rounds over their training alone, memory of a device, import of the client."""
     pairs, rounds, epochs = (1, 2, 1) if options.quick else (2, 4, 2)
-    imported = import_figure(1 if options.quick else 5)
+    imported = import_figure(1 if options.quick else 9)
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name:
         data = Path(name) / "data"
         try:
