@@ -12,12 +12,15 @@ from edge_client.codecs.compression import is_compressed, unpack
 from edge_client.files import unlink
 from schemas.blobs import Groups, SpooledGroups
 
+IN_MEMORY_BYTES = 4 * 1024 * 1024
+"""An update that is smaller is looked at where it was unpacked, and not read again from its file."""
+
 
 class Unpacked:
     """A folder of files, each named by the digest of the packed one that it was made of."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._own = folder, threading.local()
 
     def groups(self, path: Path, *, limit: int | None = None) -> Groups:
         """The groups of an update as they were encoded, read a piece at a time.
@@ -31,6 +34,17 @@ class Unpacked:
             self._unpack(path, unpacked, limit)
         return SpooledGroups(unpacked)
 
+    def looked_at(self, path: Path, *, limit: int | None = None) -> Groups:
+        """The same for one look, before this thread's next: of a small update they are in memory."""
+        if not is_compressed(path):
+            return SpooledGroups(path)
+        unpacked = self._folder / path.name
+        if unpacked.is_file():
+            return SpooledGroups(unpacked)
+        if not hasattr(self._own, "buffer"):
+            self._own.buffer = bytearray(IN_MEMORY_BYTES)
+        return SpooledGroups(unpacked, self._unpack(path, unpacked, limit, self._own.buffer))
+
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
         """Forget the others; `remove` takes a file out of the way."""
         for path in self._folder.glob("*"):
@@ -41,13 +55,17 @@ class Unpacked:
         """Forget all, and the folder too."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _unpack(self, path: Path, unpacked: Path, limit: int | None) -> None:
+    def _unpack(
+        self, path: Path, unpacked: Path, limit: int | None, through: bytearray | None = None
+    ) -> memoryview | None:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
             with temporary.open("wb") as file:
-                unpack(path, file, limit=limit)
+                found = unpack(path, file, limit=limit, through=through)
             # It need not outlive a power cut, but must never be half there.
             temporary.replace(unpacked)
-        finally:
+        except BaseException:
             temporary.unlink(missing_ok=True)
+            raise
+        return found

@@ -10,6 +10,7 @@ from edge_client.codecs.chain import make_chain
 from edge_client.codecs.form import decoded
 from edge_client.private import PrivateState
 from edge_client.work import do_training
+from edge_server import unpacking
 from edge_server.firewall.encoded import check_form
 from edge_server.replay import Verdict, replay
 from edge_server.round_events import CheckUpdate
@@ -225,3 +226,16 @@ def test_what_was_left_in_another_sub_model_stays_where_it_was(tmp_path):
     half = before[name].shape[0] // 2
     np.testing.assert_array_equal(after[name][half:], before[name][half:])
     assert (after[name][:half] != before[name][:half]).any()
+
+
+@pytest.mark.parametrize("size", (100, 1000, 2500))
+def test_what_is_unpacked_is_at_hand_only_where_it_fits(tmp_path, size, monkeypatch):
+    monkeypatch.setattr(unpacking, "IN_MEMORY_BYTES", 1000)
+    arrays = {"w": np.arange(size // 8, dtype=np.int64)}
+    data, unpacked = encode_groups({"model": arrays}), Unpacked(tmp_path / "unpacked")
+    packed = tmp_path / digest_of(data)
+    packed.write_bytes(zstandard.compress(data))
+    for _ in range(2):
+        groups = unpacked.looked_at(packed)
+        assert (groups["model"]["w"] == arrays["w"]).all()
+    assert (tmp_path / "unpacked" / packed.name).read_bytes() == data
