@@ -21,7 +21,7 @@ BAND_NUMBERS = 64 * 1024
 
 
 class Adding:
-    """Rows `start` to `stop - 1` of a parameter of this shape: their weighted `total`, in double precision."""
+    """Rows `start` to `stop - 1` of a parameter of this shape: their weighted `total`, in doubles."""
 
     def __init__(self, name: str, start: int, stop: int, shape: tuple[int, ...]) -> None:
         self._name, self._start, self._stop = name, start, stop

@@ -111,7 +111,7 @@ class Placed(Deltas):
         return Part(rows_at(self._arrays, name, own).reshape(place.sizes), place)
 
     def coded(self, name: str, own: Places, place: Reach) -> Coded | None:
-        """Its rows `own`, which stand at `place`, as they were sent; None where they are no codes or no run."""
+        """Its rows `own`, which stand at `place`, as they were sent; None if they are no codes or no run."""
         if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
             return None
         if not all(isinstance(places, slice) for places in place.axes):

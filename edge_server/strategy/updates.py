@@ -119,7 +119,7 @@ def sources_of(updates: Sequence[GlobalUpdate]) -> Sequence[ClientUpdate]:
 
 
 class Holdings:
-    """What sub-models hold of a model: found once for all updates whose sub-models are prefixes of one size."""
+    """What sub-models hold of a model: found once for all whose sub-models are prefixes of one size."""
 
     def __init__(self, channel_map: ChannelMap) -> None:
         self.channel_map = channel_map
@@ -142,7 +142,8 @@ def globalised(
 ) -> GlobalUpdate:
     """An update in the coordinates of the full model; layers not returned are not held.
 
-    `holdings` spares finding again what others hold too. `InvariantError` for names or a sub-model that do not fit the map; shapes are looked at as they are read.
+    `holdings` spares finding again what others hold too. `InvariantError` for names or a sub-model that do
+    not fit the map; shapes are looked at as they are read.
     """
     arrays = update.groups["model"]
     if odd := sorted(set(arrays) - channel_map.parameters.keys()):

@@ -107,10 +107,11 @@ def test_bytes_at_hand_are_read_as_the_file_is(tmp_path: Path) -> None:
     at_hand = TensorFile(path, memoryview(path.read_bytes()))
     path.write_bytes(b"")
     assert (at_hand.rows("a", 1, 3) == arrays["a"][1:3]).all()
-    assert at_hand["b"] == 2 and at_hand["b"].shape == ()
+    assert at_hand["b"] == 2
+    assert at_hand["b"].shape == ()
 
 
-@pytest.mark.parametrize("data", (b"", b"1234567", (2**63).to_bytes(8, "little")))
+@pytest.mark.parametrize("data", [b"", b"1234567", (2**63).to_bytes(8, "little")])
 def test_bytes_too_short_for_a_header_are_the_senders_fault(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)

@@ -185,10 +185,23 @@ def test_what_lies_unpacked_may_be_deleted_at_any_time(tmp_path):
 
 def test_the_next_planning_forgets_what_was_unpacked(tmp_path):
     bench = Bench(tmp_path, "fedavg", UPLINK)
-    bench.round(1)
-    assert list(bench.folder.unpacked.iterdir())
+    record, _ = bench.round(1)
+    assert len(list(bench.folder.unpacked.iterdir())) == len(record.completed)
     bench.tasks(2, 2)
-    assert not list(bench.folder.unpacked.iterdir())
+    # What is left are nameless files to write over.
+    left = list(bench.folder.unpacked.iterdir())
+    assert len(left) == len(record.completed) and all(path.suffix == ".spare" for path in left)
+
+
+def test_what_is_unpacked_where_something_longer_lay_is_whole_and_nothing_else(tmp_path):
+    unpacked, kept = Unpacked(tmp_path / "unpacked"), {}
+    for size in (900, 40, 500):
+        kept[size] = data = encode_groups({"model": {"w": np.arange(size)}})
+        packed = tmp_path / digest_of(data)
+        packed.write_bytes(zstandard.compress(data))
+        assert (unpacked.groups(packed)["model"]["w"] == np.arange(size)).all()
+        assert [path.read_bytes() for path in (tmp_path / "unpacked").iterdir()] == [data]
+        unpacked.keep_only(frozenset())
 
 
 # --- error feedback on a device ---
@@ -228,7 +241,7 @@ def test_what_was_left_in_another_sub_model_stays_where_it_was(tmp_path):
     assert (after[name][:half] != before[name][:half]).any()
 
 
-@pytest.mark.parametrize("size", (100, 1000, 2500))
+@pytest.mark.parametrize("size", [100, 1000, 2500])
 def test_what_is_unpacked_is_at_hand_only_where_it_fits(tmp_path, size, monkeypatch):
     monkeypatch.setattr(unpacking, "IN_MEMORY_BYTES", 1000)
     arrays = {"w": np.arange(size // 8, dtype=np.int64)}

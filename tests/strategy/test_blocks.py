@@ -228,7 +228,7 @@ def test_every_group_of_parameters_is_among_the_cases():
     assert GROUPS.keys() - CASES.keys() == {"header", "mean-data"}
 
 
-@pytest.mark.parametrize("numbers", (1, 500, 10**6))
+@pytest.mark.parametrize("numbers", [1, 500, 10**6])
 def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch):
     monkeypatch.setattr(adding, "BAND_NUMBERS", numbers)
     chain, holdings, weights = make_chain([Piece(name="int8")]), Holdings(MAP), [0.1, 0.2, 0.7, 0.3]
