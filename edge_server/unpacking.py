@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections import deque
 from pathlib import Path
+from typing import Literal
 
 from edge_client.codecs.compression import is_compressed, unpack
 from schemas.blobs import Groups, SpooledGroups
@@ -72,9 +73,11 @@ class Unpacked:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
+            mode: Literal["wb", "r+b"] = "wb"
             with contextlib.suppress(IndexError, FileNotFoundError):
                 self._spare.popleft().replace(temporary)
-            with os.fdopen(os.open(temporary, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+                mode = "r+b"
+            with temporary.open(mode) as file:
                 found = unpack(path, file, limit=limit, through=through)
                 file.truncate()
             # It need not outlive a power cut, but must never be half there.

@@ -190,7 +190,7 @@ def test_the_next_planning_forgets_what_was_unpacked(tmp_path):
     bench.tasks(2, 2)
     # What is left are nameless files to write over.
     left = list(bench.folder.unpacked.iterdir())
-    assert len(left) == len(record.completed) and all(path.suffix == ".spare" for path in left)
+    assert [path.suffix for path in left] == [".spare"] * len(record.completed)
 
 
 def test_what_is_unpacked_where_something_longer_lay_is_whole_and_nothing_else(tmp_path):
