@@ -256,3 +256,11 @@ def test_alike_prefixes_share_what_they_hold_and_lists_do_not():
     assert holdings.held(names, prefix) is not holdings.held(names, SPECS[0])
     assert holdings.held(names, prefix) is not holdings.held(names - {"scale"}, prefix)
     assert holdings.held(names, list_of) is not holdings.held(names, list_of)
+
+
+def test_rows_that_never_reached_the_file_are_an_error_and_no_numbers(tmp_path):
+    place = InFile(tmp_path)
+    place.put("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
+    assert place.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(OSError, match="'w'"):
+        place.rows("w", 0, 4)
