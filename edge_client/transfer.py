@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from schemas.blobs import BlobRef, Chunk
+from schemas.chunks import BlobRef, Chunk
 from schemas.errors import PeerError
 
 WINDOW = 16
@@ -37,7 +37,7 @@ class WriteChunk:
 
     ref: BlobRef
     index: int
-    data: bytes
+    data: bytes | memoryview
     crc: int | None = field(default=None, compare=False)
 
 
