@@ -158,8 +158,11 @@ class Link:
     def listen(self, topics: frozenset[str]) -> None:
         """Hear these topics too, at QoS 0, and no others than them and the filters; also after a reconnect.
 
-        What is published after this call is sent by the broker after it has heard of the subscription.
+        What is published after this call is sent by the broker after it has heard of the subscription. Of
+        several topics the first that are given up are heard on until the last is: that is one message.
         """
+        if topics and topics <= self._listened:
+            return
         before, self._listened = self._listened, topics
         if before == topics or not self._client.is_connected():
             return

@@ -62,15 +62,16 @@ Groups = Mapping[str, Arrays]
 class SpooledGroups(Mapping[str, LazyArrays]):
     """The parameter groups of a file, read a piece at a time and only when they are asked for.
 
-    One that has not been checked may raise `PeerError` at any time.
+    One that has not been checked may raise `PeerError` at any time. `data` are the file's bytes, where they
+    are at hand: nothing is read then, and arrays are views of them.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, data: memoryview | None = None) -> None:
+        self._path, self._data = path, data
 
     @cached_property
     def _groups(self) -> dict[str, LazyArrays]:
-        file = TensorFile(self._path)
+        file = TensorFile(self._path, self._data)
         groups = sorted({_group_of(key, self._path.name) for key in file})
         return {group: Prefixed(file, f"{group}/") for group in groups}
 
