@@ -60,7 +60,7 @@ from edge_client.telemetry import WorkTelemetry
 from edge_client.transfer import VerifyBlob, WriteChunk
 from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
-from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
+from schemas.chunks import SMALL_CHUNK_BYTES, decode_chunk
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,

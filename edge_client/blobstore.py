@@ -11,14 +11,17 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
-from schemas.blobs import CHUNK_BYTES, BlobRef, FlatGroups, Groups, digest_of, encode_chunk
-from schemas.tensor_files import write_tensors
-from schemas.tensors import AnyArray
+from schemas.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
-WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
+if TYPE_CHECKING:
+    from schemas.blobs import Groups
+    from schemas.tensors import AnyArray
+
+    WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
+
 _RECORD = struct.Struct("!II")
 """A chunk's crc32 and its complement, at the chunk's place in the list: what was never written is none."""
 
@@ -61,16 +64,20 @@ class BlobStore:
         return ref
 
     def put_groups(
-        self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors = write_tensors
+        self, groups: Groups, *, chunk_bytes: int = CHUNK_BYTES, write: WriteTensors | None = None
     ) -> BlobRef:
         """Keep parameter groups as a blob, written a piece at a time.
 
-        A `write` other than the usual one gives other bytes; it returns their sha256 in hex.
+        A `write` other than `write_tensors` gives other bytes; it returns their sha256 in hex.
         """
+        # All else here is bytes: a device imports what tensors need with its first task.
+        from schemas.blobs import FlatGroups
+        from schemas.tensor_files import write_tensors
+
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         try:
             with temporary.open("wb") as file:
-                digest = write(file, FlatGroups(groups))
+                digest = (write or write_tensors)(file, FlatGroups(groups))
             ref = BlobRef(digest=digest, size=temporary.stat().st_size, chunk_bytes=chunk_bytes)
             if digest not in self:
                 put_in_place(temporary, self.path(digest), durable=self._durable)
@@ -78,7 +85,7 @@ class BlobStore:
             temporary.unlink(missing_ok=True)
         return ref
 
-    def write_chunk(self, ref: BlobRef, index: int, data: bytes, crc: int | None = None) -> None:
+    def write_chunk(self, ref: BlobRef, index: int, data: bytes | memoryview, crc: int | None = None) -> None:
         """Put one chunk in its place in the part file; raises `OSError` where the disk takes no more.
 
         `crc` spares computing it again.
@@ -89,7 +96,7 @@ class BlobStore:
         if not self._only_writes:
             self._follow(ref.digest, index, data)
 
-    def _follow(self, digest: str, index: int, data: bytes) -> None:
+    def _follow(self, digest: str, index: int, data: bytes | memoryview) -> None:
         """Hash what comes in order while it is at hand; of anything else the file is read in the end."""
         running = self._running.pop(digest, None) if index else _Running()
         if running is not None and running.chunks == index:
@@ -202,7 +209,7 @@ class _Running:
     def __init__(self) -> None:
         self._hash, self.chunks = hashlib.sha256(), 0
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         """Hash the next chunk."""
         self._hash.update(data)
         self.chunks += 1
@@ -218,7 +225,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_at(path: Path, offset: int, data: bytes) -> None:
+def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
     try:
         # A disk that is nearly full takes a piece and says so only when it is given the rest.

@@ -6,9 +6,10 @@ section 3), and the data. Not counted: interpreter and libraries.
 
 What is counted is what is held; a process needs more. `FRAGMENTS`, `WORKING` and `KERNELS` were fitted to the
 growth of processes that trained every shipped network at every tier, on one thread with glibc and oneDNN:
-with plain SGD, momentum and Adam in batches of 32, and with plain SGD in batches of 8 and 64. All 95 are
-within a fifth (`make test-memory`; tests/training_memory/README.md has the table). The same training grows by
-a tenth more or less from one process to the next. On a GPU, and for recorded steps, nothing was measured.
+with plain SGD, momentum and Adam in batches of 32, and with plain SGD in batches of 8 and 64. In batches of
+32 all are within a fifth, in others within two fifths (`make test-memory`; tests/training_memory/README.md
+has the table). The same training grows by a tenth more or less from one process to the next, that of cnn by a
+quarter. On a GPU, and for recorded steps, nothing was measured.
 """
 
 from __future__ import annotations

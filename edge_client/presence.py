@@ -6,14 +6,17 @@ A later connection has a higher number, in a later process too: a will that come
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from edge_client.agent_settings import AgentSettings
-from edge_client.data.labelled import LabelledData
 from edge_client.disk import note_session
 from edge_client.eligibility.verdict import MAY_TRAIN, Verdict
 from schemas.messages import Birth, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import DataCard
+
+if TYPE_CHECKING:
+    from edge_client.data.labelled import LabelledData
 
 
 class Presence:

@@ -9,7 +9,7 @@ from edge_client.depot.bypass import BypassCommand, BypassEvent
 from edge_client.memory import Memory
 from edge_client.secure.membership import Membership
 from edge_client.transfer import VerifyBlob, WriteChunk
-from schemas.blobs import BlobRef, Chunk
+from schemas.chunks import BlobRef, Chunk
 from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
 from schemas.values import Reason
 

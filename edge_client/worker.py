@@ -12,7 +12,6 @@ from typing import Any
 
 from edge_client.disk import DISK_FULL
 from edge_client.link import Inbox
-from edge_client.secure.masking import mask_update
 from edge_client.secure.membership import Membership
 from edge_client.session_events import Result, UpdateMasked, WorkDone, WorkFailed
 from edge_client.shortage import is_shortage
@@ -61,6 +60,8 @@ class Worker:
 
     def mask(self, update: Update, membership: Membership, place: Workplace) -> None:
         """Begin to mask an update; its end comes as `UpdateMasked` or `WorkFailed`."""
+        from edge_client.secure.masking import mask_update
+
         masking = partial(mask_update, update, membership, place.store, chunk_bytes=place.chunk_bytes)
         self._begin(membership.task, lambda _: UpdateMasked(masking()))
 

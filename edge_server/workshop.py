@@ -247,7 +247,7 @@ class Workshop:
         self.store.keep_only(keep, remove=self._disposal.take)
         if self.depot is not None:
             self.depot.forget(keep)
-        self._unpacked.keep_only(keep, remove=self._disposal.take)
+        self._unpacked.keep_only(keep)
 
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:

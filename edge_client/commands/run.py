@@ -112,6 +112,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run until the federation (with --once) or the user ends it."""
     from edge_client.address import TlsFiles, parse_address
     from edge_client.agent import Agent, AgentSettings
+    from edge_client.allocator import keep_freed_memory
     from edge_client.eligibility.rules import Rules
     from edge_client.epochs import INTERVAL_S
     from edge_client.profile import profile
@@ -121,6 +122,7 @@ def execute(args: argparse.Namespace) -> int:
         if not is_name(name):
             raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    keep_freed_memory()
     logging.basicConfig(
         level=logging.WARNING if args.quiet else logging.INFO,
         format=f"%(asctime)s {args.device_id} %(levelname)s %(message)s",

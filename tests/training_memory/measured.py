@@ -1,7 +1,8 @@
 """What training really takes: one training in a process of its own, and how far that process has grown.
 
-The processes are forks of one that has imported everything and computed nothing. Each trains the same network
-on four examples first, so that kernels are loaded; then it gives back what it can, and its peak begins anew.
+The processes are forks of one that has imported everything and computed nothing. Each sets up its allocator as
+a device does, and trains the same network on four examples first, so that kernels are loaded; then it gives
+back what it can, and its peak begins anew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
+from edge_client.allocator import keep_freed_memory
 from edge_client.channels import trace_channels
 from edge_client.cost import network_cost
 from edge_client.data.labelled import LabelledData, labelled
@@ -97,6 +99,7 @@ def grown(case: Case) -> Growth:
 
 def _measured(case: Case) -> Growth:
     torch.set_num_threads(1)
+    keep_freed_memory()
     model = ModelSpec(name=case.model, input_shape=SHAPES[case.model], num_classes=10)
     whole = build_model(model)
     channels = trace_channels(whole, model.input_shape)
