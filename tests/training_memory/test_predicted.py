@@ -13,7 +13,7 @@ from edge_client.models.registry import MODELS
 from tests.training_memory.measured import SHAPES, every_case
 
 ALL = os.environ.get("TRAINING_MEMORY") == "all"
-FEW = ["two-nn/1/sgd/32", "cnn/1/sgd/32"]
+FEW = ["two-nn/5/sgd/32"]
 CASES = [f"{one.model}/{one.tier}/{one.optimizer}/{one.batch}" for one in every_case()] if ALL else FEW
 
 
