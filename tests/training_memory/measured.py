@@ -1,8 +1,8 @@
 """What training really takes: one training in a process of its own, and how far that process has grown.
 
-The processes are forks of one that has imported everything and computed nothing. Each sets up its allocator as
-a device does, and trains the same network on four examples first, so that kernels are loaded; then it gives
-back what it can, and its peak begins anew.
+The processes are forks of one that has imported everything and computed nothing. Each sets up its allocator
+as a device does, and trains the same network on four examples first, so that kernels are loaded; then it
+gives back what it can, and its peak begins anew.
 """
 
 from __future__ import annotations

@@ -35,4 +35,4 @@ def test_training_takes_what_is_predicted_within_a_fifth() -> None:
 
 def allowed(case: str) -> float:
     """A fifth with the usual batch; with others, for which the allocator does other things, more."""
-    return 0.2 if case.endswith("/32") else 0.4
+    return 0.2 if case.endswith("/32") else 0.3
