@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -113,7 +114,11 @@ def test_an_absent_broker_is_a_failure_with_its_address() -> None:
     assert "start the broker" in found.remedy
 
 
-def test_a_name_that_nobody_knows_is_told_as_such() -> None:
+def test_a_name_that_nobody_knows_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
     (found,) = network(parse_address("mqtt://no-such-host.invalid"), "pi", NOW)
     assert found.level == "failure"
     assert "no-such-host.invalid" in found.detail
