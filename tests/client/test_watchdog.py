@@ -94,6 +94,24 @@ def test_ones_own_deadline_is_kept(manager):
     assert watchdog_of(manager.environment(WATCHDOG_PID=str(os.getpid()))).deadline_s == 60.0
 
 
+def test_in_a_container_a_file_shows_the_last_sign_of_life(tmp_path):
+    file = tmp_path / "alive"
+    dog = watchdog_of({"EDGE_HEARTBEAT": str(file)})
+    dog.alive(100.0)
+    os.utime(file, (5.0, 5.0))
+    # Three signs in 30 s: the next one is due at 110.
+    dog.alive(109.0)
+    assert file.stat().st_mtime == 5.0
+    dog.alive(110.0)
+    assert file.stat().st_mtime > 5.0
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(tmp_path):
+    dog = watchdog_of({"EDGE_HEARTBEAT": str(tmp_path / "nowhere" / "alive")})
+    dog.alive(100.0)
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_a_manager_that_has_gone_stops_nothing(manager):
     dog = watchdog_of(manager.environment())
     manager.close()
