@@ -22,10 +22,10 @@ RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/edge-client -
 ENV PATH=/opt/edge/bin:$PATH PYTHONUNBUFFERED=1 XDG_STATE_HOME=/var/lib/edge-client
 USER 10001:10001
 WORKDIR /var/lib/edge-client
-EXPOSE 8080
+EXPOSE 8093
 # `edge-client serve` answers there; a single `infer` is over before the first check.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=1m --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/healthz', timeout=4)"]
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8093/healthz', timeout=4)"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["edge-client"]
-CMD ["serve", "--config", "/etc/edge-client/client.toml"]
+CMD ["serve", "--host", "0.0.0.0", "--state-dir", "/var/lib/edge-client/state"]

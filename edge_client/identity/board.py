@@ -24,13 +24,14 @@ StartLimitIntervalSec=0
 [Service]
 Type=notify
 NotifyAccess=main
-ExecStart=/opt/edge-client/bin/edge-client run --config /etc/edge-client/client.toml
+# The state folder is stated here, so that edge-client-serve.service finds it.
+ExecStart=/opt/edge-client/bin/edge-client run --config /etc/edge-client/client.toml \\
+    --state-dir /var/lib/edge-client/state
 User=edge-client
 Group=edge-client
 StateDirectory=edge-client
 StateDirectoryMode=0700
 WorkingDirectory=/var/lib/edge-client
-Environment=XDG_STATE_HOME=/var/lib/edge-client
 # The certificate is renewed in its place.
 ReadWritePaths=/etc/edge-client
 
