@@ -7,6 +7,7 @@
 #   DEBIAN_MIRROR   default: the one that apt uses here, else Debian's own
 #   DEBIAN_SUITE    bookworm (Python 3.11, the default) or trixie (Python 3.13)
 #   ARM64_CPUS      the cores to be (default: "cortex-a53 cortex-a57 cortex-a72 cortex-a76")
+#   ARM64_TRY       other wheels to try on each core, without a model: "torch==2.9.1 onnxruntime==1.21.0"
 #   EDGE_PYTHON     a Python with edge-federation[server] and pip (default: .venv/bin/python)
 set -euo pipefail
 
@@ -100,26 +101,41 @@ inside() {
     "${enter[@]}" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root "${words[@]}" chroot "$target" "$@"
 }
 
+# Wheels for the root's Python, by this machine's pip: under emulation it takes ten times as long.
+fetch() {
+    local version=$1 platforms=() glibc
+    shift
+    for glibc in 2_41 2_36 2_35 2_34 2_31 2_28 2_27 2_17; do platforms+=(--platform "manylinux_${glibc}_aarch64"); done
+    "$python" -m pip --quiet download "${platforms[@]}" --platform manylinux2014_aarch64 --only-binary :all: \
+        --python-version "$version" "$@"
+}
+
 # --- the package ------------------------------------------------------------------------------------------------
 install_package() {
     local wheels=$target/wheels version
     version=$(inside /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     say "fetching aarch64 wheels for Python $version"
     rm -rf "$wheels" "$root/source"
+    # Its archive would be another one each time, were the time in it not the last commit's.
+    SOURCE_DATE_EPOCH=$(git -C "$repository" log -1 --format=%ct 2>/dev/null || echo 315532800)
+    export SOURCE_DATE_EPOCH
     mkdir -p "$wheels" "$root/source"
     # Built from a copy: a build leaves folders beside the code.
     (cd "$repository" && cp -r pyproject.toml README.md LICENSE schemas edge_client edge_server "$root/source")
     "$python" -m pip --quiet wheel --no-deps --wheel-dir "$wheels" "$root/source" 2>>"$root/pip.log"
-    local platforms=()
-    for glibc in 2_41 2_36 2_35 2_34 2_31 2_28 2_27 2_17; do platforms+=(--platform "manylinux_${glibc}_aarch64"); done
-    "$python" -m pip --quiet download "${platforms[@]}" --platform manylinux2014_aarch64 --only-binary :all: \
-        --python-version "$version" --constraint "$repository/deploy/constraints.txt" --dest "$wheels" \
+    fetch "$version" --constraint "$repository/deploy/constraints.txt" --dest "$wheels" \
         "$wheels"/edge_federation-*.whl 2>>"$root/pip.log" ||
         not_here "pip finds no aarch64 wheels: $root/pip.log" "an index that has them: PIP_INDEX_URL"
-    say "installing them under emulation"
-    inside rm -rf /opt/edge
-    inside /usr/bin/python3 -m venv /opt/edge
-    inside /opt/edge/bin/pip --quiet --disable-pip-version-check install --no-index --find-links /wheels edge-federation
+    local these
+    these=$(cd "$wheels" && printf '%s\n' *.whl && sha256sum edge_federation-*.whl)
+    if [ "$these" != "$(cat "$target/installed" 2>/dev/null)" ]; then
+        say "installing them under emulation"
+        inside rm -rf /opt/edge
+        inside /usr/bin/python3 -m venv /opt/edge
+        inside /opt/edge/bin/pip --quiet --disable-pip-version-check install --no-index --find-links /wheels \
+            edge-federation
+        echo "$these" >"$target/installed"
+    fi
     inside /opt/edge/bin/pip --disable-pip-version-check list --format freeze | grep -Ei '^(edge|numpy|onnxruntime)'
     say "$(inside du -sm /opt/edge | cut -f 1) MB in /opt/edge; torch is $(
         inside /opt/edge/bin/python -c 'import torch' 2>/dev/null && echo there || echo not there)"
@@ -155,14 +171,38 @@ classify() {
     return "$failed"
 }
 
-check_machine
-mkdir -p "$root"
-export PYTHONPATH="$repository"
-first_stage
-open_namespace
-second_stage
-bind_devices
-install_package
-make_model
-classify
-say done
+# What a board would do with a wheel of another version: does it begin, and does it compute?
+try_wheels() {
+    local what cpu said wheel
+    for what in ${ARM64_TRY:-}; do
+        rm -rf "$target/try"
+        mkdir -p "$target/try"
+        fetch "$(inside /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')" --no-deps \
+            --dest "$target/try" "$what" filelock fsspec jinja2 markupsafe mpmath networkx sympy 2>>"$root/pip.log"
+        for wheel in "$target"/try/*.whl; do "$python" -m zipfile -e "$wheel" "$target/try"; done
+        cp "$here/begins.py" "$target/try/"
+        for cpu in $cpus; do
+            said=$(inside QEMU_CPU="$cpu" PYTHONPATH=/try /opt/edge/bin/python /try/begins.py "${what%%=*}" 2>&1) || said="ends with code $?"
+            say "$what as $cpu: $(tail -n 1 <<<"$said")"
+        done
+    done
+}
+
+# A function, so that the whole of this file has been read before anything begins.
+main() {
+    check_machine
+    mkdir -p "$root"
+    export PYTHONPATH="$repository"
+    first_stage
+    open_namespace
+    second_stage
+    bind_devices
+    install_package
+    make_model
+    classify
+    try_wheels
+    say "all cores answered as this machine does"
+}
+
+main
+exit
