@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ COMMANDS = {"edge-client": EDGE_CLIENT, "edge-server": EDGE_SERVER}
 Unit = dict[str, dict[str, list[str]]]
 
 
+@functools.cache
 def documents(path: Path) -> list[Any]:
-    """All documents of a YAML file."""
+    """All documents of a YAML file; read once, so leave them as they are."""
     return [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
 
 
@@ -36,6 +38,7 @@ def unit(name: str) -> Unit:
     return found
 
 
+@functools.cache
 def verbs(command: str) -> dict[str, argparse.ArgumentParser]:
     """The verbs of one of our commands."""
     (chosen,) = (
