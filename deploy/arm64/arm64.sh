@@ -145,9 +145,7 @@ install_package() {
 make_model() {
     say "training a tier-1 model here"
     rm -rf "$root/run"
-    "$python" -m edge_server.cli simulate attending data.source=digits model.name=cnn num-clients=5 rounds=5 \
-        clients.fraction=1.0 training.optimizer=adam training.learning-rate=0.003 training.batch-size=16 \
-        training.local-epochs=2 --out "$root/run" >"$root/simulate.log"
+    "$python" -m edge_server.cli simulate "$repository/edge_server/demo.toml" --out "$root/run" >"$root/simulate.log"
     mkdir -p "$target/srv"
     cp "$root/run/onnx/tier-1.onnx" "$target/srv/"
     "$python" "$here/digits.py" "$target/srv/digits.npz"
