@@ -24,6 +24,7 @@ from edge_client.disk import keep_blob, keep_chunk
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.memory import Memory
 from edge_client.presence import Presence
+from edge_client.rollout.taking_part import Ran, RolloutPart
 from edge_client.secure.keys import ENTROPY_BYTES
 from edge_client.secure.partaking import Partaking
 from edge_client.session import Phase, Session
@@ -135,6 +136,7 @@ class Agent:
             held=self._store.digests(),
             masks=Partaking(only_masked=settings.only_masked),
         )
+        self._rollout = RolloutPart(settings, data, self.inbox, partial(self._publish, Channel.UP_ROLLOUT))
         self._next_tick = 0.0
         self._warm_up_at = math.inf
         self._outcome: str | None = None
@@ -149,6 +151,7 @@ class Agent:
                 pass
         finally:
             self._carrier.stop()
+            self._rollout.stop()
             self._worker.stop(wait_s=2.0)
             self._say_goodbye()
         return self._outcome
@@ -163,6 +166,7 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+            self._rollout.tick(training=self._session.phase is Phase.WORKING)
             self._warm_up(now)
         if self._keeper is not None:
             idle = self._session.phase is Phase.IDLE
@@ -193,6 +197,8 @@ class Agent:
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
+            case Ran():
+                self._rollout.ran(event)
             case WorkDone() | WorkFailed() | UpdateMasked() | FetchEnded() | PutEnded():
                 self._step(event)
             case _:
@@ -210,10 +216,12 @@ class Agent:
                 self._keeper.connected()
             self._step(Connected())
             self._recall()
+            self._rollout.connected()
             self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
         elif isinstance(event, LinkDown):
             log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
             self._step(Disconnected())
+            self._rollout.disconnected()
 
     def _recall(self) -> None:
         """Go on where an earlier process was: now that the server can be heard, and only once."""
@@ -240,7 +248,11 @@ class Agent:
     def _arrived(self, topic: str, payload: bytes) -> None:
         match parse_topic(topic):
             case DeviceTopic(channel=Channel.DOWN_BLOB):
-                self._step(ChunkArrived(decode_chunk(payload)))
+                chunk = decode_chunk(payload)
+                if not self._rollout.takes(chunk):
+                    self._step(ChunkArrived(chunk))
+            case DeviceTopic(channel=Channel.DOWN_ROLLOUT):
+                self._rollout.hear(payload)
             case LayerTopic():
                 self._step(ChunkArrived(decode_chunk(payload), shared=True))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():

@@ -1,4 +1,4 @@
-"""What a rollout is judged by: its terms, what a device measures, where a device is in it, and why it ends."""
+"""What a rollout is judged by: its terms, what a device measures, where it is, and why it ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Terms(Frozen):
     - `watch_s`: how long it is watched after the switch before it is kept.
     """
 
-    examples: int = Field(default=200, ge=0, le=100_000)
+    examples: int = Field(default=200, ge=0, le=10_000)
     accuracy_drop: Fraction = 0.02
     latency_ratio: float = Field(default=1.5, ge=1, le=1000)
     error_rate: Fraction = 0.01

@@ -22,11 +22,11 @@ examples:
   edge-server models diff home-20261121-180000 home-20261122-180000
   edge-server models set-active home-20261121-180000
 
-A run enters the models that it ends with, under its own name, in the folder `registry` beside its run folder
-(`runs/registry`, unless --out names another place). There lie each tier's ONNX file, its signature, the global
-model and a model card, README.md; the run folder may go.
-The active version is the one that devices are meant to serve: `edge-server rollout` brings it to them, and a
-rollout that has finished makes its version the active one.
+A run enters the models that it ends with, under its own name, in the folder `registry` beside its run
+folder (`runs/registry`, unless --out names another place). There lie each tier's ONNX file, its signature,
+the global model and a model card, README.md; the run folder may go.
+The active version is the one that devices are meant to serve: `edge-server rollout` brings it to them, and
+a rollout that has finished makes its version the active one.
 """
 
 

@@ -30,14 +30,14 @@ examples:
 What happens: the devices that are online are split into a canary and further groups, by chance that is always
 the same for the same devices and version. Those of the canary fetch the file of their tier, check digest and
 signature, and run it beside the model that they serve, on examples of their own. Where it is not worse they
-switch, in one step that drops no request, watch it, and keep it, or go back by themselves. When --success of a
-group have kept it, the next group is open. When more than --error have failed, the rollout stops by itself and
-every device that has switched goes back. The next group never sees a model that the canary has failed.
+switch, in one step that drops no request, watch it, and keep it, or go back by themselves. When --success
+of a group have kept it, the next group is open. When more than --error have failed, the rollout stops by
+itself and every device that has switched goes back: no other group ever sees a model that failed in one.
 
 A version that has been rolled out is the active one from then on. Ctrl-C leaves a rollout whole, and the same
 command goes on with it; so it does after a kill. A training run may be under way at the same time.
 
-With certificates it has one of its own, of the name edge-rollout (AUTHORITY/rollout, from `edge-server enroll`).
+With certificates it has one of its own, edge-rollout (AUTHORITY/rollout, from `edge-server enroll`).
 
 exit codes: 0 every group has kept it, 1 stopped or withdrawn, 2 bad usage, 130 interrupted
 """

@@ -88,8 +88,8 @@ def _body(version: Version, described: Mapping[str, Any]) -> str:
             "",
             *_table(COLUMNS, [_row(tier) for tier in version.tiers]),
             "",
-            "`test` is the accuracy on the server's own test data, `on devices` the mean of the devices of that"
-            " tier, on data that they did not train on.",
+            "`test` is the accuracy on the server's own test data, `on devices` the mean of the devices of"
+            " that tier, on data that they did not train on.",
             "",
             "## Where it comes from",
             "",

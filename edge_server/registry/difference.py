@@ -86,7 +86,10 @@ def _tier(number: int, before: Version, after: Version) -> Iterator[Difference]:
         left, right = field(one), field(two)
         if left != right:
             yield Difference(
-                f"tier {number}: {what}", _spelled(what, left), _spelled(what, right), _change(left, right)
+                f"tier {number}: {what}",
+                _spelled(what, left),
+                _spelled(what, right),
+                _change(left, right, share="accuracy" in what),
             )
     if one.sha256 != two.sha256:
         yield Difference(f"tier {number}: sha256", one.sha256[:16], two.sha256[:16])
@@ -100,11 +103,11 @@ def _spelled(what: str, value: float | None) -> str:
     return UNKNOWN if value is None else SPELLED[what](value)
 
 
-def _change(before: float | None, after: float | None) -> str:
+def _change(before: float | None, after: float | None, *, share: bool) -> str:
     """Shares in points, everything else in percent."""
     if before is None or after is None:
         return ""
-    if max(before, after) <= 1 and isinstance(before, float):
+    if share:
         return f"{(after - before) * 100:+.2f} points"
     return f"{(after - before) / before:+.1%}" if before else ""
 

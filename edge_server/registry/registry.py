@@ -29,7 +29,8 @@ FILE = "registry.sqlite"
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS versions (
     version TEXT PRIMARY KEY, federation TEXT NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
-    recipe TEXT, state_sha256 TEXT, key TEXT, test_accuracy REAL, created_at REAL NOT NULL, record TEXT NOT NULL);
+    recipe TEXT, state_sha256 TEXT, key TEXT, test_accuracy REAL, created_at REAL NOT NULL,
+    record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS active (
     federation TEXT PRIMARY KEY, version TEXT NOT NULL REFERENCES versions, since REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS rollouts (

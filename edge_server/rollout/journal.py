@@ -55,7 +55,7 @@ class RolloutJournal:
                 " ORDER BY began_at DESC, rowid DESC",
                 (federation,),
             ).fetchall()
-        return [Known(*row[:3], Phase(row[3])) for row in rows]
+        return [Known(id, version, of, Phase(phase)) for id, version, of, phase in rows]
 
     def begin(self, rollout: Rollout) -> None:
         """Keep a new rollout."""

@@ -47,8 +47,8 @@ def standing_of(targets: Iterable[Target]) -> Standing:
 def judge(standing: Standing, rules: Rules) -> tuple[Verdict, str]:
     """What follows from the rules, and why.
 
-    As hawkBit's conditions: succeeded at `success` or more of the group, failed above `error`. Beyond those, a
-    group that can no longer succeed has failed, or the rollout would hang.
+    As hawkBit's conditions: succeeded at `success` or more of the group, failed above `error`. Beyond those,
+    a group that can no longer succeed has failed, or the rollout would hang.
     """
     counted, failed = standing.counted, standing.failed
     if counted == 0:

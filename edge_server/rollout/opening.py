@@ -54,8 +54,8 @@ def files_of(registry: Registry, version: Version) -> dict[int, TierFile]:
     """What devices are offered, each file checked against its signature; raises `ConfigError`."""
     if version.key is None:
         raise ConfigError(
-            f"{version.version} is not signed, so no device could tell it from a forgery: roll out a version that"
-            " a run has signed (`edge-server models list` shows which)"
+            f"{version.version} is not signed, so no device could tell it from a forgery: roll out a version"
+            " that a run has signed (`edge-server models list` shows which)"
         )
     key = read_trusted_key(registry.path(version.version) / "signing.pub")
     files = {}
@@ -93,8 +93,8 @@ def begun_or_left(
         return fresh, False
     if left.version != version.version:
         raise ConfigError(
-            f"a rollout of {left.version} is not over: go on with `edge-server rollout {left.version}`, or take it"
-            f" back with `edge-server rollout {left.version} --withdraw`"
+            f"a rollout of {left.version} is not over: go on with `edge-server rollout {left.version}`,"
+            f" or take it back with `edge-server rollout {left.version} --withdraw`"
         )
     return journal.load(left.id, files, now=time.monotonic()), True
 
@@ -113,6 +113,6 @@ def _refuse_others(journal: RolloutJournal, version: Version, meant: Known) -> N
     newest = journal.newest(version.federation)[0]
     if newest.id != meant.id:
         raise ConfigError(
-            f"{newest.version} was rolled out after {version.version}, and is what devices serve: withdraw that, or"
-            f" roll {version.version} or another version out"
+            f"{newest.version} was rolled out after {version.version}: withdraw that one, or roll another"
+            " version out"
         )

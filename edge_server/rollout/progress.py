@@ -33,7 +33,7 @@ class Progress:
         if no_link != self._no_link:
             self._no_link = no_link
             self._write("link", no_link or "connected")
-        waits = "" if no_link else waiting_for(rollout)
+        waits = "" if no_link else waiting_for(rollout, time.monotonic())
         if waits != self._waits:
             self._waits = waits
             if waits:
@@ -55,9 +55,11 @@ class Progress:
         print(line, file=self._stream, flush=True)
 
 
-def waiting_for(rollout: Rollout) -> str:
+def waiting_for(rollout: Rollout, now: float) -> str:
     """What holds the rollout up, if it is that devices are not there."""
-    if rollout.phase is Phase.GATHERING and rollout.gather_until is not None:
+    if rollout.phase is Phase.GATHERING:
+        if rollout.gather_until is None or now < rollout.gather_until:
+            return ""
         there, expected = len(eligible(rollout)), rollout.rules.expect
         if there >= expected:
             return ""
@@ -123,7 +125,8 @@ def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:
         yield from _groups(now)
     opened = before.opened if before is not None and phase is not Phase.GATHERING else now.opened
     for number in range(opened, now.opened):
-        yield f"{group_name(number)}: {judge(standing_of(now.group(number)), now.rules)[1]}; {group_name(number + 1)} is open"
+        why = judge(standing_of(now.group(number)), now.rules)[1]
+        yield f"{group_name(number)}: {why}; {group_name(number + 1)} is open"
     if phase is now.phase:
         return
     if now.phase is Phase.STOPPING:

@@ -16,7 +16,7 @@ SIZE_PATTERN = r"^(?:100|[1-9]?[0-9])(?:\.[0-9]+)?%$|^[1-9][0-9]{0,6}$"
 
 
 class Rules(Frozen):
-    """Thresholds are those of Eclipse hawkBit's rollouts, per group, over those of its devices that are there.
+    """Thresholds are those of Eclipse hawkBit's rollouts, per group, over its devices that are there.
 
     - `canary`: the size of the first group, `10%` of the devices or a number of them;
     - `groups`: into how many groups of the same size the others are split;
