@@ -113,6 +113,7 @@ class Agent:
             private=self._belongings.private,
             signed_only=settings.trust is not None,
             checkpoints=self._belongings.checkpoints,
+            wish=settings.wish,
         )
         self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
         self._earlier: Memory | None = self._belongings.wake()

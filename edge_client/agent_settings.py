@@ -8,6 +8,7 @@ from pathlib import Path
 from edge_client.address import BrokerAddress
 from edge_client.epochs import INTERVAL_S
 from edge_client.trust import TrustedKey
+from edge_client.variants.choosing import ALL, Wish
 from schemas.values import CapabilityProfile
 
 
@@ -17,6 +18,7 @@ class AgentSettings:
 
     `checkpoint_s` is the shortest time between two checkpoints of a training.
     `only_masked`: no update leaves this device that the server could read by itself.
+    `wish`: which variants of its finished model are tried.
     """
 
     federation: str
@@ -31,3 +33,4 @@ class AgentSettings:
     trust: TrustedKey | None = None
     checkpoint_s: float = INTERVAL_S
     only_masked: bool = False
+    wish: Wish = ALL

@@ -25,12 +25,11 @@ from schemas.errors import EdgeError
 from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.names import Digest
-from schemas.values import Fraction, Tally, Text
+from schemas.values import Fraction, Tally, Text, Variant
 
 log = logging.getLogger(__name__)
 
 Slot = Literal["a", "b"]
-Variant = Literal["fp32", "fp16", "int8"]
 _OTHER: dict[Slot, Slot] = {"a": "b", "b": "a"}
 _TRIES = 3
 """A reader may meet a switch half way, and then looks again."""

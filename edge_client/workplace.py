@@ -10,6 +10,7 @@ from edge_client.data.labelled import LabelledData
 from edge_client.epochs import EpochCheckpoints
 from edge_client.models.registry import MODELS
 from edge_client.private import PrivateState
+from edge_client.variants.choosing import EXPORT_ALONE, Wish
 from schemas.blobs import CHUNK_BYTES
 from schemas.errors import PeerError
 from schemas.messages import Task
@@ -48,7 +49,7 @@ class Workplace:
 
     `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
-    goes on after its last finished epoch.
+    goes on after its last finished epoch. `wish` says which variants of a finished model are tried.
     """
 
     device: str
@@ -60,6 +61,7 @@ class Workplace:
     private: PrivateState | None = None
     signed_only: bool = False
     checkpoints: EpochCheckpoints | None = None
+    wish: Wish = EXPORT_ALONE
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""
