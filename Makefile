@@ -47,7 +47,8 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 chaos: $(INSTALLED)
-	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py
+	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
+		tests/rollout/test_on_the_device.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)

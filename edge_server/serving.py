@@ -43,8 +43,8 @@ def serve(
 ) -> Summary:
     """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`.
 
-    The models that it ends with are entered in the `registry`, which lies beside `out` unless it is named. A run
-    that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
+    The models that it ends with are entered in the `registry`, which lies beside `out` unless it is named. A
+    run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
     """
     from edge_server.depot.opening import opened_depot
     from edge_server.notary import run_notary

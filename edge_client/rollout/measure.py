@@ -19,8 +19,8 @@ from edge_client.inference import LoadedModel, load_model
 from schemas.errors import ConfigError
 from schemas.rollout import Cause
 
-SECONDS = 1.0
-MOST_RUNS = 400
+SECONDS = 0.5
+LEAST_RUNS, MOST_RUNS = 10, 400
 WARM_UP_RUNS = 3
 
 
@@ -75,13 +75,13 @@ def in_turns(models: list[LoadedModel], images: Pixels, *, seconds: float = SECO
     """The median of each model's milliseconds for one image; whatever else runs here slows all of them."""
     taken: list[list[float]] = [[] for _ in models]
     end = time.perf_counter() + seconds
-    while not taken[0] or (time.perf_counter() < end and len(taken[0]) < MOST_RUNS + WARM_UP_RUNS):
+    while len(taken[0]) < LEAST_RUNS or (time.perf_counter() < end and len(taken[0]) < MOST_RUNS):
         for model, times in zip(models, taken, strict=True):
             begin = time.perf_counter()
             model.logits(images[:1])
             times.append(time.perf_counter() - begin)
-    # First runs allocate; where a model is so slow that there are no others, they count.
-    return [float(np.median(times[WARM_UP_RUNS:] or times)) * 1e3 for times in taken]
+    # First runs, which allocate, do not count.
+    return [float(np.median(times[WARM_UP_RUNS:])) * 1e3 for times in taken]
 
 
 def _measured(right: Any, milliseconds: float) -> dict[str, Any]:
