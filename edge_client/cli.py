@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_client.commands import bench, enroll, infer, run
+from edge_client.commands import bench, enroll, infer, run, serve
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",
@@ -17,11 +17,12 @@ examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
   edge-client enroll --code CODE                   get a certificate of one's own
   edge-client infer model.onnx photo.png           what is in the picture
+  edge-client serve model.onnx                     answer requests over HTTP, and MQTT too
   edge-client bench model.onnx --threads 4         how fast this machine is
 
 exit codes: 0 done, 1 failed, 2 bad usage or configuration
 """,
-    verbs=(run, enroll, infer, bench),
+    verbs=(run, enroll, infer, serve, bench),
 )
 
 

@@ -73,6 +73,8 @@ topic read {root}/devices/+/up/#
 topic write {root}/devices/+/down/#
 topic readwrite {root}/all/#
 topic write {root}/layers/#
+topic write {root}/devices/+/predict/request
+topic read {root}/devices/+/predict/answer
 
 user {rollout}
 topic read {root}/devices/+/up/birth
@@ -89,6 +91,9 @@ pattern write {root}/devices/%u/up/#
 pattern read {root}/devices/%u/down/#
 pattern read {root}/all/#
 pattern read {root}/layers/#
+# `edge-client serve` under a certificate of its own.
+pattern read {root}/devices/%u/predict/request
+pattern write {root}/devices/%u/predict/answer
 # Its next certificate; for an enrolment code, %u is the code's id.
 pattern write {enrol}%u/request
 pattern read {enrol}%u/answer

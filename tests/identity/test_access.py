@@ -14,7 +14,7 @@ import pytest
 
 from edge_client.address import BrokerAddress, TlsFiles
 from edge_server.identity.authority import Authority
-from schemas.topics import Channel, DeviceTopic, EnrolTopic, StateTopic
+from schemas.topics import Channel, DeviceTopic, EnrolTopic, PredictTopic, StateTopic
 from tests.identity.clients import V5, V311, Client, refusal
 from tests.identity.conftest import (
     FEDERATION,
@@ -72,6 +72,8 @@ NOT_OF_A = [
     str(EnrolTopic(FEDERATION, "~0123456789abcdef", "answer")),
     topic("a", Channel.UP).replace(FEDERATION, "other"),
     f"fed/v1/{FEDERATION}/devices/a/other",
+    str(PredictTopic(FEDERATION, "a", "request")),
+    *(str(PredictTopic(FEDERATION, "b", part)) for part in ("request", "answer")),
     f"fed/v1/{FEDERATION}/devices",
     "anything",
 ]
@@ -127,6 +129,19 @@ def test_what_a_device_may_not_write_reaches_nobody(places, connect, version, re
     }
     retained = [one for one in (late.hear(), *late.everything_heard()) if one[1] == b"forged"]
     assert retained == []
+
+
+@VERSIONS
+def test_the_server_asks_a_service_and_hears_its_answer(places, connect, version):
+    server, service, other = (connect(places[name], version=version) for name in ("server", "a", "b"))
+    for client in (server, service, other):
+        client.subscribe(f"fed/v1/{FEDERATION}/devices/a/predict/+")
+    asked, answered = (str(PredictTopic(FEDERATION, "a", part)) for part in ("request", "answer"))
+    server.publish(asked)
+    assert service.hear()[0] == asked
+    service.publish(answered)
+    assert server.hear()[0] == answered
+    assert other.everything_heard() == []
 
 
 def test_a_last_will_is_bound_by_the_same_rules(places, connect):
