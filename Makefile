@@ -48,7 +48,7 @@ test: $(INSTALLED)
 
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
-		tests/rollout/test_on_the_device.py
+		tests/rollout/test_on_the_device.py tests/integration/test_rollout.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)

@@ -23,13 +23,17 @@ FILE = "health.json"
 
 
 class Health(Frozen):
-    """Of the model with that digest: `starts` and `ends` of what serves it, requests, milliseconds in all."""
+    """Of the model with that digest: `starts` and `ends` of what serves it, requests, milliseconds in all.
+
+    `refusals` are starts that ended before they served it: the file could not be loaded, or is not trusted.
+    """
 
     digest: Digest
     starts: Tally = 0
     ends: Tally = 0
     requests: Tally = 0
     errors: Tally = 0
+    refusals: Tally = 0
     busy_ms: Annotated[float, Field(ge=0, le=1e15)] = 0.0
 
     @property
@@ -55,6 +59,10 @@ class Health(Frozen):
     def ended(self) -> Health:
         """A process has ended well, or serves another model now."""
         return self.model_copy(update={"ends": self.ends + 1})
+
+    def refused(self) -> Health:
+        """It could not be served."""
+        return self.model_copy(update={"refusals": self.refusals + 1})
 
     def answered(self, milliseconds: float) -> Health:
         """A request was answered."""

@@ -38,6 +38,8 @@ def judge_service(before: Health | None, after: Health | None, terms: Terms) -> 
         return None
     if after.crashes > terms.crashes:
         return Cause.CRASHES, f"what serves it has crashed {after.crashes} times"
+    if after.refusals:
+        return Cause.DAMAGED, f"what serves it has refused it {after.refusals} times"
     usual = 0.0 if before is None else before.error_rate
     if after.errors >= LEAST_ERRORS and after.error_rate > usual + terms.error_rate:
         detail = f"{after.errors} of {after.requests} requests failed, {usual:.1%} before"

@@ -50,7 +50,7 @@ from schemas.rollout import Cause, Stage, Terms
 
 MAX_RESTARTS = 3
 """A trial that so many processes, or boards, went down in is given up."""
-LOOKS = 5
+LOOKS = 10
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 60.0
 Asking = Callable[[Receiving, float], tuple[Receiving, list[TransferCommand]]]
 

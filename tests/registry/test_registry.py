@@ -137,9 +137,7 @@ def test_a_version_entered_again_replaces_the_one_before(registry, tmp_path) -> 
     assert again.created_at > first.created_at
 
 
-def test_a_kill_while_a_version_is_entered_leaves_none_half(
-    registry, tmp_path, monkeypatch
-) -> None:
+def test_a_kill_while_a_version_is_entered_leaves_none_half(registry, tmp_path, monkeypatch) -> None:
     run = run_folder(tmp_path / "run")
     rename = Path.rename
 
