@@ -22,10 +22,12 @@ from edge_client.slots import ServedModel, SlotIsEmpty, Slots
 from schemas.blobs import digest_of
 from schemas.errors import PeerError
 from schemas.manifest import SignedManifest, decode_manifest, manifest_path
-from schemas.messages import ModelOffer
-from schemas.rollout import Cause
+from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
+from schemas.rollout import Cause, Stage
 
 log = logging.getLogger(__name__)
+
+NOTHING_BEFORE = "there is no model before it to go back to: it goes on serving"
 
 
 class ServingSlots:
@@ -98,9 +100,26 @@ class ServingSlots:
         except OSError as error:
             return WentBack(f"the former model cannot be put back: {error}")
         if former is None:
-            return WentBack("there is no model before it to go back to: it goes on serving")
+            return WentBack(NOTHING_BEFORE)
         log.info("serving %s again", former.model.version)
         return WentBack()
+
+    def withdrawn(self, message: ModelWithdrawal) -> ModelReport:
+        """Go back from a version of an earlier rollout, if it is in use; done again, the same."""
+        now = self._slots.current()
+        detail = "it is not in use"
+        if now is not None and now.model.version == message.version:
+            back = self._slots.back()
+            detail = NOTHING_BEFORE if back is None else f"serving {back.model.version} again"
+        return ModelReport(
+            federation=message.federation,
+            device=message.device,
+            rollout=message.rollout,
+            version=message.version,
+            stage=Stage.ROLLED_BACK,
+            cause=Cause.WITHDRAWN,
+            detail=detail,
+        )
 
     def _is_serving(self, digest: str) -> bool:
         now = self._slots.current()

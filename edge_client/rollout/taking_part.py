@@ -106,10 +106,12 @@ class RolloutPart:
             raise PeerError(f"'{message.kind}' is not said here", reason=Reason.UNKNOWN_KIND)
         if message.device != self._settings.device:
             raise PeerError(f"'{message.kind}' for {message.device}", reason=Reason.WRONG_SENDER)
-        if isinstance(message, ModelWithdrawal):
+        if isinstance(message, ModelOffer):
+            self._offered(message)
+        elif self._trials.trial is not None and self._trials.trial.offer.rollout == message.rollout:
             self._step(Withdrawn(message))
         else:
-            self._offered(message)
+            self._publish(self._slots.withdrawn(message))
 
     def takes(self, chunk: Chunk) -> bool:
         """Take a chunk, if it is of the file on its way."""

@@ -110,8 +110,10 @@ def to_withdraw(journal: RolloutJournal, version: Version, files: dict[int, Tier
 
 
 def _refuse_others(journal: RolloutJournal, version: Version, meant: Known) -> None:
-    newest = journal.newest(version.federation)[0]
-    if newest.id != meant.id:
+    """What was rolled out after it, and not stopped, is what devices serve now."""
+    lasting = [one for one in journal.newest(version.federation) if one.phase is not Phase.STOPPED]
+    newest = lasting[0] if lasting else meant
+    if newest.version != meant.version:
         raise ConfigError(
             f"{newest.version} was rolled out after {version.version}: withdraw that one, or roll another"
             " version out"

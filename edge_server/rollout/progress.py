@@ -25,7 +25,7 @@ class Progress:
         self._stream, self._as_json = stream, as_json
         self._last: Rollout | None = None
         self._no_link, self._waits = "", ""
-        self._began = time.monotonic()
+        self._began: float | None = None
 
     def show(self, rollout: Rollout, no_link: str) -> None:
         """Write what is new."""
@@ -48,6 +48,7 @@ class Progress:
             self._write("rollout", text, phase=str(rollout.phase))
 
     def _write(self, about: str, text: str, **more: Any) -> None:
+        self._began = time.monotonic() if self._began is None else self._began
         if self._as_json:
             line = json.dumps({"about": about, "text": text, **more})
         else:

@@ -109,6 +109,18 @@ def test_a_version_that_is_withdrawn_after_it_was_kept_is_given_up(tmp_path, mon
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, Cause.WITHDRAWN)
 
 
+def test_a_version_of_an_earlier_rollout_is_given_up_when_it_is_withdrawn(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+    begin(device)
+    device.hear(offer("r-2", version="v3", blob=REF.model_copy(update={"digest": "0" * 64})))
+    for _ in range(2):
+        device.hear(TAKEN_BACK)
+        assert device.serves() == OLD
+        assert (device.reports[-1].rollout, device.reports[-1].stage) == ("r-1", Stage.ROLLED_BACK)
+    assert device.reports[-1].detail == "it is not in use"
+
+
 def test_a_first_model_has_nothing_to_go_back_to_and_says_so(tmp_path, monkeypatch) -> None:
     device = Device(tmp_path, monkeypatch)
     begin(device)

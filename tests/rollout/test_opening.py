@@ -109,6 +109,10 @@ def test_only_the_last_version_that_was_rolled_out_can_be_withdrawn(registry, jo
         journal.save(rollout, replace(rollout, phase=Phase.FINISHED))
     with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
         to_withdraw(journal, one, {})
+    # One that was stopped is served by nobody.
+    last = journal.load(journal.newest("home")[0].id, {}, now=0.0)
+    journal.save(last, replace(last, phase=Phase.STOPPED))
+    assert to_withdraw(journal, one, {}).version == "v1"
 
 
 def test_without_a_version_it_is_the_active_one(registry) -> None:
