@@ -7,14 +7,16 @@ onnxruntime down takes this process along and no other.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edge_client.data.labelled import Labels, Pixels
+from edge_client.data.labelled import LabelledData, Labels, Pixels, labelled
 from edge_client.inference import LoadedModel, load_model
 from schemas.errors import ConfigError
 from schemas.rollout import Cause
@@ -28,10 +30,39 @@ def main() -> int:
     """Measure what the input names; whatever is wrong with the candidate is an answer as well."""
     wanted = json.load(sys.stdin)
     with np.load(wanted["examples"], allow_pickle=False) as file:
-        images, labels = file["images"], file["labels"]
-    running = _running(wanted["running"], images)
-    print(json.dumps(_found(Path(wanted["candidate"]), running, images, labels)))
+        images, labels, calibration = file["images"], file["labels"], file["calibration"]
+    running, candidate, made = _running(wanted["running"], images), Path(wanted["candidate"]), None
+    if wanted["made"] is not None:
+        made = _better(candidate, wanted, labelled(images, labels), calibration)
+    if made is not None:
+        candidate = Path(wanted["made"])
+    print(json.dumps({**_found(candidate, running, images, labels), "made": made}))
     return 0
+
+
+def _better(
+    path: Path, wanted: dict[str, Any], examples: LabelledData, calibration: Pixels
+) -> tuple[str, str] | None:
+    """Write the form of the model that is best here; None where that is the file as it came.
+
+    A model that cannot even be loaded is for the comparison to tell.
+    """
+    # Imported here: it needs onnx, and a device that serves files as they come has no use for that.
+    from edge_client.variants.choosing import Wish
+    from edge_client.variants.trying import keep_best
+
+    made = Path(wanted["made"])
+    try:
+        preprocessing = load_model(path, threads=1).preprocessing
+        shutil.copyfile(path, made)
+        held_out = replace(examples, preprocessing=preprocessing)
+        wish = Wish(tuple(wanted["variants"]), wanted["max_loss"])
+        seen = replace(held_out, images=calibration, labels=np.zeros(len(calibration), np.int64))
+        tried = keep_best(made, wish, calibration=seen, held_out=held_out)
+    except ConfigError:
+        return None
+    variant = tried.choice.kept.variant
+    return None if variant == "fp32" else (variant, tried.sha256)
 
 
 def _running(path: str | None, images: Pixels) -> LoadedModel | None:

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 
 from edge_client.data.labelled import LabelledData, sample
 from edge_client.files import write_synced
-from edge_client.rollout.trial_events import Comparison, Objection
+from edge_client.rollout.trial_events import Comparison, Made, Objection
+from edge_client.variants.choosing import EXPORT_ALONE, Wish
 from edge_client.workplace import LocalData
 from schemas.rollout import Cause, Measured
 
@@ -26,21 +27,26 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 300.0
 LAST_LINES = 300
+CALIBRATION = 100
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What is to be compared: the model in use, if there is one, and the candidate."""
+    """What is to be compared: the model in use, if there is one, and the candidate.
+
+    With `made`, other forms of the candidate are tried first, and one that is better is written there.
+    """
 
     running: Path | None
     candidate: Path
+    made: Path | None = None
 
 
 class Measuring:
     """One comparison at a time, in a thread that waits for its process."""
 
-    def __init__(self, data: LocalData, examples: Path) -> None:
-        self._data, self._examples = data, examples
+    def __init__(self, data: LocalData, examples: Path, wish: Wish = EXPORT_ALONE) -> None:
+        self._data, self._examples, self._wish = data, examples, wish
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
 
@@ -66,9 +72,15 @@ class Measuring:
             data = local_examples(self._data, most)
             if not len(data):
                 return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))
-            _write(self._examples, data)
-            running = None if pair.running is None else str(pair.running)
-            wanted = {"running": running, "candidate": str(pair.candidate), "examples": str(self._examples)}
+            _write(self._examples, data, sample(self._data.train, CALIBRATION))
+            wanted = {
+                "running": None if pair.running is None else str(pair.running),
+                "candidate": str(pair.candidate),
+                "examples": str(self._examples),
+                "made": None if pair.made is None or not self._wish.others else str(pair.made),
+                "variants": self._wish.variants,
+                "max_loss": self._wish.max_loss,
+            }
             return self._run(json.dumps(wanted))
         except OSError as error:
             return Comparison(objection=(Cause.NO_SPACE, f"the comparison cannot be made: {error}"))
@@ -103,15 +115,16 @@ def read_comparison(text: str) -> Comparison:
     """What the process has found."""
     try:
         found = json.loads(text.strip().splitlines()[-1])
-        objection = found.get("objection")
+        objection, made = found.get("objection"), found.get("made")
         return Comparison(
             running=_measured(found.get("running")),
             candidate=_measured(found.get("candidate")),
             lost=int(found.get("lost", 0)),
             won=int(found.get("won", 0)),
+            made=None if made is None else Made(*made),
             objection=None if objection is None else (Cause(objection[0]), str(objection[1])),
         )
-    except (ValueError, IndexError, AttributeError, ValidationError) as error:
+    except (ValueError, IndexError, TypeError, AttributeError, ValidationError) as error:
         return Comparison(objection=(Cause.CRASHES, f"running it ended with {error!r}"[:LAST_LINES]))
 
 
@@ -125,7 +138,7 @@ def _crashed(code: int, err: str) -> Objection:
     return Cause.CRASHES, f"running it ended with {how}{': ' if last else ''}{last}"
 
 
-def _write(path: Path, data: LabelledData) -> None:
+def _write(path: Path, data: LabelledData, calibration: LabelledData) -> None:
     buffer = BytesIO()
-    np.savez(buffer, images=data.images, labels=data.labels)
+    np.savez(buffer, images=data.images, labels=data.labels, calibration=calibration.images)
     write_synced(path, buffer.getvalue(), durable=False)

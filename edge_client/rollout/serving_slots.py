@@ -19,7 +19,7 @@ from edge_client.rollout.measuring import Pair
 from edge_client.rollout.trial_events import NotSwitched, Switched, WentBack
 from edge_client.rollout.trial_state import Trial
 from edge_client.slots import ServedModel, SlotIsEmpty, Slots
-from schemas.blobs import digest_of
+from schemas.chunks import digest_of
 from schemas.errors import PeerError
 from schemas.manifest import SignedManifest, decode_manifest, manifest_path
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
@@ -34,21 +34,27 @@ class ServingSlots:
     """The slots of one device, its last run's model, and the offered file in `store`."""
 
     def __init__(self, state: Path, store: BlobStore) -> None:
+        self._made = state / "rollout" / "made.onnx"
         self._slots, self._store = Slots(state / "serving"), store
         self._delivered = placement.served(state / "models")
 
     def serving(self) -> str | None:
         """The digest of the model in use."""
         now = self._slots.current()
+        return None if now is None else now.model.digest
+
+    def serving_file(self) -> str | None:
+        """The digest of the file that the model in use is, or that it is another form of."""
+        now = self._slots.current()
         if now is not None:
-            return now.model.digest
+            return now.model.parent or now.model.digest
         return digest_of(self._delivered.read_bytes()) if self._delivered.is_file() else None
 
     def before_the_switch(self, offer: ModelOffer) -> Pair:
         """The model in use, and the one that was fetched."""
         now = self._slots.current()
         running = now.path if now is not None else self._delivered if self._delivered.is_file() else None
-        return Pair(running, self._store.path(offer.blob.digest))
+        return Pair(running, self._store.path(offer.blob.digest), self._made)
 
     def after_the_switch(self) -> Pair | None:
         """The former model, if it is there still, and the one in use; None where none is in use."""
@@ -65,22 +71,23 @@ class ServingSlots:
 
     def switch(self, trial: Trial) -> Switched | NotSwitched:
         """Put the offered file into the spare slot and use that; done again, it changes nothing."""
-        offer, measured = trial.offer, trial.candidate
-        digest = offer.blob.digest
+        offer, measured, digest = trial.offer, trial.candidate, trial.digest
         try:
             if self._is_serving(digest):
                 return Switched()
             self._take_delivered_in()
-            data = self._store.path(digest).read_bytes()
+            data = (self._store.path(digest) if trial.made is None else self._made).read_bytes()
             note = ServedModel(
                 version=offer.version,
                 digest=digest,
+                variant=trial.variant,
+                parent=None if trial.made is None else offer.blob.digest,
                 accuracy=None if measured is None else measured.accuracy,
                 examples=0 if measured is None else measured.examples,
                 latency_ms=None if measured is None else measured.latency_ms,
                 why=f"rollout {offer.rollout}",
             )
-            filled = self._slots.fill(data, note, signed=offer.manifest)
+            filled = self._slots.fill(data, note, signed=offer.manifest if trial.made is None else None)
             # What was noted of an earlier trial of the same file says nothing of this one.
             (filled.folder / FILE).unlink(missing_ok=True)
             self._slots.switch(digest)
@@ -91,9 +98,13 @@ class ServingSlots:
             return NotSwitched(Cause.DAMAGED, str(error))
         return Switched()
 
-    def go_back(self, offer: ModelOffer) -> WentBack:
-        """Use the former model, unless the offered one is not in use anyway."""
-        if not self._is_serving(offer.blob.digest):
+    def forget(self) -> None:
+        """Remove the form that was made of an offered file."""
+        self._made.unlink(missing_ok=True)
+
+    def go_back(self, digest: str) -> WentBack:
+        """Use the former model, unless the one of that digest is not in use anyway."""
+        if not self._is_serving(digest):
             return WentBack()
         try:
             former = self._slots.back()

@@ -41,8 +41,9 @@ from edge_client.rollout.trial_file import TrialFile
 from edge_client.rollout.trial_state import Trials
 from edge_client.session_events import ChunkArrived, Connected, Disconnected, Tick
 from edge_client.transfer import VerifyBlob, WriteChunk
+from edge_client.variants.choosing import EXPORT_ALONE
 from edge_client.workplace import LocalData
-from schemas.blobs import Chunk
+from schemas.chunks import Chunk
 from schemas.errors import PeerError
 from schemas.messages import Message, ModelOffer, ModelWithdrawal, decode_message
 from schemas.rollout import Cause
@@ -72,7 +73,9 @@ class RolloutPart:
         folder = settings.state / "rollout"
         self._store = BlobStore(folder / "blobs")
         self._slots = ServingSlots(settings.state, self._store)
-        self._measuring = Measuring(data, folder / "examples.npz")
+        # Only the file as it came has the server's word: whoever insists on that serves no other form.
+        wish = settings.wish if settings.trust is None else EXPORT_ALONE
+        self._measuring = Measuring(data, folder / "examples.npz", wish)
         self._file = TrialFile(folder / "trial.json")
         self._waiting: Compare | Look | None = None
         self._waits_since = 0.0
@@ -149,7 +152,7 @@ class RolloutPart:
         forget_others(self._store, frozenset({offer.blob.digest}))
         objection = objection_to(offer, self._settings.trust)
         present = self._store.present(offer.blob)
-        self._step(Offered(offer, present, self._slots.serving(), objection))
+        self._step(Offered(offer, present, self._slots.serving_file(), objection))
 
     def _step(self, event: Event) -> None:
         before = self._trials
@@ -179,11 +182,12 @@ class RolloutPart:
                 self._waiting, self._waits_since = command, time.monotonic()
             case Switch(trial):
                 self._step(self._slots.switch(trial))
-            case GoBack(offer):
-                self._step(self._slots.go_back(offer))
+            case GoBack(digest):
+                self._step(self._slots.go_back(digest))
             case Forget():
                 self._waiting = None
                 self._measuring.forget()
+                self._slots.forget()
                 forget_others(self._store, frozenset())
 
     def _begin(self, command: Compare | Look) -> None:

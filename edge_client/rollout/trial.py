@@ -20,6 +20,7 @@ from edge_client.rollout.trial_events import (
     Command,
     Compare,
     Compared,
+    Comparison,
     Event,
     Forget,
     GoBack,
@@ -99,7 +100,7 @@ def _remembered(trials: Trials, trial: Trial, present: int, now: float) -> Step:
     again = trial.model_copy(update={"restarts": trial.restarts + 1})
     known = trials.with_trial(again)
     if again.going_back:
-        return known, [GoBack(trial.offer)]
+        return known, [GoBack(trial.digest)]
     if again.restarts > MAX_RESTARTS:
         return _object(known, again, (Cause.CRASHES, f"{again.restarts} restarts while it was on trial"))
     match trial.stage:
@@ -194,7 +195,7 @@ def _ended(trials: Trials, trial: Trial, event: Event, now: float) -> Step:
     idle = replace(trials, busy=False)
     match event:
         case Compared(_, found) if trial.stage is Stage.FETCHED:
-            measured = trial.model_copy(update={"running": found.running, "candidate": found.candidate})
+            measured = _measured(trial, found)
             if (objection := judge_comparison(found, trial.offer.terms)) is not None:
                 return _refuse(idle, measured, objection)
             compared = idle.with_trial(measured.at(Stage.COMPARED), busy=True)
@@ -213,6 +214,13 @@ def _ended(trials: Trials, trial: Trial, event: Event, now: float) -> Step:
             return idle, []
 
 
+def _measured(trial: Trial, found: Comparison) -> Trial:
+    """The trial with what was found, and the form that is to be served."""
+    seen = {"running": found.running, "candidate": found.candidate}
+    made = {} if found.made is None else {"variant": found.made.variant, "made": found.made.digest}
+    return trial.model_copy(update={**seen, **made})
+
+
 def _watched(trials: Trials, terms: Terms, now: float) -> Trials:
     return replace(trials, look_at=now + _interval(terms), watch_until=now + terms.watch_s)
 
@@ -223,7 +231,7 @@ def _interval(terms: Terms) -> float:
 
 def _looked(trials: Trials, trial: Trial, seen: Looked, now: float) -> Step:
     terms = trial.offer.terms
-    if seen.serving != trial.offer.blob.digest:
+    if seen.serving != trial.digest:
         over = (Cause.SUPERSEDED, "another model has taken its place")
         return _reported(trials.with_trial(trial.at(Stage.ROLLED_BACK, cause=over[0], detail=over[1])))
     objection = judge_service(seen.before, seen.after, terms) or judge_comparison(seen.comparison, terms)
@@ -242,7 +250,7 @@ def _object(trials: Trials, trial: Trial, objection: Objection) -> Step:
         return _refuse(trials, trial, objection)
     # After `compared` the switch may be under way, or done by a process that could not note it any more.
     against = {"cause": objection[0], "detail": objection[1], "going_back": True}
-    return trials.with_trial(trial.model_copy(update=against), busy=False), [GoBack(trial.offer)]
+    return trials.with_trial(trial.model_copy(update=against), busy=False), [GoBack(trial.digest)]
 
 
 def _refuse(trials: Trials, trial: Trial, objection: Objection) -> Step:

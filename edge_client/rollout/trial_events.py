@@ -17,6 +17,7 @@ from edge_client.session_events import (
 from edge_client.transfer import VerifyBlob, WriteChunk
 from schemas.messages import Message, ModelOffer, ModelWithdrawal
 from schemas.rollout import Cause, Measured
+from schemas.values import Variant
 
 if TYPE_CHECKING:
     from edge_client.rollout.trial_state import Trial
@@ -26,16 +27,26 @@ Objection = tuple[Cause, str]
 
 
 @dataclass(frozen=True)
+class Made:
+    """Another form of the offered file that is served in its place, and its own sha256."""
+
+    variant: Variant
+    digest: str
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Two models on the same examples; of those that they disagree on, the new one has `lost` so many.
 
-    `running` is None where there was none. Without a `candidate` there is an `objection`.
+    `running` is None where there was none; `made` is there where another form than the offered file is the
+    candidate. Without a `candidate` there is an `objection`.
     """
 
     running: Measured | None = None
     candidate: Measured | None = None
     lost: int = 0
     won: int = 0
+    made: Made | None = None
     objection: Objection | None = None
 
 
@@ -157,9 +168,9 @@ class Switch:
 
 @dataclass(frozen=True)
 class GoBack:
-    """Command: use the former model again, then say `WentBack`."""
+    """Command: use the former model again, if that of this digest is in use; then say `WentBack`."""
 
-    offer: ModelOffer
+    digest: str
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,17 @@ from edge_client.rollout.trial_events import Command, Send
 from edge_client.transfer import Receiving
 from schemas.frozen import Frozen
 from schemas.messages import ModelOffer, ModelReport
+from schemas.names import Digest
 from schemas.rollout import FINAL, Cause, Measured, Stage
+from schemas.values import Variant
 
 
 class Trial(Frozen):
     """The offer, how far it is, what was measured: all that is kept on disk, before it is acted on.
 
-    `cause` says why it ended so; with `going_back` it is switched back as soon as can be. `had_it`: the model
-    was served before it was offered. `restarts` counts the processes that have found it half done.
+    `made` is the file of that `variant` that is served in place of the offered one. `cause` says why it ended
+    so; with `going_back` it is switched back as soon as can be. `had_it`: the model was served before it was
+    offered. `restarts` counts the processes that have found it half done.
     """
 
     offer: ModelOffer
@@ -27,9 +30,16 @@ class Trial(Frozen):
     detail: str = ""
     running: Measured | None = None
     candidate: Measured | None = None
+    variant: Variant = "fp32"
+    made: Digest | None = None
     going_back: bool = False
     had_it: bool = False
     restarts: int = Field(default=0, ge=0)
+
+    @property
+    def digest(self) -> str:
+        """Of the file that is served."""
+        return self.made or self.offer.blob.digest
 
     @property
     def final(self) -> bool:

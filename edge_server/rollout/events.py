@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.messages import Birth, BlobRequest, Death, Message, ModelReport
 
 

@@ -16,7 +16,7 @@ from edge_server.registry.version import TierModel, Version
 from edge_server.rollout.journal import Known, RolloutJournal, new_id
 from edge_server.rollout.rules import Rules
 from edge_server.rollout.state import Phase, Rollout, TierFile
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.errors import ConfigError
 from schemas.manifest import decode_manifest, manifest_path
 

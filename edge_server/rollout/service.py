@@ -19,7 +19,7 @@ from edge_server.rollout import rollout as machine
 from edge_server.rollout.events import Command, Connected, Event, Heard, Send, SendChunks, Tick, Withdrawn
 from edge_server.rollout.journal import RolloutJournal
 from edge_server.rollout.state import Rollout
-from schemas.blobs import CHUNK_BYTES, SMALL_CHUNK_BYTES, BlobRef, encode_chunk
+from schemas.chunks import CHUNK_BYTES, SMALL_CHUNK_BYTES, BlobRef, encode_chunk
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, ModelReport, decode_message, encode_message
 from schemas.topics import Channel, DeviceTopic, parse_topic, rollout_filters

@@ -10,7 +10,7 @@ from edge_server.fleet import Fleet
 from edge_server.rollout.events import Command
 from edge_server.rollout.rules import Rules
 from edge_server.rollout.target import Target
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.manifest import SignedManifest
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.kinds.message import Message
 from schemas.manifest import SignedManifest
 from schemas.names import Name

@@ -19,7 +19,7 @@ from edge_client.rollout.trial_events import Comparison
 from edge_client.slots import ServedModel, Slots
 from edge_client.trust import TrustedKey
 from edge_client.workplace import LocalData
-from schemas.blobs import BlobRef, decode_chunk, digest_of, encode_chunk
+from schemas.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
 from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
 from schemas.rollout import Measured, Terms
 from schemas.values import CapabilityProfile

@@ -10,7 +10,7 @@ from edge_server.rollout.rollout import step
 from edge_server.rollout.rules import Rules
 from edge_server.rollout.state import Rollout, TierFile
 from edge_server.rollout.target import Status
-from schemas.blobs import CHUNK_BYTES, BlobRef, digest_of
+from schemas.chunks import CHUNK_BYTES, BlobRef, digest_of
 from schemas.messages import Birth, Death, Message, ModelReport
 from schemas.rollout import Cause, Measured, Stage, Terms
 from schemas.values import CapabilityProfile, DataCard

@@ -14,7 +14,7 @@ from edge_server.notary import Notary
 from edge_server.registry.registry import Registry
 from edge_server.registry.version import TierModel, Version
 from edge_server.signing import Signer, load_or_make_signing_key
-from schemas.blobs import digest_of
+from schemas.chunks import digest_of
 from schemas.manifest import decode_manifest, manifest_path
 from schemas.submodel import SubModelSpec
 

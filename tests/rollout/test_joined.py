@@ -36,7 +36,7 @@ from edge_server.rollout import rollout as server_machine
 from edge_server.rollout.journal import RolloutJournal
 from edge_server.rollout.rules import Rules
 from edge_server.rollout.state import Phase, Rollout
-from schemas.blobs import CHUNK_BYTES, Chunk
+from schemas.chunks import CHUNK_BYTES, Chunk
 from schemas.messages import ModelOffer, ModelWithdrawal
 from schemas.rollout import Measured, Terms
 from tests.rollout.fleet import FEDERATION, FILES, VERSION, birth

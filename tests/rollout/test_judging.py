@@ -7,7 +7,7 @@ import pytest
 from edge_client.rollout.health import Health, read_health, write_health
 from edge_client.rollout.judging import chance_of, judge_comparison, judge_service
 from edge_client.rollout.trial_events import Comparison
-from schemas.blobs import digest_of
+from schemas.chunks import digest_of
 from schemas.rollout import Cause, Measured, Terms
 
 TERMS = Terms(accuracy_drop=0.02, latency_ratio=1.5, error_rate=0.01, crashes=0)

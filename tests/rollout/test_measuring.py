@@ -11,10 +11,11 @@ import pytest
 
 from edge_client.data.sources import load_source
 from edge_client.rollout.judging import judge_comparison
-from edge_client.rollout.measure import _found, in_turns
+from edge_client.rollout.measure import _better, _found, in_turns
 from edge_client.rollout.measuring import Measuring, Pair, local_examples, read_comparison
 from edge_client.rollout.trial_events import Comparison
 from edge_client.workplace import LocalData
+from schemas.chunks import digest_of
 from schemas.rollout import Cause, Terms
 from tests.rollout.shelf import classifier, fitted
 
@@ -75,6 +76,19 @@ def test_a_model_that_cannot_be_used_is_told_as_what_it_is(spoil, cause, data, g
     path = tmp_path / "candidate.onnx"
     spoil(path)
     assert found(path, good, data)["objection"][0] == cause
+
+
+def test_the_fastest_good_form_is_made_and_named(data, good, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("edge_client.variants.trying.latencies_ms", lambda models, seconds: [2.0, 1.0])
+    made, shown = tmp_path / "made.onnx", local_examples(data, 60)
+    wanted = {"made": str(made), "variants": ["fp32", "int8"], "max_loss": 100.0}
+    variant, digest = _better(good, wanted, shown, data.train.images[:50])
+    assert (variant, digest) == ("int8", digest_of(made.read_bytes()))
+    # The export itself where it is as fast.
+    monkeypatch.setattr("edge_client.variants.trying.latencies_ms", lambda models, seconds: [1.0, 2.0])
+    assert _better(good, wanted, shown, data.train.images[:50]) is None
+    (tmp_path / "no.onnx").write_bytes(b"no model")
+    assert _better(tmp_path / "no.onnx", wanted, shown, shown.images) is None
 
 
 def test_a_model_for_other_images_is_told_as_what_it_is(good) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edge_client.files import sweep
 from edge_client.rollout.health import Health, write_health
-from edge_client.rollout.trial_events import Comparison
+from edge_client.rollout.trial_events import Comparison, Made
 from edge_client.trust import check_model
+from schemas.chunks import digest_of
 from schemas.errors import PeerError
 from schemas.messages import ModelWithdrawal
 from schemas.rollout import Cause, Measured, Stage, Terms
@@ -138,6 +140,26 @@ def test_a_model_of_the_last_run_is_taken_into_a_slot_so_that_there_is_a_way_bac
     begin(device)
     device.hear(TAKEN_BACK)
     assert device.serves() == OLD
+
+
+def test_another_form_of_the_file_is_served_where_it_is_the_better_one(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    other = b"the new model in eight bits" * 99
+
+    def compare(pair):
+        if pair.made is not None:
+            pair.made.write_bytes(other)
+        return replace(GOOD, made=Made("int8", digest_of(other)))
+
+    device = Device(tmp_path, monkeypatch, compare=compare)
+    begin(device)
+    served = device.slots.current()
+    assert device.serves() == other
+    assert (served.model.variant, served.model.parent) == ("int8", REF.digest)
+    assert device.reports[-1].stage is Stage.KEPT
+    # The same version again, in another rollout: it is there already.
+    device.hear(offer("r-2"))
+    assert (device.reports[-1].stage, device.reports[-1].candidate) == (Stage.KEPT, None)
 
 
 @pytest.mark.parametrize(

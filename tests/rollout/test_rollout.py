@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge_server.rollout.events import Connected, Heard, Withdrawn
 from edge_server.rollout.state import Phase
 from edge_server.rollout.target import CHECK_UP_S, Status
-from schemas.blobs import SMALL_CHUNK_BYTES
+from schemas.chunks import SMALL_CHUNK_BYTES
 from schemas.messages import BlobRequest
 from schemas.rollout import Cause, Stage
 from tests.rollout.fleet import FEDERATION, FILES, RULES, World, birth

@@ -30,7 +30,7 @@ from edge_client.rollout.trial_events import (
 from edge_client.rollout.trial_state import Trial, Trials
 from edge_client.session_events import BlobChecked, ChunkArrived, Connected, Disconnected, Tick
 from edge_client.transfer import VerifyBlob, WriteChunk
-from schemas.blobs import BlobRef, Chunk, digest_of
+from schemas.chunks import BlobRef, Chunk, digest_of
 from schemas.errors import PeerError
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.rollout import Cause, Measured, Stage, Terms
@@ -187,7 +187,7 @@ def test_the_same_offer_again_is_answered_with_where_it_is() -> None:
 def test_a_model_that_does_worse_while_it_is_watched_is_given_up_with_nobodys_help(seen, cause) -> None:
     device = Device()
     device.switch()
-    assert device.look(**seen) == [GoBack(OFFER)]
+    assert device.look(**seen) == [GoBack(REF.digest)]
     device.do(WentBack())
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, cause)
 
@@ -222,7 +222,7 @@ def test_a_version_that_is_withdrawn_is_left_wherever_it_is(stage: str) -> None:
     if stage in ("fetching", "comparing"):
         assert (commands, device.stage) == ([Forget()], Stage.REFUSED)
     else:
-        assert commands == [GoBack(OFFER)]
+        assert commands == [GoBack(REF.digest)]
         device.do(WentBack())
         assert device.stage is Stage.ROLLED_BACK
     assert device.reports[-1].cause is Cause.WITHDRAWN
@@ -283,7 +283,7 @@ def test_what_was_fetched_before_is_not_asked_for_again() -> None:
 def test_a_model_that_takes_the_board_down_again_and_again_is_given_up() -> None:
     trial = Trial(offer=OFFER, stage=Stage.SWITCHED, restarts=MAX_RESTARTS)
     device = Device()
-    assert device.do(Remembered(trial)) == [GoBack(OFFER)]
+    assert device.do(Remembered(trial)) == [GoBack(REF.digest)]
     comparing = Trial(offer=OFFER, stage=Stage.FETCHED, restarts=MAX_RESTARTS)
     device = Device()
     assert device.do(Remembered(comparing)) == [Forget()]
