@@ -39,7 +39,8 @@ command goes on with it; so it does after a kill. A training run may be under wa
 
 With certificates it has one of its own, edge-rollout (AUTHORITY/rollout, from `edge-server enroll`).
 
-exit codes: 0 every group has kept it, 1 stopped or withdrawn, 2 bad usage, 130 interrupted
+exit codes: 0 every group has kept it, or every device has gone back that was to, 1 stopped, 2 bad usage,
+130 interrupted
 """
 
 
@@ -215,6 +216,8 @@ def execute(args: argparse.Namespace) -> int:
     progress = Progress(sys.stdout, as_json=args.format == "json")
     with one_at_a_time(registry, version.federation):
         rollout = _opened(args, registry, version, files)
+        if args.withdraw:
+            progress.known(rollout)
         paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
         try:
             ended = _serve(args, registry, rollout, paths, progress)
@@ -294,11 +297,15 @@ def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: 
     from edge_server.rollout.progress import summary
     from edge_server.rollout.state import Phase
 
-    finished = ended.phase is Phase.FINISHED
+    finished, told = ended.phase is Phase.FINISHED, ""
     if finished:
         registry.set_active(version)
+        told = f"{version.federation}: active is {version.version}"
+    elif registry.clear_active(version):
+        told = f"{version.federation}: no version is active now; `edge-server models set-active` names one"
     if args.format == "json":
         print(json.dumps(summary(ended)), flush=True)
-    elif finished:
-        print(f"{version.federation}: active is {version.version}")
-    return DONE if finished else FAILED
+    elif told:
+        print(told)
+    as_asked = not ended.left_with_it if args.withdraw else finished
+    return DONE if as_asked else FAILED

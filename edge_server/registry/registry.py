@@ -144,6 +144,13 @@ class Registry:
         with self.database() as database:
             return dict(database.execute("SELECT federation, version FROM active").fetchall())
 
+    def clear_active(self, version: Version) -> bool:
+        """This version is not the one to be served any more; returns whether it was."""
+        with self.database() as database:
+            row = (version.federation, version.version)
+            gone = database.execute("DELETE FROM active WHERE federation = ? AND version = ?", row)
+            return gone.rowcount > 0
+
     def set_active(self, version: Version) -> None:
         """From now on this is the version that its federation's devices are meant to serve."""
         with self.database() as database:

@@ -27,6 +27,10 @@ class Progress:
         self._no_link, self._waits = "", ""
         self._began: float | None = None
 
+    def known(self, rollout: Rollout) -> None:
+        """Say nothing of how it stands now."""
+        self._last = rollout
+
     def show(self, rollout: Rollout, no_link: str) -> None:
         """Write what is new."""
         before, self._last = self._last, rollout

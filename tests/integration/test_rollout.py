@@ -223,4 +223,6 @@ def test_a_version_is_withdrawn_by_hand(field: Field) -> None:
     with running(back := Server(field, "v1", "--withdraw")):
         summary = back.ended()
     assert (summary["outcome"], summary["why"]) == ("stopped", "withdrawn by hand")
+    assert back.process.returncode == 0
+    assert field.registry.active("home") is None
     assert set(field.serving().values()) == {"v0"}
