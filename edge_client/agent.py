@@ -12,15 +12,19 @@ import queue
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client import session as machine
 from edge_client.agent_settings import AgentSettings
 from edge_client.belongings import Belongings
+from edge_client.board.reading import ROOT
 from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.depot.carrier import Carrier
 from edge_client.depot.web import web_of
 from edge_client.disk import keep_blob, keep_chunk
+from edge_client.eligibility.standing import GiveBack, GoOn, Hold, Tell
+from edge_client.eligibility.watch import Watch
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.memory import Memory
 from edge_client.presence import Presence
@@ -31,11 +35,12 @@ from edge_client.session_events import (
     ChunkArrived,
     Command,
     Connected,
+    Declined,
     Disconnected,
-    Distrusted,
     DrawEntropy,
     EntropyDrawn,
     Event,
+    GivenBack,
     MaskUpdate,
     Received,
     Remembered,
@@ -55,7 +60,7 @@ from edge_client.telemetry import WorkTelemetry
 from edge_client.transfer import VerifyBlob, WriteChunk
 from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
-from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
+from schemas.chunks import SMALL_CHUNK_BYTES, decode_chunk
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
@@ -96,9 +101,9 @@ class Stop:
 
 
 class Agent:
-    """Runs one device until it is stopped."""
+    """Runs one device until it is stopped; below `root` lie the files by which the board tells of itself."""
 
-    def __init__(self, settings: AgentSettings, data: LocalData) -> None:
+    def __init__(self, settings: AgentSettings, data: LocalData, *, root: Path = ROOT) -> None:
         self._settings = settings
         self.inbox: Inbox = queue.SimpleQueue()
         self._belongings = Belongings(settings)
@@ -120,6 +125,7 @@ class Agent:
         self._carrier = Carrier(self.inbox, self._store, web_of(settings.address.tls))
         self._presence = Presence(settings, data.train)
         self._telemetry = WorkTelemetry(settings, self._presence)
+        self._watch = Watch.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
         self._keeper = _keeper(settings)
         kept = self._keeper.filters if self._keeper else ()
         self._link = Link(
@@ -165,6 +171,7 @@ class Agent:
             self._next_tick = now + TICK_S
             self._step(Tick())
             self._warm_up(now)
+            self._look_at_the_board(now)
         if self._keeper is not None:
             idle = self._session.phase is Phase.IDLE
             self._keeper.turn(self._link, time.time(), connected=self._session.connected, idle=idle)
@@ -186,6 +193,24 @@ class Agent:
             self._warm_up_at = math.inf
             self._worker.warm_up()
 
+    def _look_at_the_board(self, now: float) -> None:
+        """Hold the device to what its owner lets it do."""
+        task = self._session.task
+        at_work = task is not None and task.action == "train" and self._session.result is None
+        for command in self._watch.turn(now, at_work=at_work):
+            match command:
+                case Hold():
+                    self._worker.hold()
+                case GoOn():
+                    self._worker.go_on()
+                case GiveBack(detail):
+                    log.warning("the task is given back: %s", detail)
+                    self._step(GivenBack(detail))
+                case Tell(verdict):
+                    log.warning("%s%s", verdict.eligibility, f": {verdict.detail}" if verdict.detail else "")
+                    if self._session.connected:
+                        self._publish(Channel.BIRTH, self._presence.standing(verdict), retain=True)
+
     def _handle(self, event: Any) -> None:
         match event:
             case LinkUp() | LinkDown():
@@ -206,7 +231,8 @@ class Agent:
             log.info("connected")
             if event.max_packet is not None and event.max_packet < self._place.chunk_bytes + PACKET_SLACK:
                 self._place = replace(self._place, chunk_bytes=SMALL_CHUNK_BYTES)
-            self._publish(Channel.BIRTH, self._presence.connected(event.session), retain=True)
+            birth = self._presence.connected(event.session, self._watch.standing.verdict)
+            self._publish(Channel.BIRTH, birth, retain=True)
             if self._keeper is not None:
                 self._keeper.connected()
             self._step(Connected())
@@ -278,9 +304,17 @@ class Agent:
             self._signed.check(message)
         except PeerError as error:
             if isinstance(message, Task):
-                self._step(Distrusted(message, Reason(error.reason), str(error)))
+                self._step(Declined(message, Reason(error.reason), str(error)))
             raise
-        self._step(Received(message, self._present(message)))
+        if isinstance(message, Task) and self._may_not(message):
+            self._step(Declined(message, Reason.INELIGIBLE, self._watch.standing.verdict.detail))
+        else:
+            self._step(Received(message, self._present(message)))
+
+    def _may_not(self, task: Task) -> bool:
+        """Whether the device's owner is against beginning this task now."""
+        known = self._session.is_at(task.run, task.attempt)
+        return task.action == "train" and not known and not self._watch.standing.may_train
 
     def _progressed(self, event: Progress) -> None:
         task = self._session.task

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_client.address import BrokerAddress
+from edge_client.eligibility.rules import Rules
 from edge_client.epochs import INTERVAL_S
 from edge_client.trust import TrustedKey
 from edge_client.variants.choosing import ALL, Wish
@@ -17,8 +18,9 @@ class AgentSettings:
     """Who this device is and how it takes part; `once`: end with the first run that it took part in.
 
     `checkpoint_s` is the shortest time between two checkpoints of a training.
-    `only_masked`: no update leaves this device that the server could read by itself.
     `wish`: which variants of its finished model are tried.
+    `only_masked`: no update leaves this device that the server could read by itself. `eligibility` says when
+    it may train.
     """
 
     federation: str
@@ -34,3 +36,4 @@ class AgentSettings:
     checkpoint_s: float = INTERVAL_S
     only_masked: bool = False
     wish: Wish = ALL
+    eligibility: Rules = field(default_factory=Rules)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from edge_client.eligibility.rules import Rules
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings, kebab
 from schemas.values import Variant
@@ -16,7 +17,8 @@ from schemas.values import Variant
 class ClientFile(Settings):
     """Keys are the options' names; paths are taken from the file's own folder.
 
-    `trust` names the public key that models must be signed with.
+    `trust` names the public key that models must be signed with. `[eligibility]` is a table, which has no
+    option of its own.
     """
 
     broker: str | None = None
@@ -42,6 +44,7 @@ class ClientFile(Settings):
     max_accuracy_loss: float | None = Field(default=None, ge=0, le=100)
     once: bool | None = None
     quiet: bool | None = None
+    eligibility: Rules | None = None
 
 
 def read_client_file(path: Path) -> dict[str, Any]:
@@ -55,16 +58,19 @@ def read_client_file(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     try:
-        stated = ClientFile.model_validate(table, by_alias=True, by_name=False).model_dump(exclude_none=True)
+        stated = dict(ClientFile.model_validate(table, by_alias=True, by_name=False))
     except ValidationError as error:
         raise ConfigError("\n".join(_line(problem, path) for problem in error.errors())) from error
     folder = path.absolute().parent
+    stated = {key: value for key, value in stated.items() if value is not None}
     values = {key: folder / value if isinstance(value, Path) else value for key, value in stated.items()}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def _line(problem: Any, path: Path) -> str:
-    key = str(problem["loc"][0])
+    key = ".".join(part for part in problem["loc"] if isinstance(part, str))
     if problem["type"] == "extra_forbidden":
-        return f"{path}: unknown key '{key}'{nearest(key, map(kebab, ClientFile.model_fields))}"
+        known = Rules if len(problem["loc"]) > 1 else ClientFile
+        near = nearest(problem["loc"][-1], map(kebab, known.model_fields))
+        return f"{path}: unknown key '{key}'{near}"
     return f"{path}: {key}: {problem['msg']}, got {problem['input']!r}"

@@ -11,7 +11,7 @@ from edge_client.files import write_synced
 from edge_client.private import PrivateState
 from edge_client.session_events import BlobChecked, ChunkLost, Settled
 from edge_client.transfer import WriteChunk
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.messages import Update
 
 log = logging.getLogger(__name__)

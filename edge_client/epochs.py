@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_client.plain_file import NotPlainFile, read_plain, write_plain
 from schemas.errors import EdgeError
 from schemas.messages import Task
 
@@ -48,6 +47,8 @@ class EpochCheckpoint:
 
     def load(self) -> Values | None:
         """What was saved last; none where nothing was, or nothing that can be read."""
+        from edge_client.plain_file import NotPlainFile, read_plain
+
         try:
             values = read_plain(self._path)
         except NotPlainFile as error:
@@ -58,6 +59,8 @@ class EpochCheckpoint:
 
     def save(self, values: Callable[[], Values]) -> None:
         """Keep `values()` if the last one is old enough; what cannot be kept costs a warning, no more."""
+        from edge_client.plain_file import write_plain
+
         begun = self._clock()
         if begun - self._last < self._pause_s:
             return

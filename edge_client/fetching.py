@@ -11,7 +11,7 @@ from edge_client.depot.bypass import Bypass, FetchEnded
 from edge_client.session_events import Command, DrawEntropy, Send, StartWork
 from edge_client.session_state import Phase, Session, Step
 from edge_client.transfer import Receiving
-from schemas.blobs import Chunk
+from schemas.chunks import Chunk
 from schemas.messages import BlobRequest, Task
 
 Asking = Callable[[Receiving, float], tuple[Receiving, list[transfer.TransferCommand]]]

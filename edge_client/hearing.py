@@ -11,7 +11,7 @@ from edge_client import transfer
 from edge_client.fetching import resume, take_chunk
 from edge_client.session_events import Send
 from edge_client.session_state import Session, Step
-from schemas.blobs import Chunk
+from schemas.chunks import Chunk
 from schemas.messages import BroadcastEnd, Heard
 
 HEARD_BYTES = 2 * 1024 * 1024

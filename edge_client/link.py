@@ -158,8 +158,11 @@ class Link:
     def listen(self, topics: frozenset[str]) -> None:
         """Hear these topics too, at QoS 0, and no others than them and the filters; also after a reconnect.
 
-        What is published after this call is sent by the broker after it has heard of the subscription.
+        What is published after this call is sent by the broker after it has heard of the subscription. Of
+        several topics the first that are given up are heard on until the last is: that is one message.
         """
+        if topics and topics <= self._listened:
+            return
         before, self._listened = self._listened, topics
         if before == topics or not self._client.is_connected():
             return
@@ -229,7 +232,7 @@ class Link:
         _spread_reconnects(client, self._longest_delay_s)
         if self._address.username is not None:
             client.username_pw_set(self._address.username, self._address.password)
-        client.on_log = self._on_log
+        client.enable_logger(_Errors(self._heard_of))
         if self._tls is not None:
             client.tls_set_context(self._tls)
         return client
@@ -271,9 +274,8 @@ class Link:
     ) -> None:
         self._inbox.put(LinkDown(explain(self._trouble, self._address) or str(reason)))
 
-    def _on_log(self, client: mqtt.Client, userdata: Any, level: int, text: str) -> None:
-        if level == mqtt.MQTT_LOG_ERR:
-            self._trouble = text
+    def _heard_of(self, trouble: str) -> None:
+        self._trouble = trouble
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
         small = len(message.payload) <= SMALL_PAYLOAD
@@ -294,6 +296,18 @@ class Link:
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
         self._inbox.put(Confirmed(mid))
+
+
+class _Errors(logging.Logger):
+    """What paho says of its errors; a callback would have every message put into words that nobody reads."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__("paho", logging.ERROR)
+        self._tell = tell
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Tell it."""
+        self._tell(record.getMessage())
 
 
 def _spread_reconnects(client: mqtt.Client, longest_delay_s: float) -> None:

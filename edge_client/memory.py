@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.frozen import Frozen
 from schemas.messages import Delivery, Task, TaskReply, Update
 from schemas.names import Name

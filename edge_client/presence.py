@@ -6,13 +6,17 @@ A later connection has a higher number, in a later process too: a will that come
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from edge_client.agent_settings import AgentSettings
-from edge_client.data.labelled import LabelledData
 from edge_client.disk import note_session
+from edge_client.eligibility.verdict import MAY_TRAIN, Verdict
 from schemas.messages import Birth, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import DataCard
+
+if TYPE_CHECKING:
+    from edge_client.data.labelled import LabelledData
 
 
 class Presence:
@@ -42,16 +46,22 @@ class Presence:
         topic = DeviceTopic(self._settings.federation, self._settings.device, Channel.BIRTH)
         return str(topic), encode_message(self._death(session))
 
-    def connected(self, session: int) -> Birth:
+    def connected(self, session: int, verdict: Verdict = MAY_TRAIN) -> Birth:
         """The connection with this number is up, and from now on all is said in its name."""
         self.session = session
         note_session(self._sessions, session)
+        return self.standing(verdict)
+
+    def standing(self, verdict: Verdict) -> Birth:
+        """The device is there, and may train or not."""
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,
-            session=session,
+            session=self.session,
             profile=self._settings.profile,
             data=self._card,
+            eligibility=verdict.eligibility,
+            ineligible_because=verdict.detail[:200],
         )
 
     def death(self) -> Death:

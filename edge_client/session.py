@@ -24,10 +24,11 @@ from edge_client.session_events import (
     ChunkLost,
     Command,
     Connected,
+    Declined,
     Disconnected,
-    Distrusted,
     EntropyDrawn,
     Event,
+    GivenBack,
     Received,
     Remembered,
     RunEnded,
@@ -52,6 +53,7 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
+from schemas.values import Reason
 
 __all__ = ["RESEND_S", "Phase", "Session", "Step", "step"]
 
@@ -84,8 +86,10 @@ def step(session: Session, event: Event, now: float) -> Step:
             return reporting.work_done(session, result, now)
         case WorkFailed():
             return reporting.work_failed(session, event, now)
-        case Distrusted():
+        case Declined():
             return session, _decline(session, event)
+        case GivenBack(detail):
+            return _give_back(session, detail)
         case EntropyDrawn(task, entropy):
             return masked.entropy_drawn(session, task, entropy, now)
         case UpdateMasked(update):
@@ -179,12 +183,22 @@ def _reply(session: Session, task: Task) -> Command:
     return Send(task_reply(session, task, accepted=True, listens=session.listens))
 
 
-def _decline(session: Session, event: Distrusted) -> list[Command]:
+def _decline(session: Session, event: Declined) -> list[Command]:
     """Say no; but not where the true task of that attempt is here: then what came was made up from it."""
     if session.is_at(event.task.run, event.task.attempt):
         return []
     why = {"reason": event.reason, "detail": event.detail[:500]}
     return [Send(task_reply(session, event.task, accepted=False, **why))]
+
+
+def _give_back(session: Session, detail: str) -> Step:
+    """Somebody else may do the task; offered again it may be begun again, if it is allowed by then."""
+    if session.task is None or session.phase is Phase.REPORTING:
+        return session, []
+    why = {"reason": Reason.INELIGIBLE, "detail": detail[:500]}
+    reply = Send(task_reply(session, session.task, accepted=False, **why))
+    dropped, commands = drop_task(session)
+    return dropped, [*commands, reply]
 
 
 def _tick(session: Session, now: float) -> Step:

@@ -9,7 +9,7 @@ from edge_client.depot.bypass import BypassCommand, BypassEvent
 from edge_client.memory import Memory
 from edge_client.secure.membership import Membership
 from edge_client.transfer import VerifyBlob, WriteChunk
-from schemas.blobs import BlobRef, Chunk
+from schemas.chunks import BlobRef, Chunk
 from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
 from schemas.values import Reason
 
@@ -87,11 +87,18 @@ class WorkFailed:
 
 
 @dataclass(frozen=True)
-class Distrusted:
-    """Event: a task came that the trusted key does not vouch for."""
+class Declined:
+    """Event: a task came that this device will not do: nobody vouches for it, or it may not train now."""
 
     task: Task
     reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
+class GivenBack:
+    """Event: the task at hand has waited for too long for what its device's owner asks for."""
+
     detail: str
 
 
@@ -125,7 +132,8 @@ Event = (
     | BlobChecked
     | WorkDone
     | WorkFailed
-    | Distrusted
+    | Declined
+    | GivenBack
     | EntropyDrawn
     | UpdateMasked
     | BypassEvent

@@ -13,7 +13,7 @@ from edge_client.secure import partaking
 from edge_client.secure.partaking import Partaking
 from edge_client.session_events import Command, Result, StopWork
 from edge_client.transfer import Receiving
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.messages import Task, TaskReply
 
 RESEND_S = 5.0

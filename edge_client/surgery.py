@@ -54,7 +54,10 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
     with torch.no_grad():
         for name, tensor in tensors.items():
             for start, stop in pieces(kinds[name]):
-                rows = torch.from_numpy(np.array(rows_of(arrays, name, start, stop)))
+                # Read-only ones, which torch does not take, are copied; what comes from a file is not.
+                rows = torch.from_numpy(
+                    np.require(rows_of(arrays, name, start, stop), requirements=["C", "W"])
+                )
                 (tensor[start:stop] if tensor.ndim else tensor).copy_(rows)
 
 

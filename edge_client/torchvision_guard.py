@@ -11,6 +11,7 @@ import importlib
 import sys
 
 import torch
+from torch import library
 
 OPERATORS = {
     "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -37,4 +38,4 @@ def torchvision_ready() -> None:
 def _declare_missing() -> None:
     for operator, signature in OPERATORS.items():
         if not hasattr(torch.ops.torchvision, operator.partition("::")[2]):
-            torch.library.define(operator, signature)
+            library.define(operator, signature)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from schemas.blobs import BlobRef, Chunk
+from schemas.chunks import BlobRef, Chunk
 from schemas.errors import PeerError
 
 WINDOW = 16
@@ -18,6 +18,8 @@ PATIENCE_S = 2.0
 MAX_PATIENCE_S = 30.0
 BROADCAST_PATIENCE_S = 6.0
 """How long a blob that is to be published for several is waited for without hearing any of it."""
+
+PUT_DOWN_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class WriteChunk:
 
     ref: BlobRef
     index: int
-    data: bytes
+    data: bytes | memoryview
     crc: int | None = field(default=None, compare=False)
 
 
@@ -121,8 +123,14 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
 
 
 def still_coming(receiving: Receiving, now: float) -> Receiving:
-    """Something was heard on a shared topic: an expected blob may be waited for again."""
-    return replace(receiving, retry_at=now + BROADCAST_PATIENCE_S) if receiving.expected else receiving
+    """Something was heard on a shared topic: an expected blob may be waited for again.
+
+    That is put down twice a second and not for every chunk that several blobs wait behind.
+    """
+    late_at = now + BROADCAST_PATIENCE_S
+    if not receiving.expected or late_at < receiving.retry_at + PUT_DOWN_S:
+        return receiving
+    return replace(receiving, retry_at=late_at)
 
 
 def lost(receiving: Receiving, index: int, now: float) -> Receiving:

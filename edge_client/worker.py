@@ -12,7 +12,6 @@ from typing import Any
 
 from edge_client.disk import DISK_FULL
 from edge_client.link import Inbox
-from edge_client.secure.masking import mask_update
 from edge_client.secure.membership import Membership
 from edge_client.session_events import Result, UpdateMasked, WorkDone, WorkFailed
 from edge_client.workplace import Workplace
@@ -36,11 +35,16 @@ class Progress:
 
 
 class Worker:
-    """Does one task at a time; `stop` ends the one under way within a batch, and its result is dropped."""
+    """Does one task at a time; `stop` ends the one under way within a batch, and its result is dropped.
+
+    From `hold` to `go_on` training waits before its next batch, whichever task it is for.
+    """
 
     def __init__(self, inbox: Inbox, *, threads: int | None = None) -> None:
         self._inbox, self._threads = inbox, threads
         self._cancelled = threading.Event()
+        self._held = False
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._one_at_a_time = threading.Lock()
         self._sub_models: Any = None
@@ -55,6 +59,8 @@ class Worker:
 
     def mask(self, update: Update, membership: Membership, place: Workplace) -> None:
         """Begin to mask an update; its end comes as `UpdateMasked` or `WorkFailed`."""
+        from edge_client.secure.masking import mask_update
+
         masking = partial(mask_update, update, membership, place.store, chunk_bytes=place.chunk_bytes)
         self._begin(membership.task, lambda _: UpdateMasked(masking()))
 
@@ -67,9 +73,28 @@ class Worker:
 
     def stop(self, *, wait_s: float = 0.0) -> None:
         """End the task under way, waiting for it at most `wait_s` seconds."""
-        self._cancelled.set()
+        with self._changed:
+            self._cancelled.set()
+            self._changed.notify_all()
         if self._thread is not None and wait_s:
             self._thread.join(wait_s)
+
+    def hold(self) -> None:
+        """Let training wait."""
+        self._held = True
+
+    def go_on(self) -> None:
+        """Let it go on with the batch that it waits at."""
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+
+    def _should_stop(self, cancelled: threading.Event) -> bool:
+        """Asked before every batch: returns once training need not wait."""
+        if self._held:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._held or cancelled.is_set())
+        return cancelled.is_set()
 
     def _run(self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event) -> None:
         with self._one_at_a_time:
@@ -114,7 +139,7 @@ class Worker:
             task,
             place,
             on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
-            should_stop=cancelled.is_set,
+            should_stop=partial(self._should_stop, cancelled),
             sub_models=self._kept_networks(),
         )
         return update

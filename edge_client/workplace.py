@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.blobstore import BlobStore
-from edge_client.data.labelled import LabelledData
 from edge_client.epochs import EpochCheckpoints
 from edge_client.models.registry import MODELS
 from edge_client.private import PrivateState
 from edge_client.variants.choosing import EXPORT_ALONE, Wish
-from schemas.blobs import CHUNK_BYTES
+from schemas.chunks import CHUNK_BYTES
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
+
+if TYPE_CHECKING:
+    from edge_client.data.labelled import LabelledData
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, with_participant
+from edge_server.fleet import Device
 from edge_server.participant import Participant, Status
 from edge_server.quarantine import quarantine_end, strike, told
 from edge_server.round_events import Command, Deliver, NotDeposited, Note, Send, SendChunks, UpdateChecked
@@ -33,7 +34,7 @@ from schemas.messages import (
     UnmaskAnswer,
     Update,
 )
-from schemas.values import Reason
+from schemas.values import Eligibility, Reason
 
 
 def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
@@ -66,11 +67,21 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
         return federation, [_no_room(birth, federation.fleet.most)]
     known = federation.fleet.devices.get(birth.device)
     born = replace(federation, fleet=federation.fleet.born(birth))
+    notes = _standing(known, born.fleet.devices[birth.device])
     participant = federation.participants.get(birth.device)
     again = known is None or birth.session > known.session or not known.alive
     if participant is None or not again:
-        return born, []
-    return with_participant(born, part.rejoined(participant, now))
+        return born, notes
+    rejoined, commands = with_participant(born, part.rejoined(participant, now))
+    return rejoined, [*notes, *commands]
+
+
+def _standing(known: Device | None, device: Device) -> list[Command]:
+    """A word on whether the device's owner lets it train, where that is another than before."""
+    before = Eligibility.TRAIN if known is None else known.eligibility
+    if device.eligibility is before:
+        return []
+    return [Note(f"is now to {device.eligibility}", device.name, detail=device.ineligible_because)]
 
 
 def _no_room(birth: Birth, most: int) -> Command:

@@ -47,7 +47,8 @@ class RoundRules:
 
     A run begins with `start_clients` devices, and any later round with `min_clients`. `over_select` times
     as many devices are asked as are needed. Without `buffering` rounds are synchronous. Where updates are
-    masked, each step of agreeing may take `masking_step_s`.
+    masked, each step of agreeing may take `masking_step_s`. A device that gives its task back is replaced in
+    a synchronous round, unless it `replaces` none.
     """
 
     rounds: int
@@ -60,6 +61,7 @@ class RoundRules:
     uploads_at_once: int = 32
     attempts: int = 5
     deliver: bool = True
+    replaces: bool = True
     buffering: Buffering | None = None
     conduct: ConductRules = field(default_factory=ConductRules)
     masking_step_s: float = 30.0
@@ -70,7 +72,8 @@ class Federation:
     """The whole state of a run, as far as rounds go.
 
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
-    close a synchronous round (None: all). `counted` holds each device's last counted update. A server that
+    close a synchronous round (None: all), in which others were asked for in the place of `replaced` devices.
+    `counted` holds each device's last counted update. A server that
     was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
     `ended` says why the run is done before its last round. `masking` is what the round's devices have agreed
     on, where it is masked; `broadcast` is what is published for several of them at once.
@@ -86,6 +89,7 @@ class Federation:
     fleet: Fleet = field(default_factory=Fleet)
     participants: Participants = field(default_factory=Participants)
     needed: int | None = None
+    replaced: int = 0
     not_before: float = 0.0
     abandoned: int = 0
     gather_until: float = 0.0

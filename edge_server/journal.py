@@ -18,6 +18,7 @@ from typing import Any
 
 from edge_server.fleet import Device
 from edge_server.round_events import Assignment
+from schemas.frozen import Frozen
 from schemas.messages import Delivery, Update
 
 FORMAT = 2
@@ -112,10 +113,7 @@ class Journal:
             written.execute("INSERT OR REPLACE INTO plannings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             written.executemany(
                 "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?)",
-                [
-                    (d.name, d.session, d.profile.model_dump_json(), d.data.model_dump_json(), now)
-                    for d in devices
-                ],
+                _device_rows(devices, now),
             )
             if self._durable:
                 written.executemany(
@@ -208,3 +206,17 @@ class Journal:
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
+
+
+def _device_rows(devices: Iterable[Device], now: float) -> Iterator[tuple[Any, ...]]:
+    """Each device as it is; virtual ones share what describes them, which is then written out once."""
+    # What is kept here lives as long as its place in memory is looked up.
+    known: dict[int, tuple[Frozen, str]] = {}
+
+    def told(value: Frozen) -> str:
+        if id(value) not in known:
+            known[id(value)] = value, value.model_dump_json()
+        return known[id(value)][1]
+
+    for one in devices:
+        yield one.name, one.session, told(one.profile), told(one.data), now

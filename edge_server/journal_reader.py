@@ -17,8 +17,9 @@ from schemas.messages import Delivery, Update
 
 @dataclass(frozen=True)
 class Planned:
-    """A planning as it was written; `clients` are those who were there, {name: (tier, examples)}.
+    """A planning as it was written; `needed` is None for one that adds to another.
 
+    `clients` are those who were there, {name: (tier, examples)}.
     `rng` is what the choice's random generator was begun with: the generator's whole state at that point.
     """
 
@@ -30,6 +31,11 @@ class Planned:
     clients: Mapping[str, tuple[int, int]]
     rng: tuple[int, ...]
     planned_at: float
+
+    @property
+    def joins(self) -> bool:
+        """Whether its devices join a round that is under way: as many are needed as before."""
+        return self.needed is None and not self.deliver
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from edge_server import replacing
 from edge_server.closing import RETRY_S, abandon, close
 from edge_server.federation import Buffering, Federation, Phase, Step, announce
 from edge_server.fleet import Device
@@ -48,6 +49,8 @@ def missed(participant: Participant) -> Participant:
 
 # --- synchronous ---
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
+    if federation.participants:
+        return replacing.join(federation, event, now)
     if not event.assignments:
         return abandon(federation, "no device chosen", now)
     fresh = replace(
@@ -55,6 +58,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
         phase=Phase.TRAINING,
         participants=Participants(),
         needed=event.needed,
+        replaced=0,
         masking=masked.gathering_of(federation, event, now),
     )
     begun, offers = hand_out(fresh, event.assignments, now)
@@ -74,6 +78,8 @@ def _settle(federation: Federation, now: float) -> Step:
         return federation, []
     if federation.masking is not None:
         return masked.settle(federation, federation.masking, now)
+    if places := replacing.vacant(federation, now):
+        return replacing.ask_for_others(federation, places)
     asked = len(federation.participants)
     needed = min(asked, federation.needed or asked)
     if federation.working and federation.done < needed:

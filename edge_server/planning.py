@@ -26,11 +26,11 @@ def ready(federation: Federation, now: float) -> bool:
     enough = rules.min_clients if begun else max(rules.start_clients, rules.min_clients)
     if now < federation.not_before or len(federation.fleet.devices) < enough:
         return False
-    return len(federation.fleet.alive()) >= enough
+    return len(federation.fleet.able()) >= enough
 
 
 def ask(federation: Federation, devices: tuple[Device, ...], *, wanted: int | None = None) -> Step:
-    """Ask for a plan of the round with some of `devices`, `wanted` of them in buffered mode."""
+    """Ask for a plan of the round with some of `devices`; `wanted` of them where others are at work."""
     planning = replace(
         federation,
         phase=Phase.PLANNING,
@@ -58,11 +58,21 @@ def _in_use(federation: Federation) -> frozenset[str]:
     return frozenset(named | {update.blob.digest for update in updates})
 
 
-def hand_out(federation: Federation, assignments: Mapping[str, Assignment], now: float) -> Step:
-    """Make participants of the devices that the plan names, and offer each its task."""
+def hand_out(
+    federation: Federation,
+    assignments: Mapping[str, Assignment],
+    now: float,
+    *,
+    deadline: float | None = None,
+) -> Step:
+    """Make participants of the devices that the plan names, and offer each its task.
+
+    They have `deadline_s` for it unless a `deadline` is named.
+    """
     commands: list[Command] = []
+    deadline = now + federation.rules.deadline_s if deadline is None else deadline
     for device, assignment in assignments.items():
-        participant = Participant(device, assignment, deadline=now + federation.rules.deadline_s)
+        participant = Participant(device, assignment, deadline=deadline)
         federation, offers = with_participant(federation, part.offer(participant, now))
         commands += offers
     offered = [federation.participants[device] for device in assignments]

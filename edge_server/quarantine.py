@@ -34,7 +34,7 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
 def trusted(federation: Federation) -> tuple[Device, ...]:
     """The devices that are there and may be planned, by name."""
     out = quarantined(federation.conducts, federation.round)
-    return tuple(device for device in federation.fleet.alive() if device.name not in out)
+    return tuple(device for device in federation.fleet.able() if device.name not in out)
 
 
 def quarantine_end(federation: Federation, device: str) -> int | None:
@@ -50,7 +50,7 @@ def too_few(federation: Federation) -> str:
     time for others to join, and after several attempts ends the run with these words. The model is worth
     more than the run: nobody is let out early.
     """
-    there, left = len(federation.fleet.alive()), len(trusted(federation))
+    there, left = len(federation.fleet.able()), len(trusted(federation))
     wanted = max(1, federation.rules.min_clients)
     if left >= wanted or there < wanted:
         return ""

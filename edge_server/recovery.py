@@ -62,6 +62,11 @@ class _Seen:
     def last(self) -> Planned | None:
         return self.plannings[-1] if self.plannings else None
 
+    @property
+    def base(self) -> int:
+        """Where in the list the round under way was planned; what follows is who joined it."""
+        return max((n for n, one in enumerate(self.plannings) if not one.joins), default=0)
+
 
 def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: float) -> Recovered | None:
     """The run as its journal tells it at `now`, in the server's seconds; None where none has begun."""
@@ -70,9 +75,7 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
         return None
     rounds, plannings = reader.rounds(), reader.plannings()
     tasks = reader.tasks()
-    attempts = [attempt for _, attempt, _, _ in tasks]
-    since = (max if rules.buffering is None else min)(attempts, default=0)
-    examined = reader.updates(since=since)
+    examined = reader.updates(since=_since_attempt(tasks, plannings, rules))
     seen = _Seen(
         plannings,
         closed=rounds[-1].round if rounds else 0,
@@ -99,6 +102,13 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
     )
 
 
+def _since_attempt(tasks: list[OpenTask], plannings: list[Planned], rules: RoundRules) -> int:
+    """The first attempt whose updates may still wait to be aggregated."""
+    if rules.buffering is not None:
+        return min((attempt for _, attempt, _, _ in tasks), default=0)
+    return max((one.attempt for one in plannings if not one.joins), default=0)
+
+
 def _federation(
     name: str,
     run: str,
@@ -123,7 +133,7 @@ def _federation(
         plannings=sum(1 for one in seen.plannings if one.round == number) if open_round else 0,
         fleet=fleet,
         participants=participants,
-        needed=last.needed if last and open_round else None,
+        needed=seen.plannings[seen.base].needed if last and open_round else None,
         gather_until=now + rules.rejoin_s,
         counted=seen.counted,
     )
@@ -144,7 +154,8 @@ def _participants(
 ) -> Participants:
     """Those whose part was open, and those whose update waits to be aggregated.
 
-    In synchronous rounds only the last planning's tasks are wanted; nobody has less than `rejoin_s` left.
+    In synchronous rounds only the tasks of the last planning, and of those who joined it, are wanted; nobody
+    has less than `rejoin_s` left.
     """
     last = seen.last
     if last is None:
@@ -153,7 +164,7 @@ def _participants(
     planned_at = {one.attempt: one.planned_at for one in seen.plannings}
     made = []
     for device, attempt, task, max_bytes in tasks:
-        if attempt != last.attempt and not buffered:
+        if attempt < seen.plannings[seen.base].attempt and not buffered:
             continue
         gone = time.time() - planned_at[attempt]
         left = min(rules.deadline_s, max(rules.rejoin_s, rules.deadline_s - gone))

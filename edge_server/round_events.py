@@ -198,7 +198,7 @@ class PlanRound:
     """Command: choose among these devices and make their tasks, then say `RoundPlanned`.
 
     `attempt` numbers the plannings of the run; `retry` counts those of this round before. `over_select`
-    times as many devices shall be chosen as the round needs; in buffered mode `wanted` says how many.
+    times as many devices shall be chosen as the round needs; where others are at work `wanted` says how many.
     `keep` are the digests of blobs that are still in use.
     """
 

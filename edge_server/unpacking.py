@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import secrets
 import shutil
 import threading
-from collections.abc import Callable
+from collections import deque
 from pathlib import Path
+from typing import Literal
 
 from edge_client.codecs.compression import is_compressed, unpack
-from edge_client.files import unlink
 from schemas.blobs import Groups, SpooledGroups
+
+IN_MEMORY_BYTES = 4 * 1024 * 1024
+"""An update that is smaller is looked at where it was unpacked, and not read again from its file."""
 
 
 class Unpacked:
     """A folder of files, each named by the digest of the packed one that it was made of."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._own = folder, threading.local()
+        self._spare: deque[Path] = deque()
+        self._mark, self._numbers = secrets.token_hex(4), itertools.count()
 
     def groups(self, path: Path, *, limit: int | None = None) -> Groups:
         """The groups of an update as they were encoded, read a piece at a time.
@@ -31,23 +39,50 @@ class Unpacked:
             self._unpack(path, unpacked, limit)
         return SpooledGroups(unpacked)
 
-    def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
-        """Forget the others; `remove` takes a file out of the way."""
-        for path in self._folder.glob("*"):
-            if path.name not in digests:
-                remove(path)
+    def looked_at(self, path: Path, *, limit: int | None = None) -> Groups:
+        """The same for one look, before this thread's next: of a small update they are in memory."""
+        if not is_compressed(path):
+            return SpooledGroups(path)
+        unpacked = self._folder / path.name
+        if unpacked.is_file():
+            return SpooledGroups(unpacked)
+        if not hasattr(self._own, "buffer"):
+            self._own.buffer = bytearray(IN_MEMORY_BYTES)
+        return SpooledGroups(unpacked, self._unpack(path, unpacked, limit, self._own.buffer))
+
+    def keep_only(self, digests: frozenset[str]) -> None:
+        """Forget the others; their files are written over by what is unpacked next.
+
+        To write what the system holds already takes it a fifth of the time that a new file of the size does.
+        """
+        known = {spare.name for spare in self._spare}
+        for path in list(self._folder.glob("*")):
+            if path.name not in digests and path.name not in known:
+                spare = self._folder / f".{self._mark}.{next(self._numbers)}.spare"
+                with contextlib.suppress(FileNotFoundError):
+                    path.replace(spare)
+                    self._spare.append(spare)
 
     def remove(self) -> None:
         """Forget all, and the folder too."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _unpack(self, path: Path, unpacked: Path, limit: int | None) -> None:
+    def _unpack(
+        self, path: Path, unpacked: Path, limit: int | None, through: bytearray | None = None
+    ) -> memoryview | None:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
-            with temporary.open("wb") as file:
-                unpack(path, file, limit=limit)
+            mode: Literal["wb", "r+b"] = "wb"
+            with contextlib.suppress(IndexError, FileNotFoundError):
+                self._spare.popleft().replace(temporary)
+                mode = "r+b"
+            with temporary.open(mode) as file:
+                found = unpack(path, file, limit=limit, through=through)
+                file.truncate()
             # It need not outlive a power cut, but must never be half there.
             temporary.replace(unpacked)
-        finally:
+        except BaseException:
             temporary.unlink(missing_ok=True)
+            raise
+        return found

@@ -61,7 +61,9 @@ def examined(
             examine_masked(update, SpooledGroups(path), task, segments)
             return Examination()
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
-        return Examination(groups=groups, sizes=examine(update, groups, task, channel_map, rules))
+        sizes = examine(update, groups, task, channel_map, rules)
+        # What was looked at may be in memory that the next one needs.
+        return Examination(groups=decoded(unpacked.groups(path)), sizes=sizes)
     except PeerError as error:
         return Examination(Reason(error.reason), str(error))
 
@@ -71,7 +73,7 @@ def _decoded(path: Path, task: Task, limit: int, unpacked: Unpacked) -> Groups:
     chain = make_chain(task.uplink)
     if is_compressed(path) != (chain.pack is not None):
         raise PeerError("the update is not packed as its task asks")
-    encoded = unpacked.groups(path, limit=limit)
+    encoded = unpacked.looked_at(path, limit=limit)
     len(encoded)  # reads the header: a file that is no blob of groups is refused for that first
     check_form(encoded, chain)
     return decoded(encoded)

@@ -209,7 +209,7 @@ class Workshop:
 
     def _training(
         self, command: PlanRound, clients: Sequence[Client], rng: np.random.Generator
-    ) -> tuple[dict[str, Job], int]:
+    ) -> tuple[dict[str, Job], int | None]:
         planned = plan(
             self._strategy,
             self._state,
@@ -221,7 +221,9 @@ class Workshop:
         )
         self._state = self._privacy.planned(self._state, planned, population=len(clients))
         tiers = {client.name: client.tier for client in clients}
-        return training_jobs(planned, tiers, self._config.training.local_epochs), planned.needed
+        # Those who join a round that is under way change nothing of what it needs.
+        needed = planned.needed if command.wanted is None else None
+        return training_jobs(planned, tiers, self._config.training.local_epochs), needed
 
     def _delivery(self, device: Device) -> Job:
         tier = self.tier(device)
@@ -234,7 +236,7 @@ class Workshop:
         self.store.keep_only(keep, remove=self._disposal.take)
         if self.depot is not None:
             self.depot.forget(keep)
-        self._unpacked.keep_only(keep, remove=self._disposal.take)
+        self._unpacked.keep_only(keep)
 
     # --- checking ---
     def check(self, command: CheckUpdate, task: Task) -> UpdateChecked:

@@ -1,124 +1,77 @@
 """Tensors as blobs: safetensors bytes, named by their sha256, cut into checked chunks.
 
 A blob holds parameter groups, `{group: {parameter: array}}`, as tensors named `group/parameter`.
-Nothing here is ever unpickled, and every way in which bytes can be wrong is a `PeerError`.
+Nothing here is ever unpickled, and every way in which bytes can be wrong is a `PeerError`. How blobs travel
+stands in `schemas.chunks`, which needs no numpy.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
-import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
 
+from schemas.chunks import (
+    CHUNK_BYTES,
+    CHUNK_HEADER_BYTES,
+    INLINE_BYTES,
+    MAX_BLOB_BYTES,
+    SMALL_CHUNK_BYTES,
+    BlobRef,
+    Chunk,
+    chunk_header,
+    decode_chunk,
+    decode_json,
+    digest_of,
+    encode_chunk,
+    encode_json,
+)
 from schemas.errors import PeerError
-from schemas.frozen import Frozen
-from schemas.names import Digest
 from schemas.tensor_files import TensorFile
 from schemas.tensors import Gathered, LazyArrays, Prefixed
+
+__all__ = [
+    "CHUNK_BYTES",
+    "CHUNK_HEADER_BYTES",
+    "INLINE_BYTES",
+    "MAX_BLOB_BYTES",
+    "SMALL_CHUNK_BYTES",
+    "Array",
+    "Arrays",
+    "BlobRef",
+    "Chunk",
+    "FlatGroups",
+    "Groups",
+    "SpooledGroups",
+    "chunk_header",
+    "decode_chunk",
+    "decode_json",
+    "digest_of",
+    "encode_chunk",
+    "encode_json",
+]
 
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]
 Groups = Mapping[str, Arrays]
-Value = TypeVar("Value", bound=Frozen)
-
-CHUNK_BYTES = 256 * 1024
-SMALL_CHUNK_BYTES = 64 * 1024
-"""For brokers that take only small packets (AWS IoT Core: 128 kB)."""
-INLINE_BYTES = 128 * 1024
-"""Up to this size a blob is sent along unasked, right behind the message that names it."""
-MAX_BLOB_BYTES = 4 * 1024**3
-
-
-class BlobRef(Frozen):
-    """A blob by name: enough to ask for it, to bound it and to check it."""
-
-    digest: Digest
-    size: int = Field(ge=1, le=MAX_BLOB_BYTES)
-    chunk_bytes: int = Field(default=CHUNK_BYTES, ge=1024, le=1024 * 1024)
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks; the last one may be short."""
-        return -(-self.size // self.chunk_bytes)
-
-    @property
-    def inline(self) -> bool:
-        """Whether the sender pushes it unasked (one chunk that fits a small message)."""
-        return self.size <= INLINE_BYTES and self.chunks == 1
-
-    def chunk_size(self, index: int) -> int:
-        """Bytes in chunk `index`."""
-        return min(self.chunk_bytes, self.size - index * self.chunk_bytes)
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """One piece of a blob: the first 8 bytes of its digest (hex, 16 digits), its index, its bytes.
-
-    `crc` is the data's crc32 where it was computed already.
-    """
-
-    prefix: str
-    index: int
-    data: bytes
-    crc: int | None = field(default=None, compare=False)
-
-
-_HEADER = struct.Struct("!2sBx8sII")
-_MAGIC, _VERSION = b"EF", 1
-CHUNK_HEADER_BYTES = _HEADER.size
-
-
-def encode_chunk(digest: str, index: int, data: bytes) -> bytes:
-    """Frame `data` as chunk `index` of blob `digest`: header (20 bytes, crc32 of the data), then the data."""
-    return chunk_header(digest, index, zlib.crc32(data)) + data
-
-
-def chunk_header(digest: str, index: int, crc: int) -> bytes:
-    """What stands before the data of chunk `index`, whose crc32 is known already."""
-    return _HEADER.pack(_MAGIC, _VERSION, bytes.fromhex(digest[:16]), index, crc)
-
-
-def decode_chunk(frame: bytes) -> Chunk:
-    """Read a frame; raises `PeerError` when it is short, of another kind or damaged."""
-    if len(frame) <= CHUNK_HEADER_BYTES:
-        raise PeerError(f"chunk frame of {len(frame)} bytes is too short")
-    magic, version, prefix, index, crc = _HEADER.unpack_from(frame)
-    data = frame[CHUNK_HEADER_BYTES:]
-    if magic != _MAGIC or version != _VERSION:
-        raise PeerError(f"not a version {_VERSION} chunk frame")
-    if zlib.crc32(data) != crc:
-        raise PeerError(f"chunk {index} of {prefix.hex()} is damaged", reason="digest-mismatch")
-    return Chunk(prefix.hex(), index, data, crc)
-
-
-def digest_of(data: bytes) -> str:
-    """The name of a blob: sha256 of its bytes, hex."""
-    return hashlib.sha256(data).hexdigest()
 
 
 class SpooledGroups(Mapping[str, LazyArrays]):
     """The parameter groups of a file, read a piece at a time and only when they are asked for.
 
-    One that has not been checked may raise `PeerError` at any time.
+    One that has not been checked may raise `PeerError` at any time. `data` are the file's bytes, where they
+    are at hand: nothing is read then, and arrays are views of them.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, data: memoryview | None = None) -> None:
+        self._path, self._data = path, data
 
     @cached_property
     def _groups(self) -> dict[str, LazyArrays]:
-        file = TensorFile(self._path)
+        file = TensorFile(self._path, self._data)
         groups = sorted({_group_of(key, self._path.name) for key in file})
         return {group: Prefixed(file, f"{group}/") for group in groups}
 
@@ -146,16 +99,3 @@ class FlatGroups(Gathered):
         super().__init__(
             {f"{group}/{name}": (arrays, name) for group, arrays in groups.items() for name in arrays}
         )
-
-
-def decode_json(model: type[Value], data: bytes, *, source: str = "blob") -> Value:
-    """Decode a value of the contract; raises `PeerError` for anything that is not one."""
-    try:
-        return model.model_validate_json(data)
-    except (ValidationError, RecursionError) as error:
-        raise PeerError(f"{source} is not a {model.__name__}: {str(error)[:200]}") from error
-
-
-def encode_json(value: Frozen) -> bytes:
-    """Encode a value of the contract as the bytes of a blob (sorted keys, so that names are stable)."""
-    return json.dumps(value.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.frozen import Frozen
 from schemas.values import Text
 

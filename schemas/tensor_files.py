@@ -33,28 +33,35 @@ _ALIGNED = ("BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64",
 _LENGTH = struct.Struct("<Q")
 MAX_SHARED_HEADER_BYTES = 256 * 1024
 """No model here has so many tensors: what a stranger writes in a longer header is not kept."""
+MAX_KNOWN_SOUND = 64
+_known_sound: set[tuple[bytes, int]] = set()
+"""Headers that were found sound, each with the size of its file."""
 
 
 class TensorFile(KnownArrays):
     """The tensors of a safetensors file; raises `PeerError` for a file that is none, now or later.
 
-    The library checks the header; rows are then read like any bytes, so nothing stays mapped.
+    The library checks the header; rows are then read like any bytes, so nothing stays mapped. Where the
+    file's bytes are at hand as `data`, rows are views of those, and good for as long as they are.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, data: memoryview | None = None) -> None:
+        self._path, self._data = path, data
         with _as_peer_errors(path.name):
-            with safe_open(path, framework="numpy"):
-                pass  # the header is sound: offsets without holes or overlaps, sizes that fit the types
-            with path.open("rb") as file:
-                (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                kinds, self._offsets = _told(file.read(length))
+            header, size = _begin(path) if data is None else _begun(data)
+            _check(path, header, size)
+            kinds, self._offsets = _told(header)
         super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Read from the file."""
         dtype, shape = self.kind(name)
         row = dtype.itemsize * math.prod(shape[1:])
+        if self._data is not None:
+            taken = (stop - start, *shape[1:]) if shape else ()
+            return np.frombuffer(
+                self._data, dtype, math.prod(taken), self._offsets[name] + start * row
+            ).reshape(taken)
         with _as_peer_errors(self._path.name):
             array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
             # A thousand updates are read some rows at a time: file objects would be most of the work.
@@ -66,6 +73,44 @@ class TensorFile(KnownArrays):
             if read != array.nbytes:
                 raise ValueError(f"'{name}' is cut off")
         return array
+
+
+def _begin(path: Path) -> tuple[bytes, int]:
+    """A file's header and size."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = _length(file.read(_LENGTH.size))
+        if length > MAX_SHARED_HEADER_BYTES:
+            with safe_open(path, framework="numpy"):
+                pass  # before so much is read
+        return file.read(length), size
+
+
+def _begun(data: memoryview) -> tuple[bytes, int]:
+    """The same of its bytes."""
+    return bytes(data[_LENGTH.size :][: _length(data[: _LENGTH.size])]), len(data)
+
+
+def _length(data: bytes | memoryview) -> int:
+    """Of the header."""
+    if len(data) < _LENGTH.size:
+        raise ValueError("it is shorter than its header's length")
+    return int(_LENGTH.unpack(data)[0])
+
+
+def _check(path: Path, header: bytes, size: int) -> None:
+    """The header is sound: offsets without holes or overlaps, sizes that fit the types and the file.
+
+    That depends on nothing else, so of a thousand updates of one sub-model the library looks at one.
+    """
+    if (header, size) in _known_sound:
+        return
+    with safe_open(path, framework="numpy"):
+        pass
+    if len(header) <= MAX_SHARED_HEADER_BYTES:
+        if len(_known_sound) >= MAX_KNOWN_SOUND:
+            _known_sound.clear()
+        _known_sound.add((header, size))
 
 
 def _told(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:

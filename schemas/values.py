@@ -52,6 +52,15 @@ class Reason(StrEnum):
     NO_SPACE = "no-space"
     NOT_ENTITLED = "not-entitled"
     TOO_MANY_REQUESTS = "too-many-requests"
+    INELIGIBLE = "ineligible"
+
+
+class Eligibility(StrEnum):
+    """What its owner's rules let a device do now: train, wait with it for a while, or nothing but serve."""
+
+    TRAIN = "train"
+    PAUSE = "pause"
+    INFER_ONLY = "infer-only"
 
 
 class CapabilityProfile(Frozen):

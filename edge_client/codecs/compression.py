@@ -77,25 +77,38 @@ def is_compressed(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def unpack(source: Path, target: BinaryIO, *, limit: int | None = None) -> None:
+def unpack(
+    source: Path, target: BinaryIO, *, limit: int | None = None, through: bytearray | None = None
+) -> memoryview | None:
     """Write what `source` holds; raises `PeerError` for damage, and beyond `limit` bytes.
 
-    A frame that was cut off is not told from one that ends: what it holds says how long it is.
+    A frame that was cut off is not told from one that ends: what it holds says how long it is. It goes
+    `through` a buffer, and what that is left with is returned if that is all of it.
     """
     zstd, written = _zstandard(), 0
+    buffer = memoryview(bytearray(_PIECE) if through is None else through)
     try:
         with (
-            source.open("rb") as file,
+            source.open("rb", buffering=0) as file,
             zstd.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(
-                file, read_across_frames=True
+                file, read_size=_PIECE, read_across_frames=True
             ) as reader,
         ):
-            while piece := reader.read(_PIECE):
-                written += len(piece)
+            while count := _filled(reader, buffer):
+                written += count
                 if limit is not None and written > limit:
                     raise PeerError(
                         f"{source.name} unpacks to more than {limit} bytes", reason=Reason.OVERSIZED
                     )
-                target.write(piece)
+                target.write(buffer[:count])
+            return buffer[:written].toreadonly() if written < len(buffer) else None
     except zstd.ZstdError as error:
         raise PeerError(f"{source.name} is not compressed as it should be: {error}") from error
+
+
+def _filled(reader: Any, buffer: memoryview) -> int:
+    """How many bytes there were for the buffer; fewer than it holds only at the end."""
+    count = 0
+    while count < len(buffer) and (read := reader.readinto(buffer[count:])):
+        count += read
+    return count

@@ -77,6 +77,14 @@ class Decoded(LazyArrays):
             numbers *= scales.reshape(-1, *[1] * (codes.ndim - 1))
         return numbers
 
+    def is_scaled(self, name: str) -> bool:
+        """Whether rows are just codes times the scale of each row."""
+        return name not in self._shapes and name in self._scales
+
+    def coded(self, name: str, start: int, stop: int) -> tuple[AnyArray, AnyArray]:
+        """The codes of these rows, and their scales."""
+        return rows_of(self._codes, name, start, stop), rows_of(self._scales, name, start, stop)
+
     def _dense(self, name: str, start: int, stop: int) -> AnyArray:
         counts, shape = self._counts[name], self._shapes[name]
         first = int(counts[:start].sum(dtype=np.int64))

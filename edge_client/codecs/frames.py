@@ -17,13 +17,15 @@ from functools import partial
 import numpy as np
 
 from edge_client.codecs.chain import Chain
-from edge_client.codecs.form import FLOAT, MODEL, PARTS, Decoded, decoded, is_coded
+from edge_client.codecs.form import FLOAT, MODEL, PARTS, SCALE_TYPE, SCALES, Decoded, decoded, is_coded
 from edge_client.codecs.numbers import NumberCodec
 from schemas.blobs import Arrays, Groups
 from schemas.errors import PeerError
 from schemas.tensors import AnyArray, KnownArrays, MadeArrays, kind_of, pieces, rows_of
 
 BITS = np.dtype("<u4")
+CODES = (BITS, FLOAT, np.dtype("<f2"), np.dtype("i1"))
+"""What stands for the numbers of a frame of changes."""
 NEAR = 0.25
 """Of the sum of squares: two models that are further apart have little in common."""
 
@@ -78,10 +80,15 @@ class _Changed(KnownArrays):
         if MODEL not in frame or set(frame[MODEL]) != set(before):
             raise PeerError("a frame changes other parameters than those before it")
         self._before, self._codes, self._numbers = before, frame[MODEL], Decoded(frame)
+        scales = frame.get(SCALES, {})
         super().__init__({name: (FLOAT, kind_of(self._codes, name)[1]) for name in self._codes})
         for name in before:
             if kind_of(before, name) != self.kind(name):
                 raise PeerError(f"a frame does not fit '{name}', which is {kind_of(before, name)}")
+            if kind_of(self._codes, name)[0] not in CODES:
+                raise PeerError(f"a frame has {kind_of(self._codes, name)[0]} for '{name}'")
+            if name in scales and kind_of(scales, name) != (SCALE_TYPE, self.kind(name)[1][:1]):
+                raise PeerError(f"a frame's scales do not fit '{name}'")
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Changed now."""

@@ -41,7 +41,8 @@ examples:
       --partition 'dirichlet(0.3)' --share 3/5 --tier 1
   edge-client run --broker mqtts://server:8883 --ca ca.pem --cert pi-3.pem --key pi-3.key \\
       --device-id pi-3 --data digits --trust signing.pub
-  edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`)
+  edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`);
+                                           [eligibility] there says when the device may train
 
 It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
 Started again with the same --state-dir, after a kill or a power cut too, it goes on with its task: after the
@@ -119,13 +120,15 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
-    parser.set_defaults(execute=execute)
+    parser.set_defaults(execute=execute, eligibility=None)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run until the federation (with --once) or the user ends it."""
     from edge_client.address import TlsFiles, parse_address
     from edge_client.agent import Agent, AgentSettings
+    from edge_client.allocator import keep_freed_memory
+    from edge_client.eligibility.rules import Rules
     from edge_client.epochs import INTERVAL_S
     from edge_client.profile import profile
     from edge_client.variants.choosing import Wish
@@ -135,6 +138,7 @@ def execute(args: argparse.Namespace) -> int:
         if not is_name(name):
             raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    keep_freed_memory()
     logging.basicConfig(
         level=logging.WARNING if args.quiet else logging.INFO,
         format=f"%(asctime)s {args.device_id} %(levelname)s %(message)s",
@@ -155,6 +159,7 @@ def execute(args: argparse.Namespace) -> int:
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
         only_masked=args.only_masked,
         wish=Wish(tuple(args.variants), args.max_accuracy_loss),
+        eligibility=args.eligibility or Rules(),
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))

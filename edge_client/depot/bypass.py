@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.depot import Addresses
 from schemas.messages import Task, Update
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from edge_client.address import TlsFiles
 from edge_client.blobstore import BlobStore
-from schemas.blobs import BlobRef
+from schemas.chunks import BlobRef
 from schemas.depot import DIGEST_HEADER, shown
 from schemas.errors import ConfigError, EdgeError
 

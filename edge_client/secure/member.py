@@ -30,11 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from edge_client.secure import keys, shamir
-from edge_client.secure.masks import Masks, pair_key
 from edge_client.secure.membership import Membership, parcels, private_key, sealed, seed, unsealed
-from edge_client.secure.quantisation import Scale
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import (
     EntrustedShares,
@@ -47,6 +46,10 @@ from schemas.messages import (
 )
 from schemas.secure import MaskingTerms, Member
 from schemas.values import Reason
+
+if TYPE_CHECKING:
+    from edge_client.secure.masks import Masks
+    from edge_client.secure.quantisation import Scale
 
 
 def begin(device: str, task: Task, entropy: bytes) -> Membership:
@@ -125,6 +128,9 @@ def entrust(membership: Membership, message: EntrustedShares) -> Membership:
 
 def masks(membership: Membership) -> tuple[Masks, Scale]:
     """The keys of this device's masks, for every segment with holders enough, and how to write numbers."""
+    from edge_client.secure.masks import Masks, pair_key
+    from edge_client.secure.quantisation import Scale
+
     partners, me = membership.partners, membership.device
     private = private_key(membership, "mask")
     secrets = {

@@ -37,7 +37,8 @@ class Receiver:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._inbox: Inbox = queue.SimpleQueue()
-        self._placing = Placing(BlobStore(Path(settings["folder"]), durable=settings["durable"]))
+        store = BlobStore(Path(settings["folder"]), durable=settings["durable"], only_writes=True)
+        self._placing = Placing(store)
         tls = settings["address"].pop("tls")
         files = None if tls is None else TlsFiles(**{k: Path(v) if v else None for k, v in tls.items()})
         self._link = Link(

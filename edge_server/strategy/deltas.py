@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_client.codecs.form import Decoded
 from edge_client.excerpt import rows_at
 from edge_client.reach import Places, Reach, everywhere
 from edge_client.slicing import moved_axes
@@ -49,6 +50,14 @@ class Part(NamedTuple):
                 values = np.concatenate([values, none], axis)
             values, axes[axis] = np.take(values, which, axis), slice(0, length)
         return Part(values, Reach(self.place.shape, tuple(axes)))
+
+
+class Coded(NamedTuple):
+    """Rows as they were sent: codes, what those of each row are to be multiplied by, and where they stand."""
+
+    codes: AnyArray
+    scales: AnyArray
+    place: Reach
 
 
 class Deltas(LazyArrays):
@@ -90,22 +99,36 @@ class Placed(Deltas):
 
     def __init__(self, arrays: Arrays, reaches: Reaches, channel_map: ChannelMap) -> None:
         super().__init__(channel_map)
-        self._arrays, self._reaches = arrays, reaches
+        self._arrays, self.reaches = arrays, reaches
 
     def part(self, name: str, start: int, stop: int) -> Part:
         """Only the rows that are needed are read."""
-        reach = self._reaches.reach(name)
+        reach = self.reaches.reach(name)
         own, place = reach.rows(start, stop)
         if not place.size:
             return Part(np.zeros(place.sizes, FLOAT), place)
+        self._expect(name, reach)
+        return Part(rows_at(self._arrays, name, own).reshape(place.sizes), place)
+
+    def coded(self, name: str, own: Places, place: Reach) -> Coded | None:
+        """Its rows `own`, which stand at `place`, as they were sent; None if they are no codes or no run."""
+        if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
+            return None
+        if not all(isinstance(places, slice) for places in place.axes):
+            return None
+        if not self._arrays.is_scaled(name):
+            return None
+        self._expect(name, self.reaches.reach(name))
+        return Coded(*self._arrays.coded(name, own.start, own.stop), place)
+
+    def _expect(self, name: str, reach: Reach) -> None:
         shape = kind_of(self._arrays, name)[1] or (1,)
         if shape != reach.sizes:
             raise InvariantError(f"{name!r}: expected shape {reach.sizes}, got {shape}")
-        return Part(rows_at(self._arrays, name, own).reshape(place.sizes), place)
 
     def moved(self, order: Order) -> Deltas:
         """The values stay, their places are others."""
-        return Placed(self._arrays, self._reaches.moved(order), self.channel_map)
+        return Placed(self._arrays, self.reaches.moved(order), self.channel_map)
 
 
 class Scaled(Deltas):

@@ -63,11 +63,12 @@ class InFile(LazyArrays):
         return self._kinds[name]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Read now."""
+        """Read now; raises `OSError` where the file has not all of them."""
         dtype, shape = self._kinds[name]
         array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
         # Several threads may read: no one's place in the file is another's.
-        fill(array, self._file.fileno(), self._offset(name, start))
+        if fill(array, self._file.fileno(), self._offset(name, start)) < array.nbytes:
+            raise OSError(f"the rows {start} to {stop} of '{name}' were never put here")
         return array
 
     def _offset(self, name: str, start: int) -> int:

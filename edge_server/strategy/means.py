@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edge_client.reach import Reach
 from edge_server.strategy import blocks
+from edge_server.strategy.adding import Adding
 from edge_server.strategy.reach import Reaches, common, mass
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.blobs import Array, Arrays
@@ -36,14 +37,10 @@ def weighted_sum(
 ) -> tuple[Floats, list[Reach]]:
     """Rows of sum of w_k delta_k where it is covered, and what each update covers of these rows."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)
-    total, reached = np.zeros((stop - start, *shape[1:])), []
+    adding, reached = Adding(name, start, stop, shape), []
     for update, weight in zip(updates, weights, strict=True):
-        reach = update.coverage.reach(name).rows(start, stop)[1]
-        values, place = update.part(name, start, stop).within(reach).in_runs()
-        if values.size:
-            total[place.index] += weight * values
-        reached.append(reach)
-    return total, reached
+        reached.append(adding.add(update, weight))
+    return adding.total, reached
 
 
 def share(total: Floats, held: Floats) -> Array:

@@ -81,12 +81,16 @@ def mass(reaches: Sequence[Reach], weights: Sequence[float]) -> NDArray[np.float
     It broadcasts to the full shape: one number where all reach everything. Positions that the same ones
     reach share one number until the end, so many alike cost little.
     """
-    if all(one.whole for one in reaches):
+    # Those of one sub-model are often one and the same, and looked at once.
+    distinct = {id(one): one for one in reaches}
+    if all(one.whole for one in distinct.values()):
         return np.array(sum(map(float, weights), 0.0))
-    axes = [_classes([one.axes[axis] for one in reaches], n) for axis, n in enumerate(reaches[0].shape)]
+    alike = list(distinct.values())
+    axes = [_classes([one.axes[axis] for one in alike], n) for axis, n in enumerate(alike[0].shape)]
     grid = np.zeros([int(ids.max(initial=-1)) + 1 for ids, _ in axes])
-    for k, weight in enumerate(weights):
-        grid[np.ix_(*(members[k] for _, members in axes))] += weight
+    cells = {key: np.ix_(*(members[k] for _, members in axes)) for k, key in enumerate(distinct)}
+    for one, weight in zip(reaches, weights, strict=True):
+        grid[cells[id(one)]] += weight
     return grid[np.ix_(*(ids for ids, _ in axes))]
 
 

@@ -34,6 +34,7 @@ from edge_server.strategy.updates import (
     Around,
     ClientUpdate,
     GlobalUpdate,
+    Holdings,
     RoundUpdates,
     globalised,
     sources_of,
@@ -304,9 +305,10 @@ def _matched(
     """The updates by client's name, in global coordinates, after every transform."""
     sources = sorted(updates, key=lambda update: update.client)
     around = Around(state.params, channel_map, sources, state.ordered)
+    holdings = Holdings(channel_map)
 
     def make(source: ClientUpdate) -> GlobalUpdate:
-        update = globalised(source, channel_map)
+        update = globalised(source, channel_map, holdings)
         for transform in strategy.transforms:
             update = transform(update, around)
         return update

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import overload
+from functools import cache
+from typing import Any, overload
 
 from edge_client.reach import Reach, nowhere, reach_of
 from edge_client.slicing import check
@@ -117,16 +118,38 @@ def sources_of(updates: Sequence[GlobalUpdate]) -> Sequence[ClientUpdate]:
     return updates.sources if isinstance(updates, RoundUpdates) else [update.source for update in updates]
 
 
-def globalised(update: ClientUpdate, channel_map: ChannelMap) -> GlobalUpdate:
+class Holdings:
+    """What sub-models hold of a model: found once for all whose sub-models are prefixes of one size."""
+
+    def __init__(self, channel_map: ChannelMap) -> None:
+        self.channel_map = channel_map
+        self._known: dict[Any, Reaches] = {}
+
+    def held(self, names: Set[str], spec: SubModelSpec) -> Reaches:
+        """Of a sub-model whose parameters of these names were sent; `InvariantError` if it does not fit."""
+        # Lists of channels differ from client to client, and would be kept for nothing.
+        if not all(isinstance(kept, int) for kept in spec.kept.values()):
+            return _held(names, spec, self.channel_map)
+        key = (frozenset(names), *sorted(spec.kept.items()))
+        if key not in self._known:
+            found = _held(names, spec, self.channel_map)
+            self._known[key] = Reaches(self.channel_map, cache(found.reach))
+        return self._known[key]
+
+
+def globalised(
+    update: ClientUpdate, channel_map: ChannelMap, holdings: Holdings | None = None
+) -> GlobalUpdate:
     """An update in the coordinates of the full model; layers not returned are not held.
 
-    `InvariantError` for names or a sub-model that do not fit the map; shapes are looked at as they are read.
+    `holdings` spares finding again what others hold too. `InvariantError` for names or a sub-model that do
+    not fit the map; shapes are looked at as they are read.
     """
     arrays = update.groups["model"]
     if odd := sorted(set(arrays) - channel_map.parameters.keys()):
         raise InvariantError(f"parameters {odd[:3]} are not in the channel map")
-    delta, held = _placed(arrays, update.spec, channel_map)
-    return GlobalUpdate(update, delta, held, held)
+    held = (holdings or Holdings(channel_map)).held(set(arrays), update.spec)
+    return GlobalUpdate(update, Placed(arrays, held, channel_map), held, held)
 
 
 def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple[Arrays, Reaches]:
@@ -143,11 +166,15 @@ def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple
 
 
 def _placed(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> tuple[Deltas, Reaches]:
+    held = _held(set(arrays), spec, channel_map)
+    return Placed(arrays, held, channel_map), held
+
+
+def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> Reaches:
     check(spec, channel_map)
 
     def find(name: str) -> Reach:
         layout = channel_map.parameters[name]
-        return reach_of(layout, spec) if name in arrays else nowhere(layout.shape)
+        return reach_of(layout, spec) if name in names else nowhere(layout.shape)
 
-    held = Reaches(channel_map, find)
-    return Placed(arrays, held, channel_map), held
+    return Reaches(channel_map, find)

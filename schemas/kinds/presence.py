@@ -8,17 +8,22 @@ from pydantic import Field
 
 from schemas.kinds.message import Message
 from schemas.names import Name
-from schemas.values import CapabilityProfile, DataCard, Loss, RoundNumber, Tally
+from schemas.values import CapabilityProfile, DataCard, Eligibility, Loss, RoundNumber, Tally, Text
 
 
 class Birth(Message):
-    """Retained: the device is there. A higher `session` replaces a lower one."""
+    """Retained: the device is there. A higher `session` replaces a lower one.
+
+    It is said again within a session where `eligibility` changes, with the reason in words.
+    """
 
     kind: Literal["birth"] = "birth"
     device: Name
     session: int = Field(ge=0)
     profile: CapabilityProfile = CapabilityProfile.model_construct()
     data: DataCard
+    eligibility: Eligibility = Eligibility.TRAIN
+    ineligible_because: Text = ""
 
 
 class Death(Message):

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.blobs import MAX_BLOB_BYTES, BlobRef
+from schemas.chunks import MAX_BLOB_BYTES, BlobRef
 from schemas.depot import Addresses, Depot
 from schemas.frozen import Frozen
 from schemas.kinds.message import MAX_MESSAGE_BYTES, Message

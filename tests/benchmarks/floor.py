@@ -23,16 +23,14 @@ def floor(work: Work, data: Path) -> Iterator[Callable[[], float]]:
     """Ten processes that have trained an epoch already; a call lets all train one more: wall seconds."""
     spawning = multiprocessing.get_context("spawn")
     barrier = spawning.Barrier(DEVICES + 1)
-    # They import numpy and torch, which read this once.
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
     workers = [
         spawning.Process(target=_train, args=(work.network, data, index, barrier), daemon=True)
         for index in range(DEVICES)
     ]
     try:
-        for worker in workers:
-            worker.start()
+        with one_thread():
+            for worker in workers:
+                worker.start()
         barrier.wait(LIMIT_S)
         yield lambda: _epoch(barrier)
     finally:
@@ -40,6 +38,16 @@ def floor(work: Work, data: Path) -> Iterator[Callable[[], float]]:
         for worker in workers:
             worker.join(10)
             worker.kill()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Processes that are started meanwhile take one thread each: numpy and torch read this when imported."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
         os.environ.pop("OMP_NUM_THREADS")
         if before is not None:
             os.environ["OMP_NUM_THREADS"] = before
@@ -53,6 +61,18 @@ def _epoch(barrier: Barrier) -> float:
 
 
 def _train(network: str, folder: Path, index: int, barrier: Barrier) -> None:
+    train = training(network, folder, index)
+    train()
+    with contextlib.suppress(threading.BrokenBarrierError):
+        barrier.wait(LIMIT_S)
+        while True:
+            barrier.wait()
+            train()
+            barrier.wait(LIMIT_S)
+
+
+def training(network: str, folder: Path, index: int) -> Callable[[], None]:
+    """The epoch that device `index` trains in a round, on one thread."""
     import torch
 
     from edge_client.data.sources import load_source
@@ -65,10 +85,8 @@ def _train(network: str, folder: Path, index: int, barrier: Barrier) -> None:
     data = load_source(f"npz:{folder / f'client-{index}.npz'}")
     module = build_model(ModelSpec(name=network, input_shape=(1, 28, 28), num_classes=10), seed=0)
     plan = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=32, local_epochs=1, seed=index)
-    train(module, data, plan)
-    with contextlib.suppress(threading.BrokenBarrierError):
-        barrier.wait(LIMIT_S)
-        while True:
-            barrier.wait()
-            train(module, data, plan)
-            barrier.wait(LIMIT_S)
+
+    def epoch() -> None:
+        train(module, data, plan)
+
+    return epoch

@@ -4,6 +4,9 @@ Ten device processes, Mosquitto and `edge-server run`, `fedavg` with the full `t
 600 images of MNIST per device, one epoch of SGD, batch 32, one thread per process. The floor is that
 training alone, in ten warm processes at the same time on the same cores (`floor`). Both take turns. Updates
 are sent as shipped: in few levels and packed.
+The floor is a loop as one would write it without a federation. A device's own training may take less than
+that loop, because its allocator keeps what is freed. How much less is a figure of its own
+(`device_training`): by that much, what the federation costs is hidden behind what its devices spare.
 A round is all from the end of one to the end of the next: planning, sending, training, checking,
 aggregating, writing model, checkpoint and journal to disk. Left out are the first round, in which devices
 import torch, and evaluation, which is off: nothing is held out and the server has no data.
@@ -17,6 +20,7 @@ from pathlib import Path
 
 from tests.benchmarks.client_data import write_clients
 from tests.benchmarks.client_import import import_figure
+from tests.benchmarks.device_training import device_over_plain
 from tests.benchmarks.federation import DEVICES, Told, Work, run
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.floor import floor
@@ -30,15 +34,17 @@ MAX_DEVICE_MB = 350.0
 def figures(options: Options) -> list[Figure]:
     """Rounds over their training alone, memory of a device, import of the client."""
     pairs, rounds, epochs = (1, 2, 1) if options.quick else (2, 4, 2)
-    imported = import_figure(1 if options.quick else 5)
+    imported = import_figure(1 if options.quick else 9)
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name:
         data = Path(name) / "data"
         try:
             write_clients(options.data_root, data, DEVICES)
         except OSError as error:
             return [imported, Figure(AREA, "a round over its training", "x", (), reason=f"no MNIST: {error}")]
-        taken = _turns(Work(rounds=rounds), data, Path(name), pairs=pairs, epochs=epochs)
-    return [*_rounds(taken), _memory([told for _, told in taken]), imported]
+        work = Work(rounds=rounds)
+        taken = _turns(work, data, Path(name), pairs=pairs, epochs=epochs)
+        trained = _training(device_over_plain(work, data, pairs=1 if options.quick else 5))
+    return [*_rounds(taken), trained, _memory([told for _, told in taken]), imported]
 
 
 def _turns(work: Work, data: Path, folder: Path, *, pairs: int, epochs: int) -> list[tuple[float, Told]]:
@@ -72,6 +78,17 @@ def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:
         raw={"floor_s": floors, "round_s": [told.round_s for _, told in taken]},
     )
     return [ratio, Figure(AREA, "a round beyond its training", "ms", beyond)]
+
+
+def _training(ratios: tuple[float, ...]) -> Figure:
+    return Figure(
+        AREA,
+        "  the training alone, on a device over the plain loop",
+        "x",
+        ratios,
+        detail="processor time of an epoch with a device's allocator, in a thread of its own, over that of "
+        "the floor's loop; the same bits, nothing else at work",
+    )
 
 
 def _memory(runs: list[Told]) -> Figure:

@@ -52,7 +52,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str
 
     def open_torn(path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
         file = original(path, mode, *args, **more)
-        return Torn(file, partial(strike, f"write {path.name}")) if mode == "wb" else file
+        return Torn(file, partial(strike, f"write {path.name}")) if mode in ("wb", "r+b") else file
 
     original = Path.open
     with monkeypatch.context() as patched:

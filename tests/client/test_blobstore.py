@@ -71,6 +71,23 @@ def test_a_doubled_chunk_is_only_written_again(store):
     assert store.verify(REF)
 
 
+def test_chunks_of_two_sizes_that_together_come_in_order_become_the_blob(store):
+    """One sender's chunk 1 of half the size comes where the other's chunk 1 would be next to be hashed."""
+    halved = REF.model_copy(update={"chunk_bytes": CHUNK // 2})
+    write(store, order=(1, 0))
+    store.write_chunk(halved, 1, DATA[CHUNK // 2 : CHUNK])
+    write(store, order=(2, 3))
+    assert store.verify(REF)
+
+
+def test_a_store_that_only_writes_hashes_nothing(store, monkeypatch):
+    hashed = []
+    monkeypatch.setattr("edge_client.blobstore._Running.add", lambda self, data: hashed.append(data))
+    write(BlobStore(store.directory, only_writes=True), order=(0, 1, 2, 3))
+    assert hashed == []
+    assert BlobStore(store.directory).verify(REF)
+
+
 def test_a_transfer_goes_on_in_the_part_file_that_an_earlier_process_left(store, tmp_path):
     write(store, order=(0, 2))
     again = BlobStore(tmp_path / "deep" / "blobs")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_client.gate import TaskGate, check_task
 from edge_client.session import Phase, Session, step
-from edge_client.session_events import Distrusted, Received, Send
+from edge_client.session_events import Declined, Received, Send
 from schemas.blobs import BlobRef
 from schemas.errors import PeerError
 from schemas.messages import Task, TaskReply, decode_message, encode_message
@@ -159,7 +159,7 @@ def test_a_memory_that_cannot_be_read_stops_nothing(tmp_path: Path, content: byt
 # --- the answer ---
 def test_a_task_that_is_not_trusted_is_declined_and_nothing_else_happens():
     session = Session(FEDERATION, DEVICE, connected=True)
-    after, (said,) = step(session, Distrusted(task(), Reason.UNTRUSTED, "it was altered"), 0.0)
+    after, (said,) = step(session, Declined(task(), Reason.UNTRUSTED, "it was altered"), 0.0)
     assert after == session
     assert isinstance(said, Send)
     assert isinstance(said.message, TaskReply)
@@ -172,9 +172,9 @@ def test_a_forgery_of_the_task_at_hand_does_not_make_the_device_decline_it():
     """Otherwise whoever can send it anything could take it out of every round."""
     session, _ = step(Session(FEDERATION, DEVICE, connected=True), Received(signed_task(task(), DEVICE)), 0.0)
     assert session.phase is Phase.FETCHING
-    after, said = step(session, Distrusted(task(tier=2), Reason.UNTRUSTED, "it was altered"), 1.0)
+    after, said = step(session, Declined(task(tier=2), Reason.UNTRUSTED, "it was altered"), 1.0)
     assert (after, said) == (session, [])
-    _, (declined,) = step(session, Distrusted(task(attempt=2), Reason.UNTRUSTED, "it was altered"), 1.0)
+    _, (declined,) = step(session, Declined(task(attempt=2), Reason.UNTRUSTED, "it was altered"), 1.0)
     assert isinstance(declined, Send)
 
 

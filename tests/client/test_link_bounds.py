@@ -9,7 +9,7 @@ import paho.mqtt.client as mqtt
 import pytest
 
 from edge_client.address import BrokerAddress
-from edge_client.link import MAX_INBOX, MAX_LARGE, SMALL_PAYLOAD, Arrived, Link
+from edge_client.link import MAX_INBOX, MAX_LARGE, SMALL_PAYLOAD, Arrived, Link, LinkDown
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,12 @@ def test_a_message_is_dropped_where_too_much_waits_already(waiting: int, size: i
     assert link.dropped == (not taken)
     last = [inbox.get() for _ in range(inbox.qsize())][-1]
     assert last == (Arrived("t", bytes(size)) if taken else None)
+
+
+def test_why_a_connection_ended_is_what_paho_called_an_error() -> None:
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="one", filters=())
+    link._client._easy_log(mqtt.MQTT_LOG_ERR, "failed to receive on socket: %s", "reset by peer")
+    link._client._easy_log(mqtt.MQTT_LOG_DEBUG, "Sending DISCONNECT")
+    link._on_disconnect(link._client, None, None, "unspecified error", None)
+    assert inbox.get() == LinkDown("failed to receive on socket: reset by peer")

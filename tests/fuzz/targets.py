@@ -21,13 +21,18 @@ from safetensors.numpy import load
 from edge_client.codecs import form
 from edge_client.codecs.chain import Chain, make_chain
 from edge_client.codecs.compression import unpack
+from edge_client.codecs.frames import added_up, changes
+from edge_client.codecs.numbers import Fp16, Int8
+from edge_client.layers import Holding, assemble
+from edge_client.slicing import extract
 from edge_server.broker.decoding import decode, frame_length
 from edge_server.broker.encoding import encode
 from edge_server.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
 from edge_server.broker.packets import Filter as TopicFilter
 from edge_server.firewall import examine
 from edge_server.firewall.encoded import check_form
-from schemas.blobs import SpooledGroups, decode_chunk, decode_json, encode_chunk, encode_json
+from edge_server.layering import difference
+from schemas.blobs import Groups, SpooledGroups, decode_chunk, decode_json, encode_chunk, encode_json
 from schemas.errors import PeerError
 from schemas.messages import Refusal, decode_message, encode_message
 from schemas.strategy import Piece
@@ -36,7 +41,17 @@ from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
 from tests.groups import decode_groups, encode_groups
 from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND, SPEC
-from tests.server.test_firewall import ASKED, CHOSEN, HONEST, HONEST_PERSONAL, MAP, PLAIN, PREFIX, update
+from tests.server.test_firewall import (
+    ASKED,
+    CHOSEN,
+    HONEST,
+    HONEST_PERSONAL,
+    MAP,
+    PLAIN,
+    PREFIX,
+    model,
+    update,
+)
 
 CHAINS: tuple[Chain, ...] = tuple(
     make_chain([Piece(name=name) for name in names])
@@ -96,6 +111,26 @@ def _packed(data: bytes) -> None:
     path.write_bytes(data)
     unpack(path, out, limit=10**6)
     assert len(out.getvalue()) <= 10**6
+
+
+def _frame(data: bytes) -> None:
+    """A change to a model that a device has."""
+    _read_all(added_up([{"model": _OLD}, _spooled(data)]))
+
+
+def _layer(data: bytes) -> None:
+    """A layer around the smaller sub-model that a device has."""
+    _read_all(assemble(_PART, _spooled(data), MAP).groups)
+
+
+def _spooled(data: bytes) -> SpooledGroups:
+    path = Path(_SPOOL.name) / "spooled"
+    path.write_bytes(data)
+    return SpooledGroups(path)
+
+
+def _read_all(groups: Groups) -> None:
+    assert all(arrays[name].nbytes >= 0 for arrays in groups.values() for name in arrays)
 
 
 def _in_form(chain: Chain) -> bytes:
@@ -158,6 +193,11 @@ LIES: Mapping[str, bytes] = {
 }
 """What a blob's header may claim; NaN and infinity as numbers of tensors are the firewall's business."""
 
+_OLD, _NEW = model(PREFIX), {name: array + 1 for name, array in model(PREFIX).items()}
+_FRAMES = tuple(changes(_NEW, _OLD, number) for number in (None, Fp16(), Int8()))
+_WHOLE = Holding(SubModelSpec(), {"model": model(SubModelSpec())})
+_PART = Holding(PREFIX, {"model": extract(_WHOLE.groups["model"], PREFIX, MAP)})
+
 _PACKETS: tuple[Packet, ...] = (
     Connect(V5, "pi", will=Will("w/t", b"gone", qos=1, retain=True), username="u", password=b"p"),
     Publish("a/b", b"payload", qos=1, packet_id=7),
@@ -170,6 +210,8 @@ TARGETS: Mapping[str, Target] = {
     "groups": Target(_groups, (encode_groups(GROUPS), *LIES.values())),
     "update": Target(_update, (encode_groups(HONEST), encode_groups(HONEST_PERSONAL))),
     "encoded-update": Target(_encoded, tuple(_in_form(chain) for chain in CHAINS)),
+    "frame": Target(_frame, tuple(encode_groups(one) for one in _FRAMES)),
+    "layer": Target(_layer, (encode_groups(difference(_PART, _WHOLE, MAP)),)),
     "packed": Target(_packed, (zstandard.compress(encode_groups(HONEST)), zstandard.compress(bytes(10**5)))),
     "chosen-channels": Target(_chosen, (encode_json(CHOSEN), b'{"kept":{"conv":2,"hidden":1000000000000}}')),
     "channel-map": Target(lambda data: decode_json(ChannelMap, data), (encode_json(CHANNEL_MAP),)),

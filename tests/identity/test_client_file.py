@@ -12,6 +12,7 @@ import pytest
 
 from edge_client.cli import EDGE_CLIENT, main
 from edge_client.client_file import ClientFile, read_client_file
+from edge_client.eligibility.rules import Rules
 from edge_client.identity.check import check_files
 from edge_client.link import Link, LinkDown
 from schemas.errors import ConfigError
@@ -43,6 +44,37 @@ def test_a_file_states_what_the_command_line_does_not(tmp_path):
     assert (args.broker, args.device_id, args.tier, args.once) == ("mqtts://h", "pi", 2, True)
     assert args.ca == tmp_path / "ca.pem"
     assert args.data == "digits"
+
+
+def test_its_rules_of_eligibility_are_a_table(tmp_path):
+    text = "tier = 1\n[eligibility]\nmax-temperature-c = 70\nquiet-hours = ['22:00-07:00']\n"
+    rules = parsed("--config", str(write(tmp_path, text))).eligibility
+    assert rules == Rules(max_temperature_c=70, quiet_hours=("22:00-07:00",))
+    assert parsed().eligibility is None
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "max-temperature = 70",
+            r"unknown key 'eligibility.max-temperature' \(did you mean 'max-temperature-c'",
+        ),
+        (
+            "min-battery-percent = 130",
+            r"eligibility.min-battery-percent: .*less than or equal to 100, got 130",
+        ),
+        (
+            "quiet-hours = ['ten to six']",
+            r"eligibility.quiet-hours: .*expected HH:MM-HH:MM.*got 'ten to six'",
+        ),
+        ("metered = ['5g']", r"eligibility.metered: .*'wired', 'wifi' or 'cellular', got '5g'"),
+    ],
+)
+def test_a_rule_that_is_none_is_named_with_the_remedy(tmp_path, line, said):
+    path = write(tmp_path, f"[eligibility]\n{line}\n")
+    with pytest.raises(ConfigError, match=said):
+        read_client_file(path)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["file first", "file last"])

@@ -40,6 +40,7 @@ from schemas.values import (
     CapabilityProfile,
     DataCard,
     DeliveryMetrics,
+    Eligibility,
     ModelSpec,
     PersonalPruning,
     Preprocessing,
@@ -84,6 +85,8 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             software={"torch": "2.5.1"},
         ),
         data=DataCard(source="digits", examples=120, input_shape=(1, 8, 8), num_classes=10),
+        eligibility=Eligibility.PAUSE,
+        ineligible_because="80 °C, at most 70 °C",
     ),
     "death": Death(federation=FEDERATION, device=DEVICE, session=1700000000001),
     "task": Task(

@@ -110,6 +110,7 @@ def test_a_file_that_is_none_is_named_in_the_error(tmp_path):
     [
         b"",
         b"PK\x03\x04 not this",
+        # The first bytes of a pickle, which no reader of blobs may mistake for one: nothing unpickles them.
         b"\x80\x04\x95 nor a pickle",
         struct.pack("<Q", 2**63) + b"{}",
         blob(b"[]"),

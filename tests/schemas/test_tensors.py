@@ -99,3 +99,32 @@ def test_a_header_that_no_model_needs_is_not_kept(tmp_path: Path) -> None:
 def test_a_type_that_files_do_not_know_is_refused() -> None:
     with pytest.raises(InvariantError, match="complex64"):
         digest_of_tensors({"w": np.ones(2, np.complex64)})
+
+
+def test_bytes_at_hand_are_read_as_the_file_is(tmp_path: Path) -> None:
+    path, arrays = tmp_path / "file", {"a": np.arange(12, dtype=np.int8).reshape(4, 3), "b": np.float32(2)}
+    path.write_bytes(save({name: np.asarray(array) for name, array in arrays.items()}))
+    at_hand = TensorFile(path, memoryview(path.read_bytes()))
+    path.write_bytes(b"")
+    assert (at_hand.rows("a", 1, 3) == arrays["a"][1:3]).all()
+    assert at_hand["b"] == 2
+    assert at_hand["b"].shape == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", (2**63).to_bytes(8, "little")])
+def test_bytes_too_short_for_a_header_are_the_senders_fault(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    for at_hand in (None, memoryview(data)):
+        with pytest.raises(PeerError):
+            TensorFile(path, at_hand)
+
+
+def test_a_header_that_was_sound_is_not_for_a_file_of_another_size(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(save({"a": np.arange(12)}))
+    TensorFile(path)
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(PeerError):
+        TensorFile(path)

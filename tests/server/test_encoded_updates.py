@@ -10,6 +10,7 @@ from edge_client.codecs.chain import make_chain
 from edge_client.codecs.form import decoded
 from edge_client.private import PrivateState
 from edge_client.work import do_training
+from edge_server import unpacking
 from edge_server.firewall.encoded import check_form
 from edge_server.replay import Verdict, replay
 from edge_server.round_events import CheckUpdate
@@ -184,10 +185,23 @@ def test_what_lies_unpacked_may_be_deleted_at_any_time(tmp_path):
 
 def test_the_next_planning_forgets_what_was_unpacked(tmp_path):
     bench = Bench(tmp_path, "fedavg", UPLINK)
-    bench.round(1)
-    assert list(bench.folder.unpacked.iterdir())
+    record, _ = bench.round(1)
+    assert len(list(bench.folder.unpacked.iterdir())) == len(record.completed)
     bench.tasks(2, 2)
-    assert not list(bench.folder.unpacked.iterdir())
+    # What is left are nameless files to write over.
+    left = list(bench.folder.unpacked.iterdir())
+    assert [path.suffix for path in left] == [".spare"] * len(record.completed)
+
+
+def test_what_is_unpacked_where_something_longer_lay_is_whole_and_nothing_else(tmp_path):
+    unpacked, kept = Unpacked(tmp_path / "unpacked"), {}
+    for size in (900, 40, 500):
+        kept[size] = data = encode_groups({"model": {"w": np.arange(size)}})
+        packed = tmp_path / digest_of(data)
+        packed.write_bytes(zstandard.compress(data))
+        assert (unpacked.groups(packed)["model"]["w"] == np.arange(size)).all()
+        assert [path.read_bytes() for path in (tmp_path / "unpacked").iterdir()] == [data]
+        unpacked.keep_only(frozenset())
 
 
 # --- error feedback on a device ---
@@ -225,3 +239,16 @@ def test_what_was_left_in_another_sub_model_stays_where_it_was(tmp_path):
     half = before[name].shape[0] // 2
     np.testing.assert_array_equal(after[name][half:], before[name][half:])
     assert (after[name][:half] != before[name][:half]).any()
+
+
+@pytest.mark.parametrize("size", [100, 1000, 2500])
+def test_what_is_unpacked_is_at_hand_only_where_it_fits(tmp_path, size, monkeypatch):
+    monkeypatch.setattr(unpacking, "IN_MEMORY_BYTES", 1000)
+    arrays = {"w": np.arange(size // 8, dtype=np.int64)}
+    data, unpacked = encode_groups({"model": arrays}), Unpacked(tmp_path / "unpacked")
+    packed = tmp_path / digest_of(data)
+    packed.write_bytes(zstandard.compress(data))
+    for _ in range(2):
+        groups = unpacked.looked_at(packed)
+        assert (groups["model"]["w"] == arrays["w"]).all()
+    assert (tmp_path / "unpacked" / packed.name).read_bytes() == data

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edge_client.codecs.form import SCALES, Decoded
 from edge_server.firewall.norms import STATISTICS, NormBound, norms_of
-from edge_server.firewall.sizes import sizes_of
+from edge_server.firewall.sizes import size_of, sizes_of
 from edge_server.settings import FirewallSettings
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
@@ -136,3 +137,22 @@ def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_para
     root = 12.5**0.5
     expected = {"model": root, STATISTICS: 2 * root, "control": 3 * root}
     assert norms_of(sizes_of(groups), known) == pytest.approx(expected)
+
+
+def test_sizes_of_codes_are_those_of_the_numbers_that_they_stand_for():
+    # Rows (-4, 2) and (-3, 0): 2^2 + 1^2 = 5 with a scale of 0.5, and 6^2 = 36 with one of 2.
+    codes, scales = np.array([[-4, 2], [-3, 0]], np.int8), np.array([0.5, 2], np.float32)
+    size = size_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
+    assert (size.largest, size.squares, size.count) == (6, 41, 4)
+
+
+def test_the_smallest_code_has_a_size_too():
+    codes, scales = np.array([[-128, 5]], np.int8), np.array([1], np.float32)
+    assert size_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w").largest == 128
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan, 3e38])
+def test_codes_whose_products_are_not_finite_have_no_size(scale):
+    codes, scales = np.array([[0, 0], [7, 1]], np.int8), np.array([1, scale], np.float32)
+    size = size_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
+    assert np.isnan([size.largest, size.squares]).all()

@@ -11,9 +11,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from edge_client.codecs.chain import make_chain
+from edge_client.codecs.form import decoded
 from edge_client.reach import reach_of
 from edge_client.slicing import expand, extract, permute
-from edge_server.strategy import blocks
+from edge_server.strategy import adding, blocks
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.combiners import COMBINERS
 from edge_server.strategy.groups.registry import GROUPS
@@ -23,7 +25,7 @@ from edge_server.strategy.privacy import Gaussian, noised, opened
 from edge_server.strategy.reach import checked_order, common, mass
 from edge_server.strategy.strategy import State, close, make_strategy, start
 from edge_server.strategy.transforms import TRANSFORMS
-from edge_server.strategy.updates import ClientUpdate, globalised
+from edge_server.strategy.updates import ClientUpdate, Holdings, globalised
 from edge_server.strategy.weighting import WEIGHTINGS
 from schemas.blobs import SpooledGroups
 from schemas.errors import InvariantError
@@ -224,3 +226,41 @@ def test_arrays_that_are_not_the_sub_models_are_refused_when_they_are_read():
 
 def test_every_group_of_parameters_is_among_the_cases():
     assert GROUPS.keys() - CASES.keys() == {"header", "mean-data"}
+
+
+@pytest.mark.parametrize("numbers", [1, 500, 10**6])
+def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch):
+    monkeypatch.setattr(adding, "BAND_NUMBERS", numbers)
+    chain, holdings, weights = make_chain([Piece(name="int8")]), Holdings(MAP), [0.1, 0.2, 0.7, 0.3]
+    pairs = []
+    for seed, spec in enumerate(SPECS):
+        groups = decoded(chain.encode(extract(arrays(seed), spec, MAP), seed=seed).groups)
+        plain = {"model": {name: groups["model"][name] for name in groups["model"]}}
+        pairs.append(
+            [globalised(ClientUpdate("a", spec, each, 1), MAP, holdings) for each in (groups, plain)]
+        )
+    coded, numbers_sent = ([pair[side] for pair in pairs] for side in (0, 1))
+    total = np.zeros((40, 300))
+    for one, weight in zip(numbers_sent, weights, strict=True):
+        total += np.float64(weight) * one.delta["hidden.weight"]
+    for sent_as in (coded, numbers_sent):
+        change = mean_over_holders(sent_as, weights)
+        held = mass([one.coverage.reach("hidden.weight") for one in sent_as], weights)
+        assert (change["hidden.weight"] == (total / held).astype(np.float32)).all()
+
+
+def test_alike_prefixes_share_what_they_hold_and_lists_do_not():
+    holdings, names = Holdings(MAP), set(MAP.parameters)
+    prefix, list_of = SPECS[1], SPECS[2]
+    assert holdings.held(names, prefix) is holdings.held(names, prefix.model_copy())
+    assert holdings.held(names, prefix) is not holdings.held(names, SPECS[0])
+    assert holdings.held(names, prefix) is not holdings.held(names - {"scale"}, prefix)
+    assert holdings.held(names, list_of) is not holdings.held(names, list_of)
+
+
+def test_rows_that_never_reached_the_file_are_an_error_and_no_numbers(tmp_path):
+    place = InFile(tmp_path)
+    place.put("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
+    assert place.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(OSError, match="'w'"):
+        place.rows("w", 0, 4)

@@ -73,7 +73,7 @@ class Device:
         self._born = time.time_ns() // 1_000_000
         self._session = Session(place.federation, self.name)
         self._upload: Upload | None = None
-        self._listens: frozenset[str] = frozenset()
+        self._listens: tuple[int, ...] = ()
         self.plain: PlainPart | None = None
         layers = [plain_topic(place.federation, layer) for layer in range(1, self.tier + 1)]
         self.client = Client(
@@ -125,10 +125,10 @@ class Device:
             return
         self._session, commands = stepped
         # Before the reply to a task, which says that these topics are heard.
-        listens = frozenset(str(LayerTopic(self._place.federation, n)) for n in self._session.listens)
+        listens = self._session.listens
         if listens != self._listens:
             self._listens = listens
-            self.client.listen(listens)
+            self.client.listen(frozenset(str(LayerTopic(self._place.federation, n)) for n in listens))
         for command in commands:
             self._do(command)
 

@@ -131,7 +131,9 @@ class Client(asyncio.BufferedProtocol):
         self._pump()
 
     def listen(self, topics: frozenset[str]) -> None:
-        """Hear these topics too, at QoS 0, and no others than them and the filters."""
+        """Hear these topics too, at QoS 0, and no others than them and the filters, as `Link` does it."""
+        if topics and topics <= self._listened:
+            return
         before, self._listened = self._listened, topics
         if gone := before - topics:
             self._write(encoding.encode(Unsubscribe(self._next_id(), tuple(sorted(gone))), V5))

@@ -1,0 +1,1 @@
+"""What the board says of itself: one small reader per source; nothing here raises."""

@@ -1,0 +1,49 @@
+"""All that a board says of itself at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.board.accelerator import accelerator
+from edge_client.board.load import Pressure, load, pressure
+from edge_client.board.memory import Memory, memory
+from edge_client.board.network import Connection, connection
+from edge_client.board.power import Power, power
+from edge_client.board.processor import Processor, processor
+from edge_client.board.reading import ROOT
+from edge_client.board.storage import Storage, storage
+from edge_client.board.thermal import Zone, zones
+from edge_client.board.throttling import throttle_flags
+
+
+@dataclass(frozen=True)
+class Board:
+    """What could be read; None, or nothing, is what could not."""
+
+    processor: Processor
+    accelerator: str | None
+    memory: Memory
+    storage: Storage | None
+    zones: tuple[Zone, ...]
+    throttling: tuple[str, ...] | None
+    power: Power
+    connection: Connection | None
+    load: float | None
+    memory_pressure: Pressure | None
+
+
+def look(state: Path, root: Path = ROOT) -> Board:
+    """Read all sources once; `state` is the folder whose disk counts."""
+    return Board(
+        processor=processor(root),
+        accelerator=accelerator(root),
+        memory=memory(root),
+        storage=storage(state),
+        zones=zones(root),
+        throttling=throttle_flags(root),
+        power=power(root),
+        connection=connection(root),
+        load=load(root),
+        memory_pressure=pressure("memory", root),
+    )

@@ -1,0 +1,58 @@
+"""How busy the machine is: its load average, and the pressure that Linux states (PSI)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.board.cgroups import own_group
+from edge_client.board.reading import ROOT, text
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """The share of the last ten seconds, 0 to 1, in which `some` tasks waited, and in which all did."""
+
+    some: float
+    full: float
+
+
+def load(root: Path = ROOT) -> float | None:
+    """Tasks that run or wait to run, on average over the last minute."""
+    words = text(root / "proc/loadavg").split()
+    return _number(words[0]) if words else None
+
+
+def pressure(resource: str = "memory", root: Path = ROOT) -> Pressure | None:
+    """The machine's pressure on `memory`, `cpu` or `io`; None where the kernel does not state it.
+
+    Linux, Documentation/accounting/psi: lines like `some avg10=0.12 avg60=0.05 avg300=0.01 total=123`.
+    """
+    return _pressure(text(root / "proc/pressure" / resource))
+
+
+def own_pressure(resource: str = "memory", root: Path = ROOT) -> Pressure | None:
+    """The same of this process's control group, which may be short of memory while the machine is not."""
+    group = own_group(root)
+    return _pressure(text(group / f"{resource}.pressure")) if group is not None else None
+
+
+def _pressure(lines: str) -> Pressure | None:
+    shares = {}
+    for line in lines.splitlines():
+        kind, *values = line.split() or [""]
+        for value in values:
+            if value.startswith("avg10="):
+                shares[kind] = _number(value.removeprefix("avg10="))
+    some = shares.get("some")
+    return None if some is None else Pressure(some / 100, (shares.get("full") or 0.0) / 100)
+
+
+def _number(word: str) -> float | None:
+    """A number of 0 or more that is written there."""
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if 0 <= value < math.inf else None

@@ -1,0 +1,61 @@
+"""Memory: what the machine has, what this process may have of it, and what is left of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.board.cgroups import bounded_groups
+from edge_client.board.reading import ROOT, text, whole
+
+ADDRESS_SPACE = "Max address space"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """In bytes; None is not known.
+
+    `limit` is the lowest that a control group or `ulimit -v` sets, None without any. `free` is what this
+    process may still take before it is refused or killed.
+    """
+
+    physical: int | None
+    available: int | None
+    limit: int | None
+    free: int | None
+
+    @property
+    def usable(self) -> int | None:
+        """What there is for this process at most: all of it, or the limit where that is lower."""
+        known = [size for size in (self.physical, self.limit) if size is not None]
+        return min(known, default=None)
+
+
+def memory(root: Path = ROOT) -> Memory:
+    """The memory of this machine and of this process."""
+    machine = _table(root / "proc/meminfo")
+    groups = bounded_groups(root)
+    limits, free = [group.limit for group in groups], [group.free for group in groups]
+    space = _address_space(root)
+    if space is not None:
+        limits.append(space)
+        free.append(max(0, space - _table(root / "proc/self/status").get("VmSize", 0)))
+    available = machine.get("MemAvailable")
+    if available is not None:
+        free.append(available)
+    return Memory(machine.get("MemTotal"), available, min(limits, default=None), min(free, default=None))
+
+
+def _table(path: Path) -> dict[str, int]:
+    """The sizes that a file of lines like `MemTotal:  948304 kB` states, in bytes."""
+    lines = (line.split() for line in text(path).splitlines())
+    sizes = {line[0].rstrip(":"): whole(line[1]) for line in lines if len(line) == 3 and line[2] == "kB"}
+    return {key: size * 1024 for key, size in sizes.items() if size is not None and size >= 0}
+
+
+def _address_space(root: Path) -> int | None:
+    """The soft limit of the address space, if there is one."""
+    for line in text(root / "proc/self/limits").splitlines():
+        if line.startswith(ADDRESS_SPACE):
+            return whole((line.removeprefix(ADDRESS_SPACE).split() or [""])[0])
+    return None

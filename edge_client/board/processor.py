@@ -1,0 +1,37 @@
+"""The processor: its name, its cores, its architecture."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.board.reading import MAX_NAME, ROOT, name, text
+
+
+@dataclass(frozen=True)
+class Processor:
+    """`cores` are what this process may use; `board` is an Arm board's name, `model` the chip's."""
+
+    model: str
+    board: str | None
+    cores: int
+    architecture: str
+
+
+def processor(root: Path = ROOT) -> Processor:
+    """The processor of this machine."""
+    keys = _keys(root)
+    return Processor(
+        model=(keys.get("model name") or keys.get("Hardware") or platform.processor())[:MAX_NAME],
+        board=name(root / "proc/device-tree/model") or keys.get("Model"),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        architecture=platform.machine(),
+    )
+
+
+def _keys(root: Path) -> dict[str, str]:
+    """The last value of each key of `/proc/cpuinfo`."""
+    pairs = (line.partition(":") for line in text(root / "proc/cpuinfo").splitlines())
+    return {key.strip(): value.strip() for key, colon, value in pairs if colon and value.isprintable()}

@@ -1,0 +1,35 @@
+"""Temperatures: the thermal zones that Linux states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.board.reading import ROOT, entries, name, number
+
+COLDEST, HOTTEST = -60.0, 200.0
+"""What lies beyond is no temperature of a board: sensors that are switched off say such numbers."""
+
+
+@dataclass(frozen=True)
+class Zone:
+    """A place on the board and how warm it is there."""
+
+    name: str
+    celsius: float
+
+
+def zones(root: Path = ROOT) -> tuple[Zone, ...]:
+    """All zones that can be read now."""
+    found = []
+    for folder in entries(root / "sys/class/thermal", "thermal_zone*"):
+        millidegrees = number(folder / "temp")
+        if millidegrees is not None and COLDEST <= millidegrees / 1000 <= HOTTEST:
+            found.append(Zone(name(folder / "type") or folder.name, millidegrees / 1000))
+    return tuple(found)
+
+
+def hottest(measured: Sequence[Zone]) -> float | None:
+    """The highest of the temperatures, in degrees Celsius."""
+    return max((zone.celsius for zone in measured), default=None)

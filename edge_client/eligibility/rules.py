@@ -1,0 +1,58 @@
+"""`[eligibility]` of `client.toml`: when the owner of a device lets it train."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from schemas.frozen import Settings
+
+LinkKind = Literal["wired", "wifi", "cellular"]
+MINUTES = 24 * 60
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+
+
+def _hours(text: str) -> str:
+    if not _HOURS.fullmatch(text):
+        raise ValueError("expected HH:MM-HH:MM, for instance 22:00-07:00")
+    return text
+
+
+class Rules(Settings):
+    """What must hold for training; nothing is asked for unless it is stated.
+
+    Temperature is that of the hottest zone in degrees Celsius; battery and memory pressure (the share of the
+    last ten seconds in which something waited for memory, PSI) are in percent; load is per core. In
+    `quiet_hours`, of local time, and on links that are `metered` nothing is trained. The board is looked at
+    every `check_every_s`; a task that has waited for `give_back_after_s` is given back.
+    """
+
+    max_temperature_c: float | None = Field(default=None, gt=0, le=150)
+    min_battery_percent: float | None = Field(default=None, ge=0, le=100)
+    mains_only: bool = False
+    quiet_hours: tuple[Annotated[str, AfterValidator(_hours)], ...] = ()
+    max_load: float | None = Field(default=None, gt=0)
+    max_memory_pressure_percent: float | None = Field(default=None, gt=0, le=100)
+    unmetered_only: bool = False
+    metered: tuple[LinkKind, ...] = ("cellular",)
+    check_every_s: float = Field(default=5.0, gt=0)
+    give_back_after_s: float = Field(default=300.0, ge=0)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether the device may always train."""
+        return self == Rules(
+            metered=self.metered, check_every_s=self.check_every_s, give_back_after_s=self.give_back_after_s
+        )
+
+
+def is_quiet(hours: tuple[str, ...], minute: int) -> bool:
+    """Whether a minute of the day, from 0, lies in one of the spans; one may pass midnight."""
+    return any(_lies_in(span, minute) for span in hours)
+
+
+def _lies_in(span: str, minute: int) -> bool:
+    begin, end = (int(clock[:2]) * 60 + int(clock[3:]) for clock in span.split("-"))
+    return (minute - begin) % MINUTES < (end - begin) % MINUTES

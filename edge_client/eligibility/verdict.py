@@ -1,0 +1,118 @@
+"""The verdict on the conditions: train, wait with it, or do nothing but serve.
+
+What passes by itself (heat, load, a shortage of memory) is a pause: the task waits. What lasts (a low
+battery, no mains, quiet hours, a link that costs) leaves the device to inference only. A value that nothing
+tells breaks no rule: most boards have no battery to tell of. A rule that is broken is kept again only with
+something to spare, so that a value at the limit does not make training begin and end all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from edge_client.eligibility.conditions import Conditions
+from edge_client.eligibility.rules import Rules, is_quiet
+from schemas.values import Eligibility
+
+COOLER_C, FULLER_PERCENT, SPARE = 5.0, 5.0, 0.8
+"""To spare before a rule is kept again: degrees, percent of the battery, share of a limit of load."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether to train, and what is in the way: by rule, in words for people."""
+
+    eligibility: Eligibility = Eligibility.TRAIN
+    why: Mapping[str, str] | None = None
+
+    @property
+    def detail(self) -> str:
+        """All that is in the way."""
+        return "; ".join((self.why or {}).values())
+
+
+MAY_TRAIN = Verdict()
+Breach = Callable[[Rules, Conditions, bool], str | None]
+"""What is in the way, if anything; with something to spare where the rule was broken before."""
+
+
+def judge(rules: Rules, now: Conditions, before: Verdict = MAY_TRAIN) -> Verdict:
+    """The verdict on these conditions after an earlier one."""
+    broken = before.why or {}
+    why = {
+        name: said
+        for name, (_, breach) in BREACHES.items()
+        if (said := breach(rules, now, name in broken)) is not None
+    }
+    if not why:
+        return MAY_TRAIN
+    lasting = any(BREACHES[name][0] is Eligibility.INFER_ONLY for name in why)
+    return Verdict(Eligibility.INFER_ONLY if lasting else Eligibility.PAUSE, why)
+
+
+def unknown(rules: Rules, now: Conditions) -> tuple[str, ...]:
+    """The keys of rules for which the board tells nothing: they are not held against it."""
+    asked = {
+        "max-temperature-c": (rules.max_temperature_c, now.celsius),
+        "min-battery-percent": (rules.min_battery_percent, now.battery),
+        "mains-only": (rules.mains_only or None, now.source),
+        "max-load": (rules.max_load, now.load),
+        "max-memory-pressure-percent": (rules.max_memory_pressure_percent, now.memory_pressure),
+        "unmetered-only": (rules.unmetered_only or None, now.link),
+    }
+    return tuple(key for key, (limit, value) in asked.items() if limit is not None and value is None)
+
+
+def _hot(rules: Rules, now: Conditions, broken: bool) -> str | None:
+    limit, value = rules.max_temperature_c, now.celsius
+    if limit is None or value is None or value <= limit - COOLER_C * broken:
+        return None
+    return f"{value:.0f} °C, at most {limit:g} °C"
+
+
+def _empty(rules: Rules, now: Conditions, broken: bool) -> str | None:
+    limit, value = rules.min_battery_percent, now.battery
+    if limit is None or value is None or value >= min(100.0, limit + FULLER_PERCENT * broken):
+        return None
+    return f"battery at {value:.0f}%, at least {limit:g}%"
+
+
+def _on_battery(rules: Rules, now: Conditions, _: bool) -> str | None:
+    return "on battery, mains only" if rules.mains_only and now.source == "battery" else None
+
+
+def _quiet(rules: Rules, now: Conditions, _: bool) -> str | None:
+    return f"quiet hours {', '.join(rules.quiet_hours)}" if is_quiet(rules.quiet_hours, now.minute) else None
+
+
+def _busy(rules: Rules, now: Conditions, broken: bool) -> str | None:
+    return _above("load per core", rules.max_load, now.load, broken)
+
+
+def _squeezed(rules: Rules, now: Conditions, broken: bool) -> str | None:
+    return _above(
+        "memory pressure in percent", rules.max_memory_pressure_percent, now.memory_pressure, broken
+    )
+
+
+def _above(what: str, limit: float | None, value: float | None, broken: bool) -> str | None:
+    if limit is None or value is None or value <= (SPARE * limit if broken else limit):
+        return None
+    return f"{what} {value:.1f}, at most {limit:g}"
+
+
+def _metered(rules: Rules, now: Conditions, _: bool) -> str | None:
+    return f"the link is {now.link}" if rules.unmetered_only and now.link in rules.metered else None
+
+
+BREACHES: Mapping[str, tuple[Eligibility, Breach]] = {
+    "temperature": (Eligibility.PAUSE, _hot),
+    "load": (Eligibility.PAUSE, _busy),
+    "memory-pressure": (Eligibility.PAUSE, _squeezed),
+    "battery": (Eligibility.INFER_ONLY, _empty),
+    "mains": (Eligibility.INFER_ONLY, _on_battery),
+    "quiet-hours": (Eligibility.INFER_ONLY, _quiet),
+    "metered": (Eligibility.INFER_ONLY, _metered),
+}
+"""Each rule, and what its breach leads to."""

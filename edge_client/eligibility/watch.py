@@ -1,0 +1,48 @@
+"""The edge of eligibility: looks at the board now and then, and remembers where the device stands."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from edge_client.eligibility.conditions import Conditions, conditions
+from edge_client.eligibility.rules import Rules
+from edge_client.eligibility.standing import Command, Standing, step
+from edge_client.eligibility.verdict import unknown
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Holds a device to its owner's rules; `look` reads the board."""
+
+    def __init__(self, rules: Rules, look: Callable[[], Conditions]) -> None:
+        self._rules, self._look = rules, look
+        self._next = 0.0
+        self._unknown: tuple[str, ...] = ()
+        self.standing = Standing()
+
+    @classmethod
+    def of_board(cls, rules: Rules, *, cores: int, root: Path) -> Watch:
+        """One that looks at the machine whose files lie below `root`."""
+        return cls(rules, partial(conditions, cores=cores, root=root))
+
+    def turn(self, now: float, *, at_work: bool) -> list[Command]:
+        """What is to be done at `now`, in seconds; usually nothing."""
+        if self._rules.asks_nothing or now < self._next:
+            return []
+        self._next = now + self._rules.check_every_s
+        seen = self._look()
+        self._note(unknown(self._rules, seen))
+        self.standing, commands = step(self.standing, self._rules, seen, now, at_work=at_work)
+        return commands
+
+    def _note(self, keys: tuple[str, ...]) -> None:
+        """Say once of each change which rules have nothing to go by."""
+        if keys != self._unknown and keys:
+            log.warning(
+                "[eligibility] %s: this board does not tell (any more), so it is not held to it", keys
+            )
+        self._unknown = keys

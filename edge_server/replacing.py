@@ -1,0 +1,53 @@
+"""Another device in the place of one that gives its task back, in synchronous rounds, while there is time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_server.federation import Federation, Phase, Step
+from edge_server.fleet import Device
+from edge_server.participant import Status
+from edge_server.planning import ask, hand_out
+from edge_server.quarantine import trusted
+from edge_server.round_events import RoundPlanned
+from schemas.values import Reason
+
+GIVEN_BACK = frozenset({Reason.INELIGIBLE})
+"""Why devices that are sound do not end what they have begun."""
+TIME_LEFT = 0.5
+"""Of the deadline: with less than that nobody begins anew."""
+
+
+def vacant(federation: Federation, now: float) -> int:
+    """For how many places others are to be asked now.
+
+    Not while parts of the model are published for several devices: that is over before long.
+    """
+    rules, broadcast = federation.rules, federation.broadcast
+    if not rules.replaces or (broadcast is not None and not broadcast.over):
+        return 0
+    if _deadline(federation) - now < TIME_LEFT * rules.deadline_s:
+        return 0
+    left = federation.participants.having({Status.DECLINED})
+    places = sum(one.reason in GIVEN_BACK for one in left) - federation.replaced
+    return min(places, len(_free(federation))) if places > 0 else 0
+
+
+def ask_for_others(federation: Federation, places: int) -> Step:
+    """Ask for a plan with so many of those who have no part in the round."""
+    asking = replace(federation, replaced=federation.replaced + places)
+    return ask(asking, _free(federation), wanted=places)
+
+
+def join(federation: Federation, event: RoundPlanned, now: float) -> Step:
+    """The devices of the plan have a part in the round that is under way, until its deadline."""
+    training = replace(federation, phase=Phase.TRAINING)
+    return hand_out(training, event.assignments, now, deadline=_deadline(federation))
+
+
+def _deadline(federation: Federation) -> float:
+    return max((one.deadline for one in federation.participants.values()), default=0.0)
+
+
+def _free(federation: Federation) -> tuple[Device, ...]:
+    return tuple(one for one in trusted(federation) if one.name not in federation.participants)

@@ -1,0 +1,70 @@
+"""The training of a round on a device over the plain loop of the floor, in processor time.
+
+Two warm processes take turns. One trains as `floor` does, in its first thread. The other does as a device:
+its allocator keeps what is freed (`edge_client/allocator.py`), and each epoch is a task with a thread of its
+own. The bits are the same; a ratio below 1 is what a device spares before it has spent anything on a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from edge_client.allocator import keep_freed_memory
+from tests.benchmarks.federation import LIMIT_S, Work
+from tests.benchmarks.floor import one_thread, training
+
+
+def device_over_plain(work: Work, data: Path, *, pairs: int) -> tuple[float, ...]:
+    """Seconds of processor of an epoch on a device over those of the plain one, per pair."""
+    with _trainer(work, data, as_device=True) as device, _trainer(work, data, as_device=False) as plain:
+        for one in (device, plain):
+            _epoch(one)
+        return tuple(_epoch(device) / _epoch(plain) for _ in range(pairs))
+
+
+def _epoch(trainer: Connection) -> float:
+    trainer.send(None)
+    if not trainer.poll(LIMIT_S):
+        raise RuntimeError(f"an epoch has not ended in {LIMIT_S:.0f} s")
+    seconds: float = trainer.recv()
+    return seconds
+
+
+@contextlib.contextmanager
+def _trainer(work: Work, data: Path, *, as_device: bool) -> Iterator[Connection]:
+    """A process that trains an epoch whenever something is sent to it, and answers with its seconds."""
+    spawning = multiprocessing.get_context("spawn")
+    ours, theirs = spawning.Pipe()
+    process = spawning.Process(target=_serve, args=(work.network, data, theirs, as_device), daemon=True)
+    try:
+        with one_thread():
+            process.start()
+        theirs.close()
+        yield ours
+    finally:
+        ours.close()
+        process.join(10)
+        process.kill()
+
+
+def _serve(network: str, data: Path, asked: Connection, as_device: bool) -> None:
+    if as_device:
+        keep_freed_memory()
+    train = training(network, data, 0)
+    with contextlib.suppress(EOFError):
+        while True:
+            asked.recv()
+            before = time.process_time()
+            if as_device:
+                task = threading.Thread(target=train)
+                task.start()
+                task.join()
+            else:
+                train()
+            asked.send(time.process_time() - before)

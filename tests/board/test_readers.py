@@ -1,0 +1,233 @@
+"""What each reader makes of a board's files, and of files that are garbage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_client.board.accelerator import accelerator
+from edge_client.board.board import look
+from edge_client.board.cgroups import bounded_groups
+from edge_client.board.load import Pressure, load, own_pressure, pressure
+from edge_client.board.memory import memory
+from edge_client.board.network import Connection, connection
+from edge_client.board.power import Power, power
+from edge_client.board.processor import processor
+from edge_client.board.storage import storage
+from edge_client.board.thermal import Zone, hottest, zones
+from edge_client.board.throttling import throttle_flags
+from tests.board.trees import GROUP, PI, tree
+
+V1 = {"proc/self/cgroup": "5:cpu:/a\n4:memory:/docker/abc\n0::/\n"}
+
+
+@pytest.fixture
+def pi(tmp_path: Path) -> Path:
+    return tree(tmp_path, PI)
+
+
+def test_an_arm_board_is_named_by_its_device_tree(pi: Path) -> None:
+    found = processor(pi)
+    assert (found.board, found.model) == ("Raspberry Pi 3 Model B Rev 1.2", "BCM2835")
+    assert found.cores >= 1
+
+
+def test_without_a_device_tree_the_processors_file_names_the_board(tmp_path: Path) -> None:
+    root = tree(tmp_path, PI, {"proc/device-tree/model": None})
+    assert processor(root).board == "Raspberry Pi 3 Model B"
+
+
+def test_systemds_limit_bounds_the_memory_and_its_use_what_is_free(pi: Path) -> None:
+    found = memory(pi)
+    assert found.physical == 948_304 * 1024
+    assert found.limit == found.usable == 400_000_000
+    # 400 MB less the 150 MB in use, of which 50 MB are idle pages of files.
+    assert found.free == 300_000_000
+
+
+def test_the_limit_of_a_group_above_counts_where_it_is_lower(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path,
+        PI,
+        {
+            "sys/fs/cgroup/system.slice/memory.max": "300000000",
+            "sys/fs/cgroup/system.slice/memory.current": "9",
+        },
+    )
+    assert memory(root).limit == 300_000_000
+    assert [group.folder.name for group in bounded_groups(root)] == ["edge-client.service", "system.slice"]
+
+
+def test_without_a_limit_what_the_machine_has_left_is_free(tmp_path: Path) -> None:
+    found = memory(tree(tmp_path, PI, {f"sys/fs/cgroup/{GROUP}/memory.max": "max\n"}))
+    assert (found.limit, found.free) == (None, 700_000 * 1024)
+    assert found.usable == found.physical
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("268435456", 268_435_456), ("9223372036854771712", None), ("-1", None)]
+)
+def test_a_limit_of_version_1_is_read_from_the_processs_own_group(
+    tmp_path: Path, limit: str, expected: int | None
+) -> None:
+    own = "sys/fs/cgroup/memory/docker/abc"
+    files = {f"{own}/memory.limit_in_bytes": limit, f"{own}/memory.usage_in_bytes": "100000000"}
+    found = memory(tree(tmp_path, PI, V1, files))
+    assert found.limit == expected
+    if expected is not None:
+        assert found.free == expected - 100_000_000
+
+
+@pytest.mark.parametrize("path", ["/docker/elsewhere", "/../../host", "/a\0b"])
+def test_in_a_container_the_mounted_group_is_the_processs_own(tmp_path: Path, path: str) -> None:
+    files = {
+        "proc/self/cgroup": f"0::{path}\n",
+        "sys/fs/cgroup/memory.max": "200000000",
+        "sys/fs/cgroup/memory.current": "0",
+    }
+    assert memory(tree(tmp_path, PI, files)).limit == 200_000_000
+
+
+def test_a_limit_of_the_address_space_counts_too(tmp_path: Path) -> None:
+    root = tree(tmp_path, PI, {"proc/self/limits": "Max address space   200000000   unlimited    bytes\n"})
+    found = memory(root)
+    # 200,000,000 less the process's 100,000 kB.
+    assert (found.limit, found.free) == (200_000_000, 97_600_000)
+
+
+def test_load_and_pressure_are_those_of_the_last_moments(pi: Path) -> None:
+    assert load(pi) == 1.25
+    assert pressure("memory", pi) == Pressure(0.125, 0.025)
+    assert own_pressure("memory", pi) == Pressure(0.4, 0.0)
+    assert pressure("io", pi) is None
+
+
+def test_a_sensor_that_is_switched_off_is_no_temperature(pi: Path) -> None:
+    assert zones(pi) == (Zone("cpu-thermal", 61.225),)
+    assert hottest(zones(pi)) == 61.225
+    assert hottest(()) is None
+
+
+def test_the_firmwares_flags_are_read_bit_by_bit(pi: Path) -> None:
+    # 0x50005 = bits 0, 2, 16 and 18.
+    assert throttle_flags(pi) == (
+        "under-voltage",
+        "throttled",
+        "under-voltage-since-boot",
+        "throttled-since-boot",
+    )
+
+
+def test_no_flag_is_set_on_a_board_that_is_well(tmp_path: Path) -> None:
+    assert throttle_flags(tree(tmp_path, {"sys/devices/platform/soc/soc:firmware/get_throttled": "0"})) == ()
+
+
+def supply(name: str, **files: str) -> dict[str, str]:
+    return {f"sys/class/power_supply/{name}/{file}": content for file, content in files.items()}
+
+
+def test_a_mouses_battery_is_not_the_boards(pi: Path) -> None:
+    assert power(pi) == Power("battery", 0.42)
+
+
+@pytest.mark.parametrize(
+    ("supplies", "expected"),
+    [
+        ({}, Power(None, None)),
+        (supply("ac", type="Mains", online="1"), Power("mains", None)),
+        (supply("b", type="Battery", status="Charging", capacity="7"), Power("mains", 0.07)),
+        (supply("b", type="Battery", energy_now="30", energy_full="40"), Power(None, 0.75)),
+        (
+            supply("b", type="Battery", capacity="50") | supply("ac", type="Mains", online="0"),
+            Power("battery", 0.5),
+        ),
+        (supply("b", type="Battery", capacity="4711", status="Who knows"), Power(None, None)),
+    ],
+)
+def test_the_source_of_power(tmp_path: Path, supplies: dict[str, str], expected: Power) -> None:
+    assert power(tree(tmp_path, supplies)) == expected
+
+
+def test_the_link_is_that_of_the_cheapest_default_route_that_is_up(pi: Path) -> None:
+    assert connection(pi) == Connection("wlan0", "wifi")
+
+
+ROUTE = "Iface ...\n{} 00000000 00000000 0003 0 0 0 00000000 0 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("interface", "files", "kind"),
+    [
+        ("eth0", {"type": "1"}, "wired"),
+        ("usb0", {"type": "1", "uevent": "DEVTYPE=wwan\n"}, "cellular"),
+        ("wwan0", {"type": "519"}, "cellular"),
+        ("ppp0", {"type": "512"}, "cellular"),
+        ("wlp2s0", {"type": "1", "uevent": "DEVTYPE=wlan\n"}, "wifi"),
+        ("tun0", {"type": "65534"}, None),
+    ],
+)
+def test_the_kind_of_a_link(tmp_path: Path, interface: str, files: dict[str, str], kind: str | None) -> None:
+    below = {f"sys/class/net/{interface}/{name}": content for name, content in files.items()}
+    found = connection(tree(tmp_path, below, {"proc/net/route": ROUTE.format(interface)}))
+    assert found == Connection(interface, kind)
+
+
+def test_without_ipv4_the_default_route_of_ipv6_counts(tmp_path: Path) -> None:
+    nothing = "0" * 32
+    line = "{} 00 {} 00 fe80 {:08x} 0 0 00000003 {}\n"
+    routes = "".join(
+        line.format(nothing, nothing, metric, name)
+        for metric, name in ((1024, "wwan0"), (512, "eth0"), (1, "lo"))
+    )
+    root = tree(tmp_path, {"proc/net/ipv6_route": routes, "sys/class/net/eth0/type": "1"})
+    assert connection(root) == Connection("eth0", "wired")
+
+
+def test_a_jetson_has_an_accelerator(tmp_path: Path) -> None:
+    assert accelerator(tmp_path) is None
+    assert accelerator(tree(tmp_path, {"dev/nvhost-gpu": ""})) == "cuda"
+
+
+def test_the_disk_of_a_folder_that_is_not_made_yet_is_known(tmp_path: Path) -> None:
+    found = storage(tmp_path / "not" / "made")
+    assert found is not None
+    assert 0 < found.free <= found.total
+
+
+GARBAGE = [
+    b"",
+    b"\xff\xfe\0\x01 : = \n kB",
+    b"9" * 5000,
+    b"-999999999",
+    b"nan",
+    b"1e999",
+    b": : :\n" * 50,
+    b"%n 0x\n/../",
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_board_whose_files_are_garbage_can_still_be_described(tmp_path: Path, garbage: bytes) -> None:
+    found = look(tmp_path, tree(tmp_path, dict.fromkeys(PI, garbage)))
+    assert found.zones == ()
+    assert found.memory.physical is None
+    assert found.memory_pressure is None
+    assert found.power.source is None
+
+
+@pytest.mark.parametrize("path", PI)
+def test_garbage_in_one_file_leaves_all_that_others_say(tmp_path: Path, path: str) -> None:
+    (tmp_path / "whole").mkdir()
+    sound = look(tmp_path, tree(tmp_path / "whole", PI))
+    (tmp_path / "bad").mkdir()
+    broken = look(tmp_path, tree(tmp_path / "bad", PI, {path: b"\xff\0garbage"}))
+    names = ("accelerator", "zones", "throttling", "power", "connection", "load", "memory_pressure")
+    assert sum(getattr(sound, name) != getattr(broken, name) for name in names) <= 1
+
+
+def test_a_board_without_any_of_these_files_can_be_described(tmp_path: Path) -> None:
+    found = look(tmp_path, tmp_path)
+    assert found.memory.free is None
+    assert found.connection is None
+    assert found.throttling is None

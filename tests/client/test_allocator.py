@@ -1,0 +1,73 @@
+"""What is freed stays with the process, for all of its threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from edge_client.allocator import ALSO_SET_BY, keep_freed_memory
+
+PROGRAM = """
+import resource, threading
+from edge_client.allocator import keep_freed_memory
+print(int(keep_freed_memory()))
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    b"x" * (16 * 1024 * 1024)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+for _ in range(2):
+    thread = threading.Thread(target=faults)
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.skipif(not os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
+def test_a_thread_gets_the_pages_that_an_earlier_one_has_freed() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ALSO_SET_BY)}
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=True, stdout=subprocess.PIPE, text=True, env=environment
+    ).stdout
+    done, first, then = map(int, told.split())
+    assert done
+    # 16 MB are 4,096 pages of 4 kB, less where pages are larger.
+    assert first > 20 * max(1, then)
+
+
+TRAINING = """
+import hashlib, threading
+from edge_client.allocator import keep_freed_memory
+from edge_client.data.labelled import labelled
+from edge_client.models.build import build_model
+from edge_client.surgery import arrays_of
+from edge_client.training import train
+from schemas.strategy import TrainingPlan
+from schemas.tensor_files import digest_of_tensors
+from schemas.values import ModelSpec
+import numpy as np
+rng = np.random.default_rng(0)
+data = labelled(rng.integers(0, 255, (64, 1, 28, 28)).astype(np.uint8), np.arange(64) % 10)
+def trained():
+    module = build_model(ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10), seed=0)
+    train(module, data, TrainingPlan(learning_rate=0.05, batch_size=32, momentum=0.9))
+    print(digest_of_tensors(arrays_of(module)))
+trained()
+keep_freed_memory()
+thread = threading.Thread(target=trained)
+thread.start()
+thread.join()
+"""
+
+
+def test_training_gives_the_same_bits() -> None:
+    told = subprocess.run([sys.executable, "-c", TRAINING], check=True, stdout=subprocess.PIPE, text=True)
+    before, after = told.stdout.split()
+    assert before == after
+
+
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
+def test_what_the_user_has_set_counts(name: str) -> None:
+    assert not keep_freed_memory({name: "2"})

@@ -1,0 +1,127 @@
+"""A whole agent on a board made of files: it is held, goes on, gives its task back, and declines the next."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client import agent as module
+from edge_client.address import BrokerAddress
+from edge_client.agent import Agent, AgentSettings
+from edge_client.eligibility.rules import Rules
+from edge_client.session import Phase
+from edge_client.workplace import LocalData
+from schemas.messages import Birth, TaskReply
+from schemas.values import CapabilityProfile, Eligibility, Reason
+from tests.board.trees import PI, tree
+from tests.client.test_agent_restart import DIGITS, Life, StillLink, StillWorker
+from tests.session.by_hand import DEVICE, FEDERATION, task
+
+TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
+RULES = Rules(max_temperature_c=70, check_every_s=1e-6, give_back_after_s=0.0)
+
+
+class HeldWorker(StillWorker):
+    """Stands for the worker: knows whether training waits."""
+
+    held = False
+
+    def hold(self) -> None:
+        self.held = True
+
+    def go_on(self) -> None:
+        self.held = False
+
+
+class OnBoard(Life):
+    """A device whose temperature a test may set, in thousandths of a degree."""
+
+    def __init__(self, folder: Path, rules: Rules) -> None:
+        self.root = tree(folder / "board", PI)
+        settings = AgentSettings(
+            FEDERATION,
+            DEVICE,
+            BrokerAddress("nowhere", 1),
+            folder / "state",
+            "digits",
+            CapabilityProfile(),
+            eligibility=rules,
+        )
+        settings.state.mkdir()
+        self.agent = Agent(settings, LocalData(DIGITS, DIGITS), root=self.root)
+        self.hand(module.LinkUp(self.link.first_session, None))
+
+    @property
+    def worker(self) -> Any:
+        return self.agent._worker
+
+    def warm(self, millidegrees: int) -> None:
+        """It is that warm, and the agent has looked."""
+        tree(self.root, {TEMPERATURE: f"{millidegrees}\n"})
+        self.look()
+
+    def look(self) -> None:
+        self.agent._look_at_the_board(1e9 + len(self.link.published))
+
+    def work(self) -> None:
+        """It has a task and all that it needs for it."""
+        self.hear(task())
+        self.receive(0, 1, 2)
+        assert self.phase is Phase.WORKING
+
+
+@pytest.fixture(autouse=True)
+def _still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Link", StillLink)
+    monkeypatch.setattr(module, "Worker", HeldWorker)
+
+
+def test_heat_holds_the_training_that_is_under_way_and_the_server_hears_why(tmp_path):
+    device = OnBoard(tmp_path, RULES.model_copy(update={"give_back_after_s": 1e9}))
+    device.work()
+    device.warm(75_000)
+    assert device.worker.held
+    assert (device.phase, device.said(TaskReply)[-1].accepted) == (Phase.WORKING, True)
+    birth = device.said(Birth)[-1]
+    assert (birth.eligibility, birth.ineligible_because) == (Eligibility.PAUSE, "75 °C, at most 70 °C")
+    device.warm(64_000)
+    assert not device.worker.held
+    assert device.said(Birth)[-1].eligibility is Eligibility.TRAIN
+    assert {one.session for one in device.said(Birth)} == {device.said(Birth)[0].session}
+
+
+def test_a_task_that_waits_for_too_long_is_given_back_and_the_next_is_declined(tmp_path):
+    device = OnBoard(tmp_path, RULES)
+    device.work()
+    device.warm(75_000)
+    assert (device.phase, device.worker.stopped) == (Phase.IDLE, 1)
+    (given_back,) = [one for one in device.said(TaskReply) if not one.accepted]
+    assert (given_back.reason, given_back.round) == (Reason.INELIGIBLE, 1)
+    device.hear(task(2))
+    assert (device.phase, device.said(TaskReply)[-1].reason) == (Phase.IDLE, Reason.INELIGIBLE)
+    device.warm(64_000)
+    device.hear(task(2))
+    assert (device.phase, device.agent._session.task) == (Phase.WORKING, task(2))
+
+
+def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, caplog):
+    device = OnBoard(tmp_path, RULES)
+    device.work()
+    (device.root / TEMPERATURE).unlink()
+    with caplog.at_level(logging.WARNING):
+        device.look()
+        device.look()
+    (line,) = [one for one in caplog.messages if "max-temperature-c" in one]
+    assert "does not tell" in line
+    assert not device.worker.held
+    assert device.phase is Phase.WORKING
+
+
+def test_a_model_to_serve_is_taken_in_any_case(tmp_path):
+    device = OnBoard(tmp_path, RULES)
+    device.warm(75_000)
+    device.hear(task(action="deliver", training=None))
+    assert device.phase is Phase.FETCHING

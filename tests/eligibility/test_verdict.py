@@ -1,0 +1,101 @@
+"""Each rule of an owner: what breaks it, what that leads to, what it takes until it is kept again."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_client.eligibility.conditions import Conditions, conditions
+from edge_client.eligibility.rules import Rules, is_quiet
+from edge_client.eligibility.verdict import BREACHES, judge, unknown
+from schemas.values import Eligibility
+from tests.board.trees import PI, tree
+
+PAUSE, INFER_ONLY, TRAIN = Eligibility.PAUSE, Eligibility.INFER_ONLY, Eligibility.TRAIN
+
+# Rule, its limit, what keeps it, what breaks it, what keeps a broken one broken, what ends that.
+# 70 - 5 = 65 degrees; 30 + 5 = 35 percent; 0.8 * 2 = 1.6 per core; 0.8 * 20 = 16 percent.
+RULES = {
+    "temperature": ("max-temperature-c", 70, "celsius", 70, 71, 66, 65),
+    "battery": ("min-battery-percent", 30, "battery", 30, 29, 34, 35),
+    "load": ("max-load", 2, "load", 2.0, 2.1, 1.7, 1.6),
+    "memory-pressure": ("max-memory-pressure-percent", 20, "memory_pressure", 20, 21, 17, 16),
+    "mains": ("mains-only", True, "source", "mains", "battery", "battery", "mains"),
+    "metered": ("unmetered-only", True, "link", "wifi", "cellular", "cellular", "wired"),
+    "quiet-hours": ("quiet-hours", ("22:00-07:00",), "minute", 12 * 60, 23 * 60, 6 * 60 + 59, 7 * 60),
+}
+
+
+def test_every_rule_is_tried():
+    assert RULES.keys() == BREACHES.keys()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_broken_beyond_its_limit_and_kept_again_with_something_to_spare(name: str):
+    key, limit, field, fine, bad, still_bad, good = RULES[name]
+    rules = Rules.model_validate({key: limit})
+    assert judge(rules, Conditions(**{field: fine})).eligibility is TRAIN
+    broken = judge(rules, Conditions(**{field: bad}))
+    assert (broken.eligibility, list(broken.why)) == (BREACHES[name][0], [name])
+    assert broken.detail
+    assert judge(rules, Conditions(**{field: still_bad}), broken).eligibility is broken.eligibility
+    assert judge(rules, Conditions(**{field: good}), broken).eligibility is TRAIN
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_nothing_is_broken(name: str):
+    _, _, field, _, bad, _, _ = RULES[name]
+    assert judge(Rules(), Conditions(**{field: bad})).eligibility is TRAIN
+
+
+@pytest.mark.parametrize("name", RULES.keys() - {"quiet-hours"})
+def test_what_the_board_does_not_tell_breaks_no_rule_and_is_named(name: str):
+    key, limit, field, _, bad, _, _ = RULES[name]
+    rules = Rules.model_validate({key: limit})
+    assert judge(rules, Conditions()).eligibility is TRAIN
+    assert unknown(rules, Conditions()) == (key,)
+    assert unknown(rules, Conditions(**{field: bad})) == unknown(Rules(), Conditions()) == ()
+
+
+def test_what_lasts_counts_more_than_what_passes():
+    rules = Rules(max_temperature_c=70, mains_only=True)
+    verdict = judge(rules, Conditions(celsius=80, source="battery"))
+    assert verdict.eligibility is INFER_ONLY
+    assert verdict.detail == "80 °C, at most 70 °C; on battery, mains only"
+
+
+def test_hours_may_pass_midnight_and_end_before_their_last_minute():
+    # 22:00 is minute 1320, 07:00 minute 420.
+    assert [is_quiet(("22:00-07:00",), m) for m in (1319, 1320, 0, 419, 420)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert [is_quiet(("08:00-09:00", "10:00-11:00"), 60 * h) for h in (8, 9, 10)] == [True, False, True]
+
+
+def test_which_links_cost_is_the_owners_to_say():
+    rules = Rules(unmetered_only=True, metered=("wifi",))
+    assert judge(rules, Conditions(link="wifi")).eligibility is INFER_ONLY
+    assert judge(rules, Conditions(link="cellular")).eligibility is TRAIN
+
+
+def test_conditions_are_read_from_the_board(tmp_path):
+    # Four cores and a load of 1.25; the battery hat discharges; the cheapest default route is over Wi-Fi.
+    now = conditions(cores=4, root=tree(tmp_path, PI))
+    assert (now.celsius, now.battery, now.source, now.link) == (61.225, 42, "battery", "wifi")
+    assert (now.load, now.memory_pressure) == (0.3125, 12.5)
+    assert 0 <= now.minute < 24 * 60
+
+
+def test_a_battery_with_garbage_and_a_sensor_that_is_gone_break_no_rule(tmp_path):
+    odd = {
+        "sys/class/power_supply/hat/capacity": b"\xff\x00 plenty",
+        "sys/class/thermal/thermal_zone0/temp": None,
+        "proc/loadavg": "a lot",
+    }
+    now = conditions(cores=4, root=tree(tmp_path, PI, odd))
+    rules = Rules(min_battery_percent=50, max_temperature_c=40, max_load=0.1)
+    assert judge(rules, now).eligibility is TRAIN
+    assert unknown(rules, now) == ("max-temperature-c", "min-battery-percent", "max-load")

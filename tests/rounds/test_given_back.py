@@ -1,0 +1,107 @@
+"""A device that may not train is not asked to; one that gives its task back is replaced in time."""
+
+from __future__ import annotations
+
+from edge_server.participant import Status
+from edge_server.round_events import CloseRound, Note, PlanRound
+from edge_server.rounds import Phase
+from schemas.values import Eligibility, Reason
+from tests.rounds.by_hand import Run, of, offers, reply, started
+from tests.rounds.test_fleet import birth
+
+
+def told(device: str, eligibility: Eligibility, because: str = ""):
+    return birth(device).model_copy(update={"eligibility": eligibility, "ineligible_because": because})
+
+
+def give_back(run: Run, device: str) -> list:
+    """The device's word that it may not go on."""
+    attempt = run.task[device].attempt
+    return run.hear(reply(device, 1, attempt, accepted=False, reason=Reason.INELIGIBLE))
+
+
+def of_two(*others: str, **rules) -> Run:
+    """A round with a and b; the others are there and have no part in it."""
+    run = started("a", "b", *others, start_clients=2 + len(others), **rules)
+    run.plan("a", "b", needed=2)
+    return run
+
+
+def asked(plan: PlanRound) -> list[str]:
+    return [device.name for device in plan.devices]
+
+
+def test_whoever_may_not_train_is_not_planned_until_it_says_that_it_may():
+    run = started("a", start_clients=2)
+    (note,) = of(Note, run.hear(told("b", Eligibility.PAUSE, "80 °C, at most 70 °C")))
+    assert (note.device, note.detail) == ("b", "80 °C, at most 70 °C")
+    assert of(PlanRound, run.wait(1)) == []
+    (plan,) = of(PlanRound, run.hear(told("b", Eligibility.TRAIN)))
+    assert asked(plan) == ["a", "b"]
+
+
+def test_another_device_takes_the_place_of_one_that_gives_its_task_back():
+    run = of_two("c", "d")
+    (plan,) = of(PlanRound, give_back(run, "a"))
+    assert (asked(plan), plan.wanted, plan.round) == (["c", "d"], 1, 1)
+    assert offers(run.plan("c")) == ["c"]
+    assert run.phase is Phase.TRAINING
+    run.upload("b")
+    assert run.phase is Phase.TRAINING
+    (closing,) = of(CloseRound, run.upload("c"))
+    assert (sorted(closing.updates), closing.selected, closing.dropped) == (
+        ["b", "c"],
+        ("a", "b", "c"),
+        ("a",),
+    )
+
+
+def test_whoever_joins_has_until_the_rounds_deadline():
+    run = of_two("c")
+    run.wait(30)
+    give_back(run, "a")
+    run.plan("c")
+    assert {one.deadline for one in run.federation.participants.values()} == {100.0}
+
+
+def test_with_less_than_half_of_the_time_left_nobody_is_asked():
+    run = of_two("c")
+    run.wait(51)
+    assert of(PlanRound, give_back(run, "a")) == []
+    assert of(CloseRound, run.upload("b"))
+
+
+def test_where_nobody_else_is_there_the_round_goes_on_without_it():
+    run = of_two()
+    assert of(PlanRound, give_back(run, "a")) == []
+    assert of(CloseRound, run.upload("b"))
+
+
+def test_a_device_that_cannot_do_the_task_is_not_replaced():
+    run = of_two("c")
+    failed = reply("a", accepted=False, reason=Reason.TASK_FAILED)
+    assert of(PlanRound, run.hear(failed)) == []
+
+
+def test_one_that_took_a_place_may_give_it_back_too():
+    run = of_two("c", "d")
+    give_back(run, "a")
+    run.plan("c")
+    (plan,) = of(PlanRound, give_back(run, "c"))
+    assert asked(plan) == ["d"]
+    run.plan("d")
+    assert run.status("d") is Status.OFFERED
+
+
+def test_a_plan_that_names_nobody_leaves_the_round_as_it_is():
+    run = of_two("c")
+    give_back(run, "a")
+    run.plan()
+    assert run.phase is Phase.TRAINING
+    assert of(PlanRound, run.wait(1)) == []
+    assert of(CloseRound, run.upload("b"))
+
+
+def test_where_privacy_is_counted_nobody_joins_a_round():
+    run = of_two("c", replaces=False)
+    assert of(PlanRound, give_back(run, "a")) == []
