@@ -4,9 +4,9 @@
     python -m tests.benchmarks.pruned               the table of README.md (4 minutes at most)
 
 Per network and tier: parameters, multiply-accumulates (MACs), size, latency as fp32 and as int8 (one image,
-one thread), memory of a process that runs it; with the papers' exact counts of channels and with counts rounded
-up to a multiple of 8 (`[tiers] keep-multiple`). All files of a network take turns, each turn the best of a few
-runs, and every ratio is of two latencies of the same turn.
+one thread), memory of a process that runs it; with the papers' exact counts of channels and with counts
+rounded up to a multiple of 8 (`[tiers] keep-multiple`). All files of a network take turns, each turn the best
+of a few runs, and every ratio is of two latencies of the same turn.
 
 Numbers are as the network is initialised: onnxruntime takes as long for any. torch's older exporter writes
 the files, which needs a second where the one that devices use needs ten; what is left of either once
