@@ -18,9 +18,9 @@ class AgentSettings:
     """Who this device is and how it takes part; `once`: end with the first run that it took part in.
 
     `checkpoint_s` is the shortest time between two checkpoints of a training.
+    `wish`: which variants of its finished model are tried.
     `only_masked`: no update leaves this device that the server could read by itself. `eligibility` says when
     it may train.
-    `wish`: which variants of its finished model are tried.
     """
 
     federation: str

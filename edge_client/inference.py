@@ -192,7 +192,7 @@ def read_image(path: Path, input_shape: tuple[int, ...], *, scale: float = 255.0
     """
     try:
         with path.open("rb") as file:
-            return decode_image(file.read(), input_shape, scale=scale, source=str(path))
+            return decode_image(file.read(), input_shape, scale=scale, source=f"image {path}")
     except OSError as error:
         raise ConfigError(f"cannot read image {path}: {_reason(error)}") from error
 
@@ -209,7 +209,7 @@ def decode_image(
             _check_pixels(file.size)
             picture = ImageOps.exif_transpose(file).convert(_MODES[channels])
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"cannot read image {source}: {_of_image(error)}") from error
+        raise ConfigError(f"cannot read {source}: {_of_image(error)}") from error
     note = ""
     if picture.size != (width, height):
         note = f"resized from {picture.width}x{picture.height} to {width}x{height}"

@@ -58,7 +58,7 @@ class FileSource:
         data = _read(self.path)
         loaded = load_model(self.path, threads=self.threads, trust=self.trust, data=data)
         told = loaded.provenance
-        version = " round ".join(told[key] for key in ("run", "round") if key in told) or self.path.name
+        version = " round ".join(told[key] for key in ("run_id", "round") if key in told) or self.path.name
         return Model(loaded, version, hashlib.sha256(data).hexdigest(), told.get("variant", "fp32"))
 
 

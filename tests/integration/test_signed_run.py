@@ -14,6 +14,7 @@ import pytest
 
 from edge_client.address import parse_address
 from edge_client.inference import load_model
+from edge_client.slots import Slots
 from edge_client.trust import read_trusted_key
 from edge_server.broker.launch import running_broker
 from edge_server.demo import end_device
@@ -91,6 +92,10 @@ def test_the_run_goes_on_without_the_device_that_trusts_another_key(ended: Ended
     assert not (ended.devices / "misled" / "models" / "model.onnx").exists()
 
 
+def log_of(ended: Ended, name: str) -> str:
+    return (ended.devices / name / "client.log").read_text()
+
+
 def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
     key = read_trusted_key(ended.key)
     for tier in (1, 2):
@@ -105,9 +110,16 @@ def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
         assert (model.signed.what, model.signed.tier) == ("device-export", tier)
         assert model.signed.parent_sha256 == model.provenance["parent_sha256"]
         assert sorted(entry.name for entry in path.parent.iterdir() if entry.is_file()) == [
+            "model.json",
             "model.onnx",
             "model.onnx.manifest.json",
         ]
+        # The same bytes serve from a slot; which variant they are was measured on the device.
+        current = Slots(ended.devices / name / "serving").current()
+        assert current is not None
+        assert load_model(current.path, trust=key, exported_by=name).signed == model.signed
+        assert current.model.variant == model.provenance.get("variant", "fp32")
+        assert f"{current.model.variant} is kept: fastest at" in log_of(ended, name)
 
 
 def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ended: Ended):

@@ -23,6 +23,7 @@ HONEST = (
     Reason.NOT_ENTITLED,
     Reason.TOO_MANY_REQUESTS,
     Reason.NO_SPACE,
+    Reason.INELIGIBLE,
 )
 NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 

@@ -93,7 +93,7 @@ def test_an_image_of_another_size_is_resized_and_that_is_said(model: LoadedModel
     [
         (b"", "the body is empty"),
         (b"no image", "it is no image"),
-        (png()[:40], "cannot read image"),
+        (png()[:40], "cannot read the image"),
         (b"[1, 2]", "expected a JSON object"),
         (b'{"pixels": ', "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),

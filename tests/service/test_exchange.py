@@ -29,7 +29,7 @@ def named(path: Path, *names: str) -> Path:
         "input.shape": "[1, 1, 3]",
         "preprocessing": '{"scale": 1.0}',
         "class_names": f'["{said}"]',
-        "fl.run": names[0],
+        "fl.run_id": names[0],
         "fl.round": "2",
     }
     return write_model(path, metadata=metadata)
