@@ -107,6 +107,11 @@ def field(tmp_path: Path) -> Iterator[Field]:
     entered(registry, "broken", np.roll(good, 1, axis=1), signer)
     broker = "mosquitto" if find_mosquitto() is not None else "embedded"
     processes: list[subprocess.Popen[bytes]] = []
+    # A device needs none for this, and two that import it in idle time take longer than all the rest.
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "torch.py").write_text("raise ImportError('not on this device')")
+    paths = os.pathsep.join([str(tmp_path / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    without_torch = {**os.environ, "PYTHONPATH": paths}
     with running_broker(broker, tmp_path / "broker") as running_one:
         field = Field(running_one.url, tmp_path, registry)
         try:
@@ -121,7 +126,7 @@ def field(tmp_path: Path) -> Iterator[Field]:
                 words += ["--state-dir", str(tmp_path / device), "--trust", str(tmp_path / "signing.pub")]
                 with (tmp_path / device / "client.log").open("wb") as log:
                     command = [sys.executable, "-m", "edge_client.cli", "run", *words]
-                    processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+                    processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=without_torch))
             yield field
         finally:
             for process in processes:
