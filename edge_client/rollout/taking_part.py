@@ -84,11 +84,9 @@ class RolloutPart:
 
     # --- what the agent says ---
     def connected(self) -> None:
-        """The link is up; the first time, go on where an earlier process was."""
+        """The link is up."""
         self._step(Connected())
-        if not self._awake:
-            self._awake = True
-            self._wake()
+        self._wake()
 
     def disconnected(self) -> None:
         """The link is down."""
@@ -96,6 +94,7 @@ class RolloutPart:
 
     def tick(self, *, training: bool) -> None:
         """Time has passed; `training`: the device is at work."""
+        self._wake()
         self._step(Tick())
         if self._waiting is not None:
             waited = time.monotonic() - self._waits_since
@@ -139,6 +138,10 @@ class RolloutPart:
 
     # --- what the machine decides ---
     def _wake(self) -> None:
+        """Once, go on where an earlier process was: a model that fails must be left without a link, too."""
+        if self._awake:
+            return
+        self._awake = True
         trial = self._file.load(self._settings.federation, self._settings.device)
         if trial is not None:
             self._step(Remembered(trial, self._store.present(trial.offer.blob)))

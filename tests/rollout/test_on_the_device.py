@@ -229,6 +229,18 @@ def test_a_disk_that_takes_no_note_of_the_trial_switches_nothing(tmp_path, monke
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
 
 
+def test_a_device_that_starts_without_a_link_goes_on_with_its_watch(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+    device.part.connected()
+    device.hear(offer(terms=Terms(watch_s=3600.0)))
+    device.go_on()
+    assert (device.serves(), device.reports[-1].stage) == (NEW, Stage.SWITCHED)
+    later = Device(tmp_path, monkeypatch, compare=lambda _: BAD)
+    later.go_on(most=100)
+    assert (later.serves(), later.reports[-1].stage) == (OLD, Stage.ROLLED_BACK)
+
+
 # --- the power goes ---
 @pytest.mark.parametrize("ends", ["kept", "given up"])
 def test_wherever_the_power_goes_one_of_two_whole_models_is_in_use_and_the_trial_comes_to_its_end(
