@@ -53,7 +53,8 @@ test-memory: $(INSTALLED)
 	TRAINING_MEMORY=all $(BIN)/python -m pytest tests/training_memory
 
 chaos: $(INSTALLED)
-	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py
+	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
+		tests/rollout/test_on_the_device.py tests/integration/test_rollout.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)

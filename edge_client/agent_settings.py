@@ -9,6 +9,7 @@ from edge_client.address import BrokerAddress
 from edge_client.eligibility.rules import Rules
 from edge_client.epochs import INTERVAL_S
 from edge_client.trust import TrustedKey
+from edge_client.variants.choosing import ALL, Wish
 from schemas.values import CapabilityProfile
 
 
@@ -17,6 +18,7 @@ class AgentSettings:
     """Who this device is and how it takes part; `once`: end with the first run that it took part in.
 
     `checkpoint_s` is the shortest time between two checkpoints of a training.
+    `wish`: which variants of its finished model are tried.
     `only_masked`: no update leaves this device that the server could read by itself. `eligibility` says when
     it may train.
     """
@@ -33,4 +35,5 @@ class AgentSettings:
     trust: TrustedKey | None = None
     checkpoint_s: float = INTERVAL_S
     only_masked: bool = False
+    wish: Wish = ALL
     eligibility: Rules = field(default_factory=Rules)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from edge_client.data.labelled import Inputs
 from edge_client.inference import LoadedModel, load_model
+from edge_client.memory_use import resident_bytes
 from edge_client.trust import TrustedKey
 
 BATCH = 32
@@ -49,7 +49,7 @@ def bench(
 
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:
     """Measure a loaded model; half of `seconds` goes to latency and half to throughput."""
-    inputs = np.random.default_rng(0).standard_normal((BATCH, *model.input_shape), dtype=np.float32)
+    inputs = _noise(model, BATCH)
     single = _durations(lambda: model.run(inputs[:1]), seconds / 2)
     batched = _durations(lambda: model.run(inputs), seconds / 2)
     return BenchResult(
@@ -67,14 +67,27 @@ def thread_counts(most: int) -> tuple[int, ...]:
     return tuple(sorted({1 << power for power in range(most.bit_length()) if 1 << power < most} | {most}))
 
 
-def resident_bytes() -> int:
-    """Memory that this process holds now (Linux), or at most held so far (elsewhere)."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    return pages * resource.getpagesize()
+def latencies_ms(models: Sequence[LoadedModel], *, seconds: float) -> list[float]:
+    """Median milliseconds for one image alone, per model, within `seconds` for all of them.
+
+    They take turns, so that whatever else the machine does slows all of them alike.
+    """
+    inputs = [_noise(model, 1) for model in models]
+    taken: list[list[float]] = [[] for _ in models]
+    for _ in range(_WARM_UP_RUNS):
+        for model, one in zip(models, inputs, strict=True):
+            model.run(one)
+    end = time.perf_counter() + seconds
+    while not taken[-1] or time.perf_counter() < end:
+        for model, one, times in zip(models, inputs, taken, strict=True):
+            start = time.perf_counter()
+            model.run(one)
+            times.append(time.perf_counter() - start)
+    return [float(np.median(times)) * 1e3 for times in taken]
+
+
+def _noise(model: LoadedModel, count: int) -> Inputs:
+    return np.random.default_rng(0).standard_normal((count, *model.input_shape), dtype=np.float32)
 
 
 def _durations(run: Callable[[], object], seconds: float) -> list[float]:

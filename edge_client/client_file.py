@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 from edge_client.eligibility.rules import Rules
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings, kebab
+from schemas.values import Variant
 
 
 class ClientFile(Settings):
@@ -39,6 +40,8 @@ class ClientFile(Settings):
     checkpoint_s: float | None = Field(default=None, gt=0)
     model_code: tuple[str, ...] | None = None
     only_masked: bool | None = None
+    variants: tuple[Variant, ...] | None = None
+    max_accuracy_loss: float | None = Field(default=None, ge=0, le=100)
     once: bool | None = None
     quiet: bool | None = None
     eligibility: Rules | None = None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from pydantic import ValidationError
 
 from edge_client.data.labelled import Inputs, Labels, Pixels, preprocess
+from edge_client.memory_use import give_back
 from edge_client.trust import TrustedKey, check_model
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.values import Preprocessing
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+MAX_PIXELS = 40_000_000
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,21 @@ class ReadImage:
 class LoadedModel:
     """A network ready to serve; everything about its use comes from the file's own metadata.
 
-    `signed` is what the trusted key says of it, where one was named.
+    `metadata` is all that the file says of itself, `signed` what the trusted key says of it, where one was
+    named.
     """
 
     path: Path
     session: Any
     input_shape: tuple[int, ...]
     preprocessing: Preprocessing
-    provenance: Mapping[str, str]
+    metadata: Mapping[str, str]
     signed: Manifest | None = None
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Where the file comes from: its metadata under the prefix `fl.`."""
+        return {key[3:]: value for key, value in sorted(self.metadata.items()) if key.startswith("fl.")}
 
     def logits(self, images: Pixels) -> Inputs:
         """Outputs before softmax [N, classes] of raw images [N, C, H, W]; `ConfigError` for other shapes."""
@@ -103,30 +114,55 @@ def load_model(
     threads: int | None = None,
     trust: TrustedKey | None = None,
     exported_by: str | None = None,
+    data: bytes | None = None,
 ) -> LoadedModel:
     """Load an ONNX classifier, using at most `threads` threads; raises `ConfigError` for any other file.
 
     With `trust` it must be one that this key vouches for, and with `exported_by` one of that maker (see
-    `edge_client.trust.check_model`): the very bytes that are checked are those that are run.
+    `edge_client.trust.check_model`): the very bytes that are checked are those that are run. `data` are the
+    file's bytes, where they have been read already.
     """
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if threads is not None:
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if data is None:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     signed = None if trust is None else check_model(path, data, trust, exported_by=exported_by)
     try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        with _as_file(data) as source:
+            session = onnxruntime.InferenceSession(
+                source, _options(threads), providers=["CPUExecutionProvider"]
+            )
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
         raise ConfigError(
             f"{path} is not an ONNX model that onnxruntime can load: {_reason(error)}"
         ) from error
+    del data
+    give_back()
     return _describe(path, session, signed)
+
+
+def _options(threads: int | None) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    # An arena keeps what the largest batch took, and is no faster for networks of this size.
+    options.enable_cpu_mem_arena = False
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    return options
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[str | bytes]:
+    """The very bytes for onnxruntime to read as a file, since it keeps a copy of bytes; else the bytes."""
+    if not hasattr(os, "memfd_create"):
+        yield data
+        return
+    with os.fdopen(os.memfd_create("model"), "wb", buffering=0) as file:
+        file.write(data)
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:
@@ -146,8 +182,7 @@ def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:
         )
     except (ValueError, TypeError, IndexError, ValidationError) as error:
         raise ConfigError(f"{path} does not say how to use it: {_reason(error)}") from error
-    provenance = {key[3:]: value for key, value in sorted(metadata.items()) if key.startswith("fl.")}
-    return LoadedModel(path, session, input_shape, preprocessing, provenance, signed)
+    return LoadedModel(path, session, input_shape, preprocessing, metadata, signed)
 
 
 def read_image(path: Path, input_shape: tuple[int, ...], *, scale: float = 255.0) -> ReadImage:
@@ -155,14 +190,26 @@ def read_image(path: Path, input_shape: tuple[int, ...], *, scale: float = 255.0
 
     `input_shape` is [C, H, W]; pixels run from 0 to `scale`, the preprocessing's. `ConfigError` otherwise.
     """
+    try:
+        with path.open("rb") as file:
+            return decode_image(file.read(), input_shape, scale=scale, source=f"image {path}")
+    except OSError as error:
+        raise ConfigError(f"cannot read image {path}: {_reason(error)}") from error
+
+
+def decode_image(
+    data: bytes, input_shape: tuple[int, ...], *, scale: float = 255.0, source: str = "the image"
+) -> ReadImage:
+    """As `read_image`, of an image file's bytes; `source` is what messages call it."""
     if len(input_shape) != 3 or input_shape[0] not in _MODES:
-        raise ConfigError(f"{path}: the model takes {_shape(input_shape)}, which is no image")
+        raise ConfigError(f"{source}: the model takes {_shape(input_shape)}, which is no image")
     channels, height, width = input_shape
     try:
-        with Image.open(path) as file:
+        with Image.open(io.BytesIO(data)) as file:
+            _check_pixels(file.size)
             picture = ImageOps.exif_transpose(file).convert(_MODES[channels])
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"cannot read image {path}: {_reason(error)}") from error
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ConfigError(f"cannot read {source}: {_of_image(error)}") from error
     note = ""
     if picture.size != (width, height):
         note = f"resized from {picture.width}x{picture.height} to {width}x{height}"
@@ -171,6 +218,17 @@ def read_image(path: Path, input_shape: tuple[int, ...], *, scale: float = 255.0
     if scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(scale / 255.0)
     return ReadImage(np.ascontiguousarray(pixels), note)
+
+
+def _check_pixels(size: tuple[int, int]) -> None:
+    """A few bytes can be an image that does not fit into a board's memory."""
+    if size[0] * size[1] > MAX_PIXELS:
+        raise ValueError(f"{size[0]}x{size[1]} pixels are more than {MAX_PIXELS // 10**6} million")
+
+
+def _of_image(error: Exception) -> str:
+    """What is wrong, without the memory address that Pillow has in its message."""
+    return "it is no image" if isinstance(error, UnidentifiedImageError) else _reason(error)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -35,7 +35,8 @@ def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> di
     """The pruning ratio of every group that the network's targets name, zeros included.
 
     A number is one of the paper's levels, or holds for all targets; a mapping gives a ratio per glob, the
-    first match counts and other groups stay whole. `ConfigError` for a glob without a match.
+    first match counts and other groups stay whole. Where the entry asks for a multiple of channels, a ratio
+    is the smaller one that leaves such a number. `ConfigError` for a glob without a match.
     """
     targets = _targets(entry, channel_map)
     globs = ratio if isinstance(ratio, Mapping) else _levels(entry, ratio)
@@ -44,7 +45,18 @@ def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> di
             raise ConfigError(f"pruning ratio {value} of {glob!r} is not in [0, 1)")
         if isinstance(ratio, Mapping) and not any(_matches(glob, *item) for item in targets.items()):
             raise ConfigError(f"no channels to prune match {glob!r}{nearest(glob, targets)}")
-    return {name: _first(globs, name, group) for name, group in targets.items()}
+    return {
+        name: rounded(_first(globs, name, group), group, entry.multiple) for name, group in targets.items()
+    }
+
+
+def rounded(ratio: float, group: ChannelGroup, multiple: int) -> float:
+    """The ratio that leaves as many channels as `ratio` does, rounded up to a multiple, or all of them."""
+    if multiple == 1:
+        return ratio
+    step = math.lcm(multiple, group.multiple)
+    kept = min(group.channels, step * math.ceil(_kept(group, ratio) / step))
+    return (group.channels - kept) / group.channels
 
 
 def mean_ratio(ratio: Ratio) -> float:

@@ -26,7 +26,6 @@ from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
 
-BENCH_SECONDS = 0.4
 EVALUATION_BATCH = 64
 """Large batches of held-out examples would need more memory than training, and save no time."""
 
@@ -121,9 +120,8 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
     That is `models/model.onnx`; where only signed models are served it waits beside it (see `placement`).
     """
     # Imported here: a device that only trains has no use for onnx and its runtime, and no memory to spare.
-    from edge_client.bench import bench_model
     from edge_client.export import export_onnx
-    from edge_client.inference import load_model
+    from edge_client.variants.trying import keep_best, note_of
 
     with _received(task, place) as (channel_map, received):
         data = place.data.as_the_server_says(task)
@@ -136,18 +134,24 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
         provenance=task.provenance,
         sample=data.held_out.images[:8] if len(data.held_out) else None,
     )
-    served = load_model(report.path, threads=1)
+    tried = keep_best(report.path, place.wish, calibration=data.train, held_out=data.held_out)
+    kept = tried.choice.kept
     metrics = DeliveryMetrics(
         parameters=parameter_count(module),
         macs=count_macs(module, task.model.input_shape),
-        onnx_bytes=report.bytes,
-        onnx_sha256=report.sha256,
+        onnx_bytes=kept.bytes,
+        onnx_sha256=tried.sha256,
         examples=len(data.held_out),
         torch_accuracy=evaluate(module, data.held_out).accuracy,
-        onnx_accuracy=served.accuracy(data.held_out.images, data.held_out.labels),
+        onnx_accuracy=tried.exported.accuracy,
         max_difference=report.max_difference,
-        latency_ms=bench_model(served, threads=1, seconds=BENCH_SECONDS).median_ms,
+        latency_ms=kept.latency_ms,
+        variant=kept.variant,
+        variant_accuracy=kept.accuracy,
+        why=tried.choice.why[:500],
     )
+    version = f"{task.run} round {task.round}"
+    placement.note(place.models, note_of(tried, version=version, data=data.held_out))
     if not place.signed_only:
         placement.serve_unsigned(place.models)
     return Delivery(

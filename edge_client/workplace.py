@@ -11,6 +11,7 @@ from edge_client.board.reading import ROOT
 from edge_client.epochs import EpochCheckpoints
 from edge_client.models.registry import MODELS
 from edge_client.private import PrivateState
+from edge_client.variants.choosing import EXPORT_ALONE, Wish
 from schemas.chunks import CHUNK_BYTES
 from schemas.errors import PeerError
 from schemas.messages import Task
@@ -52,8 +53,8 @@ class Workplace:
 
     `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
-    goes on after its last finished epoch. `board` is the root below which `/proc` and `/sys` say what memory
-    there is.
+    goes on after its last finished epoch. `wish` says which variants of a finished model are tried. `board` is
+    the root below which `/proc` and `/sys` say what memory there is.
     """
 
     device: str
@@ -65,6 +66,7 @@ class Workplace:
     private: PrivateState | None = None
     signed_only: bool = False
     checkpoints: EpochCheckpoints | None = None
+    wish: Wish = EXPORT_ALONE
     board: Path = ROOT
 
     def check_model(self, name: str) -> None:

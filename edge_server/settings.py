@@ -140,6 +140,8 @@ class TierSettings(Settings):
 
     A ratio may be a table per layer, `{"layer1.*" = 0.2, "layer3.*" = 0.6}` (ATTENDING, appendix H):
     the first glob that matches counts, and what none matches stays whole.
+    `keep_multiple`: as many channels of a group stay as the ratio says, rounded up to a multiple of this. On
+    many processors onnxruntime is fast at multiples of 8 only; 1 is the papers' exact counts.
     """
 
     ratios: Annotated[tuple[_Ratio, ...], Field(min_length=1)] = (
@@ -149,6 +151,7 @@ class TierSettings(Settings):
         0.1,
         0.0,
     )
+    keep_multiple: int = Field(default=1, ge=1, le=256)
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -103,7 +103,8 @@ class Workshop:
         # In the order in which it is written: sums over parameters are then the same for whoever reads it.
         traced = trace_channels(module, self._spec.input_shape)
         channel_map = decode_json(ChannelMap, encode_json(traced))
-        self._network = Network(entry(config.model.name), channel_map)
+        rounding = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
+        self._network = Network(rounding, channel_map)
         for ratio in config.tiers.ratios:
             group_ratios(self._network.entry, ratio, channel_map)
         self.model = GlobalModel(module, self._spec, channel_map)

@@ -5,6 +5,8 @@
     devices/{device}/up/birth       retained birth, or death by last will
     devices/{device}/up/control     JSON, device to server        (down/control: server to device)
     devices/{device}/up/blob        chunk frames, device to server (down/blob: server to device)
+    devices/{device}/up/rollout     JSON, device to whoever rolls a model out (down/rollout: to the device)
+    devices/{device}/predict/request  what `edge-client serve` is asked (predict/answer: what it says)
     enrol/{who}/request             JSON, to the authority: a certificate, please (enrol/{who}/answer)
 
 A device reads `all/#` and its own `down/#` and writes its own `up/#`; of `layers/` it reads what its task
@@ -38,6 +40,8 @@ class Channel(StrEnum):
     UP_BLOB = "up/blob"
     DOWN = "down/control"
     DOWN_BLOB = "down/blob"
+    UP_ROLLOUT = "up/rollout"
+    DOWN_ROLLOUT = "down/rollout"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,22 @@ class DeviceTopic:
 
     def __str__(self) -> str:
         return f"{ROOT}/{self.federation}/devices/{self.device}/{self.channel}"
+
+
+@dataclass(frozen=True)
+class PredictTopic:
+    """Where a device's `edge-client serve` is asked, and where it answers; nobody in a federation reads it.
+
+    On a broker with certificates the server may ask. A service beside its device's agent has a name and a
+    certificate of its own: two connections with one certificate throw each other off.
+    """
+
+    federation: str
+    device: str
+    part: Literal["request", "answer"]
+
+    def __str__(self) -> str:
+        return f"{ROOT}/{self.federation}/devices/{self.device}/predict/{self.part}"
 
 
 @dataclass(frozen=True)
@@ -115,6 +135,13 @@ def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
     if blobs:
         return (f"{ROOT}/{federation}/devices/+/up/#",)
     return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
+
+
+def rollout_filters(federation: str) -> tuple[str, ...]:
+    """What a rollout subscribes to: who is there, and what they say of the model that they were offered."""
+    return tuple(
+        f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP_ROLLOUT)
+    )
 
 
 def receiver_filters(federation: str, group: str) -> tuple[str, ...]:

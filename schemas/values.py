@@ -22,6 +22,8 @@ Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
 """A mean over examples; what lies beyond these bounds has diverged and is told as no number at all."""
 Tally = Annotated[int, Field(ge=0, le=10**12)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Variant = Literal["fp32", "fp16", "int8"]
+"""What an ONNX file computes with: as trained, 16-bit floats, or 8-bit integers."""
 
 
 class Reason(StrEnum):
@@ -152,7 +154,11 @@ class TrainingMetrics(Frozen):
 
 
 class DeliveryMetrics(Frozen):
-    """What the device measured on its exported model. Times in milliseconds per image, sizes in bytes."""
+    """What the device measured on its exported model. Times in milliseconds per image, sizes in bytes.
+
+    `torch_accuracy` and `onnx_accuracy` are of the network as trained; `onnx_bytes`, `onnx_sha256` and
+    `latency_ms` are of the file that the device serves, which is that `variant` with `variant_accuracy`.
+    """
 
     parameters: Tally
     macs: Annotated[int, Field(ge=0, le=10**18)]
@@ -163,3 +169,6 @@ class DeliveryMetrics(Frozen):
     onnx_accuracy: Fraction | None = None
     max_difference: float = Field(ge=0, le=1e9)
     latency_ms: float = Field(ge=0, le=1e9)
+    variant: Variant = "fp32"
+    variant_accuracy: Fraction | None = None
+    why: Text = ""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import onnx
@@ -21,6 +22,7 @@ from edge_client.data.sources import load_source
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("schemas", "edge_client", "edge_server", "pyproject.toml", "LICENSE", "README.md")
+NOT_COUNTED = {"onnxruntime", "numpy", "pip", "setuptools"}
 NO_INDEX = ("No matching distribution found", "Could not find a version", "Connection", "Network", "Retrying")
 
 
@@ -154,6 +156,42 @@ def test_bench_measures(board, digits, tmp_path):
     (result,) = json.loads(done.stdout)["results"]
     assert result["runs"] > 0
     assert result["median_ms"] > 0
+
+
+def test_beside_onnxruntime_and_numpy_the_base_install_is_small(board, tmp_path):
+    """Everything that pip has put there, in bytes of files; pip itself is not the board's."""
+    program = (
+        "import json; from importlib.metadata import distributions;"
+        "size = lambda one: sum(f.locate().stat().st_size for f in one.files or () if f.locate().is_file());"
+        "print(json.dumps({one.name.lower(): size(one) for one in distributions()}))"
+    )
+    done = run(board / "python", "-c", program, cwd=tmp_path)
+    sizes = json.loads(done.stdout)
+    counted = {name: size for name, size in sizes.items() if name not in NOT_COUNTED}
+    assert counted["edge-federation"] > 100_000
+    assert sum(counted.values()) < 100e6, counted
+
+
+def test_serve_answers(board, digits, tmp_path):
+    test = load_source("digits", split="test").subset(range(20))
+    np.savez(tmp_path / "test.npz", images=test.images)
+    words = ("serve", digits, "--port", "0", "--format", "json", "--quiet")
+    command = [str(board / "edge-client"), *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        try:
+            told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+            with urlopen(
+                told["url"] + "/predict", (tmp_path / "test.npz").read_bytes(), timeout=60
+            ) as answer:
+                results = json.load(answer)["results"]
+            with urlopen(told["url"] + "/healthz", timeout=60) as answer:
+                assert json.load(answer)["ready"]
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+    right = sum(one["top"][0]["index"] == label for one, label in zip(results, test.labels, strict=True))
+    # What the nearest mean image gets right of 20; 2 is chance.
+    assert right > 14
 
 
 def test_taking_part_without_the_extra_says_what_to_install(board, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -29,11 +30,15 @@ inputs:
   image files (PNG, JPEG...) are made grey or coloured and resized as the model wants
   .npy holds raw images, [N, C, H, W], [N, H, W, C] or one image [C, H, W]
   .npz holds images, and with labels beside them accuracy is reported too
+  - reads JSON lines from standard input, and writes one line for each as it comes (with --format json a
+    JSON object): {"image": "<base64 of an image file>"}, {"pixels": [...]}, {"file": "photo.png"}, each with
+    an "id" and a "top" of its own if it likes; a line that is none of these costs that line, and exit code 1
 
 examples:
   edge-client infer tier-1.onnx photo.png
   edge-client infer tier-1.onnx *.png --top 3 --format json
   edge-client infer tier-1.onnx test-set.npz
+  camera | edge-client infer tier-1.onnx - --format json
   edge-client infer tier-1.onnx photo.png --trust signing.pub --exported-by server
 """
 
@@ -51,7 +56,9 @@ def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "infer", help="classify images with an exported model", examples=EXAMPLES)
     parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a model of `run` or of the server")
-    parser.add_argument("inputs", type=Path, nargs="+", metavar="INPUT", help="image, .npy or .npz files")
+    parser.add_argument(
+        "inputs", type=Path, nargs="+", metavar="INPUT", help="image, .npy or .npz files, or - for JSON lines"
+    )
     parser.add_argument(
         "--top", type=positive_int, default=1, metavar="K", help="classes per image (default: 1)"
     )
@@ -76,6 +83,8 @@ def execute(args: argparse.Namespace) -> int:
     trust = read_trust_option(args)
     model = load_model(args.model, threads=args.threads, trust=trust, exported_by=args.exported_by)
     _tell_exporter(model)
+    if Path("-") in args.inputs:
+        return _answer_lines(args, model)
     answers: list[dict[str, Any]] = []
     correct = labelled = 0
     for named in (_read(path, model) for path in args.inputs):
@@ -88,6 +97,33 @@ def execute(args: argparse.Namespace) -> int:
     accuracy = correct / labelled if labelled else None
     _print(args, model, answers, accuracy=accuracy, labelled=labelled)
     return 0
+
+
+def _answer_lines(args: argparse.Namespace, model: LoadedModel) -> int:
+    """Answer standard input, line by line; a line that cannot be answered is told and gone over."""
+    from edge_client.service.lines import answer_line
+
+    if len(args.inputs) > 1:
+        raise ConfigError("infer: - stands for standard input, and stands alone")
+    failed = False
+    for number, line in enumerate(sys.stdin, start=1):
+        if line.strip():
+            answer = answer_line(line, number, model, top=args.top)
+            failed = failed or "error" in answer
+            print(json.dumps(answer) if args.format == "json" else _as_text(answer), flush=True)
+    return 1 if failed else 0
+
+
+def _as_text(answer: dict[str, Any]) -> str:
+    """An answer to a line, for people: what it is called, and the classes of each image, or why not."""
+    if "error" in answer:
+        return f"{answer['id']}  error: {answer['error']}"
+    images = [_classes(result["top"]) for result in answer["results"]]
+    return f"{answer['id']}  {' | '.join(images)}"
+
+
+def _classes(top: list[dict[str, Any]]) -> str:
+    return "  ".join(f"{one['name']} {one['probability']:.1%}" for one in top)
 
 
 def _tell_exporter(model: LoadedModel) -> None:
@@ -117,10 +153,7 @@ def _print(
             }
         )
         return
-    rows = [
-        (answer["input"], "  ".join(f"{one['name']} {one['probability']:.1%}" for one in answer["top"]))
-        for answer in answers
-    ]
+    rows = [(answer["input"], _classes(answer["top"])) for answer in answers]
     print_table(("input", "class"), rows)
     if accuracy is not None:
         print(f"accuracy {accuracy:.2%} on {labelled} labelled images")

@@ -21,7 +21,7 @@ from edge_client.command_output import (
     read_trust_option,
 )
 from edge_client.config_option import ReadConfig
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from edge_client.address import BrokerAddress
@@ -103,6 +103,21 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--only-masked", action="store_true", help="decline to train where updates are not masked"
     )
+    parser.add_argument(
+        "--variants",
+        type=_variants,
+        default=["fp32", "fp16", "int8"],
+        metavar="LIST",
+        help="forms of the finished model that are tried; the fastest good one is served "
+        "(default: fp32,fp16,int8)",
+    )
+    parser.add_argument(
+        "--max-accuracy-loss",
+        type=float,
+        default=1.0,
+        metavar="POINTS",
+        help="the form that is served must lose less than this on held-out data (default: %(default)s)",
+    )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     parser.set_defaults(execute=execute, eligibility=None)
@@ -116,6 +131,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.eligibility.rules import Rules
     from edge_client.epochs import INTERVAL_S
     from edge_client.profile import profile
+    from edge_client.variants.choosing import Wish
     from schemas.names import is_name
 
     for option, name in (("--federation", args.federation), ("--device-id", args.device_id)):
@@ -143,6 +159,7 @@ def execute(args: argparse.Namespace) -> int:
         trust=read_trust_option(args),
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
         only_masked=args.only_masked,
+        wish=Wish(tuple(args.variants), args.max_accuracy_loss),
         eligibility=args.eligibility or Rules(),
     )
     settings.state.mkdir(parents=True, exist_ok=True)
@@ -153,6 +170,16 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": args.device_id, "outcome": outcome})
     return 0 if outcome in (None, "finished") else 1
+
+
+def _variants(text: str) -> list[str]:
+    """The names of a list `fp32,int8`; the export itself, fp32, is always one of them."""
+    known = ("fp32", "fp16", "int8")
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"'{name}'{nearest(name, known)}")
+    return names
 
 
 def _check_certificate(address: BrokerAddress, device: str) -> None:

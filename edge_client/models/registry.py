@@ -16,13 +16,15 @@ class ModelEntry:
     """One network: `factory` is `package.module:callable(input_shape, num_classes)`.
 
     `targets` are globs of the layers whose channels may be cut; `stage_ratios` gives, for the pruning
-    ratios that a paper spreads unevenly, the ratio of each glob.
+    ratios that a paper spreads unevenly, the ratio of each glob. Of every group that is cut a `multiple` of
+    channels stays; 1 is the papers' exact count.
     """
 
     factory: str
     summary: str
     targets: tuple[str, ...] = ("*",)
     stage_ratios: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
+    multiple: int = 1
 
 
 def _stages(first: float, second: float, third: float) -> Mapping[str, float]:

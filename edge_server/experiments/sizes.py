@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 
@@ -38,7 +38,8 @@ def tier_sizes(config: Config) -> list[Size]:
         data = load_source(str(config.data.source), data_root=config.data.data_root, split="test")
         shape, classes = shape or data.input_shape, classes or data.num_classes
     ratios = [tuple(r.items()) if isinstance(r, Mapping) else r for r in config.tiers.ratios]
-    return [_size(config.model.name, shape, classes, ratio) for ratio in ratios]
+    multiple = config.tiers.keep_multiple
+    return [_size(config.model.name, shape, classes, ratio, multiple) for ratio in ratios]
 
 
 def mean_parameters(config: Config) -> float:
@@ -47,11 +48,12 @@ def mean_parameters(config: Config) -> float:
 
 
 @lru_cache(maxsize=64)
-def _size(name: str, shape: tuple[int, ...], classes: int, ratio: float | _PerLayer) -> Size:
+def _size(name: str, shape: tuple[int, ...], classes: int, ratio: float | _PerLayer, multiple: int) -> Size:
     module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=classes))
     channel_map = trace_channels(module, shape)
     ratios = dict(ratio) if isinstance(ratio, tuple) else ratio
-    spec = prefix_spec(group_ratios(entry(name), ratios, channel_map), channel_map)
+    rounding = replace(entry(name), multiple=multiple)
+    spec = prefix_spec(group_ratios(rounding, ratios, channel_map), channel_map)
     smaller = compact(module, spec, channel_map)
     return Size(parameter_count(smaller), count_macs(smaller, shape))
 

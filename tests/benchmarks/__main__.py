@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, str] = {
     "simulation": "simulation",
     "simulation-memory": "memory",
     "gpu": "gpu",
+    "pruned": "pruned",
 }
 """Name on the command line: module below `tests.benchmarks`. In the order in which they run."""
 LONGER: dict[str, str] = {"bytes-all": "bytes:every", "flower-exact": "flower.comparison:exact"}

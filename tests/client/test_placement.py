@@ -8,7 +8,9 @@ import pytest
 
 from edge_client import placement
 from edge_client.signed_only import SignedOnly
+from edge_client.slots import ServedModel
 from edge_client.trust import check_model
+from schemas.blobs import digest_of
 from schemas.errors import ConfigError, PeerError
 from schemas.manifest import SignedManifest, manifest_path
 from schemas.messages import Acknowledgement
@@ -113,6 +115,66 @@ def test_an_unsigned_model_never_lies_beside_the_manifest_of_the_last_one(tmp_pa
         serves(tmp_path)
     assert placement.take_word(tmp_path, word(NEW))
     assert serves(tmp_path) == NEW
+
+
+# --- the slots ---
+def noted(models: Path, data: bytes) -> None:
+    export(models, data)
+    placement.note(models, ServedModel(version="run-1 round 3", digest=digest_of(data)))
+
+
+def in_slot(models: Path) -> bytes | None:
+    current = placement.slots(models).current()
+    return None if current is None else current.read()
+
+
+def test_an_unsigned_model_is_served_from_a_slot_at_once(tmp_path: Path):
+    models = tmp_path / "models"
+    for data in (OLD, NEW):
+        noted(models, data)
+        placement.serve_unsigned(models)
+        assert in_slot(models) == data
+    assert placement.slots(models).back().read() == OLD
+    assert placement.slots(models).folder == tmp_path / "serving"
+
+
+def test_a_signed_model_is_served_from_a_slot_with_its_manifest_once_the_server_has_signed(tmp_path: Path):
+    models = tmp_path / "models"
+    noted(models, NEW)
+    assert in_slot(models) is None
+    assert placement.take_word(models, word(NEW))
+    assert in_slot(models) == NEW
+    check_model(placement.slots(models).current().path, NEW, TRUSTED)
+    # Told again, or told what nobody has: nothing changes.
+    placement.take_word(models, word(NEW))
+    placement.take_word(models, word(OLD))
+    assert in_slot(models) == NEW
+
+
+def test_a_word_that_comes_late_lies_beside_the_model_in_its_slot(tmp_path: Path):
+    models = tmp_path / "models"
+    noted(models, NEW)
+    placement.serve_unsigned(models)
+    with pytest.raises(ConfigError, match="no signed manifest"):
+        check_model(placement.slots(models).current().path, NEW, TRUSTED)
+    placement.take_word(models, word(NEW))
+    check_model(placement.slots(models).current().path, NEW, TRUSTED)
+
+
+@pytest.mark.parametrize("what", ["damaged", "of another model"])
+def test_a_note_that_does_not_fit_costs_the_slot_alone(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+):
+    models = tmp_path / "models"
+    noted(models, OLD)
+    placement.serve_unsigned(models)
+    export(models, NEW)
+    if what == "damaged":
+        (models / "model.json").write_bytes(b"{")
+    placement.serve_unsigned(models)
+    assert placement.served(models).read_bytes() == NEW
+    assert in_slot(models) == OLD
+    assert "the new model is not served" in caplog.text
 
 
 # --- the server's word as it comes ---

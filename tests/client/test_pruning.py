@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +20,7 @@ from edge_client.pruning import (
     personal_spec,
     prefix_spec,
     ranking,
+    rounded,
     target_layers,
 )
 from schemas.errors import ConfigError, InvariantError
@@ -83,6 +87,45 @@ def test_any_other_ratio_holds_for_every_target():
     assert set(ratios.values()) == {0.4}
     assert len(ratios) == 39
     assert group_ratios(ALL, 0.4, MAP) == {"a": 0.4, "b": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("multiple", "kept"),
+    [
+        # Of 5 and 7 channels 0.4 leaves 3 and 4: ceil(2.0) = 2 and ceil(2.8) = 3 go.
+        (1, {"a": 3, "b": 4}),
+        (2, {"a": 4, "b": 4}),
+        (4, {"a": 4, "b": 4}),
+        # There are no 8: all stay.
+        (8, {"a": 5, "b": 7}),
+    ],
+)
+def test_what_stays_is_rounded_up_to_a_multiple(multiple, kept):
+    channel_map = ChannelMap(
+        groups={"a": ChannelGroup(channels=5, layers=("a",)), "b": ChannelGroup(channels=7, layers=("b",))},
+        parameters={},
+    )
+    ratios = group_ratios(replace(ALL, multiple=multiple), 0.4, channel_map)
+    spec = prefix_spec(ratios, channel_map)
+    assert {name: spec.count(name, group.channels) for name, group in channel_map.groups.items()} == kept
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 16), st.floats(0, 0.999))
+def test_rounding_keeps_whole_blocks_and_no_fewer_channels(blocks, block, multiple, ratio):
+    group = ChannelGroup(channels=blocks * block, multiple=block, layers=("a",))
+    exact = kept_count(group.channels, ratio, block)
+    kept = kept_count(group.channels, rounded(ratio, group, multiple), block)
+    step = math.lcm(multiple, block)
+    assert exact <= kept < exact + step
+    assert kept == group.channels or kept % step == 0
+
+
+def test_the_papers_counts_are_exact_unless_a_multiple_is_asked_for():
+    ratios = group_ratios(replace(entry("resnet56"), multiple=8), 0.7, resnet_map())
+    # 0.2 of 16 and of 64 leaves 12 and 51 channels, which are rounded up to 16, all of them, and 56.
+    assert ratios["layer1.0.conv1"] == 0.0
+    assert ratios["layer1.0.conv3"] == pytest.approx(8 / 64)
+    assert group_ratios(entry("resnet56"), 0.7, resnet_map())["layer1.0.conv1"] == 0.2
 
 
 def test_only_conv2_of_two_nn_is_pruned():

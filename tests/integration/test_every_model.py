@@ -8,6 +8,7 @@ import pytest
 
 from edge_client.inference import load_model
 from edge_client.models.registry import MODELS
+from edge_client.placement import slots
 from edge_client.work import do_delivery
 from tests.integration.bench import NAMES, Bench
 
@@ -35,4 +36,5 @@ def test_a_network_is_trained_pruned_aggregated_and_delivered(
         assert delivery.metrics.torch_accuracy == delivery.metrics.onnx_accuracy
         served = load_model(bench.places[name].models / "model.onnx")
         assert served.provenance["tier"] == str(task.tier)
+        assert delivery.metrics.onnx_sha256 == slots(bench.places[name].models).current().model.digest
     assert parameters == sorted(set(parameters))

@@ -14,10 +14,12 @@ import pytest
 
 from edge_client.address import parse_address
 from edge_client.inference import load_model
+from edge_client.slots import Slots
 from edge_client.trust import read_trusted_key
 from edge_server.broker.launch import running_broker
 from edge_server.demo import end_device
 from edge_server.history import Summary
+from edge_server.registry.registry import Registry
 from edge_server.serving import serve
 from edge_server.signing import load_or_make_signing_key
 from schemas.errors import ConfigError
@@ -90,6 +92,10 @@ def test_the_run_goes_on_without_the_device_that_trusts_another_key(ended: Ended
     assert not (ended.devices / "misled" / "models" / "model.onnx").exists()
 
 
+def log_of(ended: Ended, name: str) -> str:
+    return (ended.devices / name / "client.log").read_text()
+
+
 def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
     key = read_trusted_key(ended.key)
     for tier in (1, 2):
@@ -104,15 +110,31 @@ def test_the_servers_exports_are_signed_and_so_are_the_devices(ended: Ended):
         assert (model.signed.what, model.signed.tier) == ("device-export", tier)
         assert model.signed.parent_sha256 == model.provenance["parent_sha256"]
         assert sorted(entry.name for entry in path.parent.iterdir() if entry.is_file()) == [
+            "model.json",
             "model.onnx",
             "model.onnx.manifest.json",
         ]
+        # The same bytes serve from a slot; which variant they are was measured on the device.
+        current = Slots(ended.devices / name / "serving").current()
+        assert current is not None
+        assert load_model(current.path, trust=key, exported_by=name).signed == model.signed
+        assert current.model.variant == model.provenance.get("variant", "fp32")
+        assert f"{current.model.variant} is kept: fastest at" in log_of(ended, name)
 
 
 def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ended: Ended):
     assert (ended.folder / "signing.pub").read_text() == ended.key.read_text()
     files = [path for path in ended.folder.rglob("*") if path.is_file()]
     assert not [path for path in files if b"PRIVATE KEY" in path.read_bytes()]
+
+
+def test_the_models_of_the_run_are_entered_in_the_registry_beside_it(ended: Ended):
+    (version,) = Registry(ended.folder.parent / "registry").versions()
+    assert (version.version, version.run, version.round) == (ended.summary.run, ended.summary.run, 1)
+    assert version.key == read_trusted_key(ended.key).fingerprint
+    assert [(tier.tier, tier.devices) for tier in version.tiers] == [(1, 1), (2, 1)]
+    served = json.loads((ended.devices / "careful" / "serving" / "current.json").read_text())
+    assert served["slot"] == "a"
 
 
 def test_a_model_that_is_altered_afterwards_is_refused(ended: Ended, tmp_path: Path):

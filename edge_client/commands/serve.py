@@ -1,0 +1,183 @@
+"""`edge-client serve`: answer requests with the current model, and go over to the next one by itself."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.command_output import (
+    Subparsers,
+    add_trust_option,
+    add_verb,
+    positive_float,
+    positive_int,
+    print_json,
+    read_trust_option,
+)
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_client.rollout.noting import ServiceNotes
+    from edge_client.service.mqtt_door import MqttDoor
+    from edge_client.service.predictor import Predictor
+    from edge_client.service.source import Source
+
+EXAMPLES = """\
+what is served:
+  MODEL.onnx        this file; replace it (write aside, rename) and the new one is served a second later
+  --state-dir DIR   what a device's slots hold (DIR/serving): what was delivered or rolled out last
+
+requests:
+  POST /predict     an image file, .npy, .npz, or JSON: {"image": "<base64>"} or {"pixels": [...]};
+                    ?top=K for more classes
+  GET /healthz      200 with a model, 503 without
+  GET /metrics      for Prometheus
+  With --broker the same is taken on fed/v1/FEDERATION/devices/DEVICE/predict/request
+  and answered on fed/v1/FEDERATION/devices/DEVICE/predict/answer.
+
+examples:
+  edge-client serve model.onnx
+  edge-client serve --state-dir ~/.local/state/edge-federation/home/pi-3 --trust signing.pub
+  curl --data-binary @photo.png 'http://127.0.0.1:8093/predict?top=3'
+  edge-client serve model.onnx --broker mqtt://127.0.0.1 --federation home --device-id pi-3
+
+SIGTERM and Ctrl-C end it once requests that have begun are answered; SIGHUP looks for another model at once.
+Nobody is asked who they are: leave --host as it is, or put a proxy before it.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "serve", help="answer requests with the current model", examples=EXAMPLES)
+    parser.add_argument("model", type=Path, nargs="?", metavar="MODEL.onnx", help="the model to serve")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="serve from this device's slots")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=_port, default=8093, metavar="N", help="0 for any that is free (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threads", type=positive_int, default=1, metavar="N", help="threads per request (default: 1)"
+    )
+    parser.add_argument(
+        "--max-body",
+        type=positive_int,
+        default=8 * 1024 * 1024,
+        metavar="BYTES",
+        help="refuse larger requests (default: 8 MiB)",
+    )
+    parser.add_argument(
+        "--poll-s",
+        type=positive_float,
+        default=1.0,
+        metavar="S",
+        help="look for another model so often (default: 1)",
+    )
+    parser.add_argument("--broker", metavar="URL", help="answer over this MQTT broker too")
+    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
+    parser.add_argument("--cert", type=Path, help="this service's certificate (mqtts://)")
+    parser.add_argument("--key", type=Path, help="this service's private key (mqtts://)")
+    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--device-id", metavar="NAME", help="whose topics (default: host name)")
+    add_trust_option(parser)
+    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    # Predictions need no matrix library but onnxruntime's own, and its threads' buffers take memory.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from edge_client.service.predictor import Predictor
+    from edge_client.service.serving import Serving
+    from edge_client.service.tally import Tally
+    from edge_client.service.web import Web
+
+    logging.basicConfig(
+        level=logging.WARNING if args.quiet else logging.INFO,
+        format="%(asctime)s serve %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    source = _source(args)
+    notes = _notes(source)
+    predictor = Predictor(source, Tally(), notes)
+    predictor.refresh()
+    if predictor.model is None and args.model is not None:
+        raise ConfigError(predictor.trouble)
+    other = _mqtt_door(args, predictor)
+    try:
+        web = Web((args.host, args.port), predictor, max_body=args.max_body)
+    except OSError as error:
+        remedy = "name another with --host and --port"
+        raise ConfigError(f"cannot listen at {args.host}:{args.port}: {error.strerror}; {remedy}") from error
+    serving = Serving(predictor, web, other=other, poll_s=args.poll_s, notes=notes)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: serving.stop())
+    signal.signal(signal.SIGHUP, lambda *_: serving.look_now())
+    _tell_where(args, web.port)
+    serving.run()
+    return 0
+
+
+def _source(args: argparse.Namespace) -> Source:
+    from edge_client.service.source import FileSource, SlotSource
+    from edge_client.slots import Slots
+
+    if (args.model is None) == (args.state_dir is None):
+        raise ConfigError("serve: name either MODEL.onnx or --state-dir DIR")
+    trust = read_trust_option(args)
+    if args.model is not None:
+        return FileSource(args.model, args.threads, trust)
+    if not args.state_dir.is_dir():
+        raise ConfigError(f"--state-dir {args.state_dir}: there is no such folder")
+    return SlotSource(Slots(args.state_dir / "serving"), args.threads, trust)
+
+
+def _notes(source: Source) -> ServiceNotes | None:
+    """Who watches a model after a rollout reads how serving it goes, beside it in its slot."""
+    from edge_client.rollout.noting import ServiceNotes
+    from edge_client.service.source import SlotSource
+
+    return ServiceNotes(source.slots) if isinstance(source, SlotSource) else None
+
+
+def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttDoor | None:
+    if args.broker is None:
+        return None
+    from edge_client.address import TlsFiles, parse_address
+    from schemas.names import is_name
+
+    try:
+        from edge_client.service.mqtt_door import MqttDoor
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'edge-federation[mqtt]'"
+        raise ConfigError(f"--broker needs {error.name}, which is not installed: {remedy}") from error
+
+    device = args.device_id or socket.gethostname()
+    for option, name in (("--federation", args.federation), ("--device-id", device)):
+        if not is_name(name):
+            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
+    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    return MqttDoor(address, predictor, federation=args.federation, device=device, max_body=args.max_body)
+
+
+def _tell_where(args: argparse.Namespace, port: int) -> None:
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    url = f"http://{host}:{port}"
+    if args.format == "json":
+        print_json({"url": url, "pid": os.getpid()})
+    else:
+        print(f"serving at {url}")
+    sys.stdout.flush()
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 65535")
+    return value

@@ -1,0 +1,1 @@
+"""`edge-client serve`: the current model behind HTTP and MQTT, exchanged without dropping a request."""

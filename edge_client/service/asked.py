@@ -1,0 +1,168 @@
+"""What is asked of a model in one message, whichever door it comes through: images, and how many classes.
+
+An image file's bytes, an `.npy` or `.npz` file's, or JSON:
+
+    {"image": "<base64 of an image file>", "top": 3, "id": "any text"}
+    {"pixels": [[...], ...], "top": 3}           raw pixels: [H, W], [C, H, W] or [N, C, H, W]
+
+Nothing in it is trusted: what does not fit is a `ConfigError` of one line, and sizes have bounds.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edge_client.data.arrays import channels_first
+from edge_client.data.labelled import Pixels
+from edge_client.inference import LoadedModel, decode_image
+from schemas.errors import ConfigError
+
+MAX_IMAGES = 256
+MAX_UNPACKED = 32 * 1024 * 1024
+"""Bytes of all arrays of an archive: a small one can unpack to any size."""
+_FIELDS = frozenset({"image", "pixels", "top", "id"})
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Raw images [N, C, H, W], how many classes of each, the asker's own mark, and what was done to them."""
+
+    images: Pixels
+    top: int = 1
+    id: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_asked(body: bytes, model: LoadedModel, *, top: int = 1) -> Asked:
+    """Read a message; its own `top` goes before the one given. Raises `ConfigError` for whatever is none."""
+    if not body:
+        raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
+    if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
+        return _checked(Asked(_as_many(_array(body), model), top), model)
+    if body.lstrip()[:1] in (b"{", b"["):
+        return read_line(body, model, top=top)
+    return _of_image(body, model, Asked(np.empty(0), top))
+
+
+def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> Asked:
+    """Read a message in JSON; as `read_asked`."""
+    fields = fields_of(body)
+    blank = blank_of(fields, top)
+    unknown = sorted(set(fields) - _FIELDS)
+    if unknown:
+        raise ConfigError(f"unknown field '{str(unknown[0])[:40]}' (known: {', '.join(sorted(_FIELDS))})")
+    if ("image" in fields) == ("pixels" in fields):
+        raise ConfigError("expected either 'image' or 'pixels'")
+    if "image" in fields:
+        return _of_image(_decoded(fields["image"]), model, blank)
+    return _checked(Asked(_pixels(fields["pixels"], model), blank.top, blank.id), model)
+
+
+def fields_of(body: bytes | str) -> dict[str, Any]:
+    """The fields of a message in JSON."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not valid JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise ConfigError('expected a JSON object such as {"image": "<base64>"} or {"pixels": [...]}')
+    return fields
+
+
+def blank_of(fields: Mapping[str, Any], top: int) -> Asked:
+    """What a message in JSON says beside its images."""
+    return Asked(np.empty(0), _top(fields.get("top", top)), _mark(fields.get("id")))
+
+
+def mark_of(body: bytes) -> str | None:
+    """The asker's own mark of a message that cannot be read otherwise, if it has one."""
+    try:
+        return _mark(fields_of(body).get("id"))
+    except ConfigError:
+        return None
+
+
+def _of_image(data: bytes, model: LoadedModel, blank: Asked) -> Asked:
+    read = decode_image(data, model.input_shape, scale=model.preprocessing.scale)
+    return Asked(read.pixels[None], blank.top, blank.id, (read.note,) if read.note else ())
+
+
+def _decoded(text: Any) -> bytes:
+    if not isinstance(text, str):
+        raise ConfigError("'image' is not a text in base64")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ConfigError(f"'image' is not valid base64: {error}") from error
+
+
+def _pixels(value: Any, model: LoadedModel) -> Pixels:
+    try:
+        array = np.asarray(value, dtype=np.float32)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError("'pixels' are not numbers in rows of equal length") from error
+    return _as_many(array, model)
+
+
+def _array(body: bytes) -> Pixels:
+    """The array of an `.npy` file, or `images` (or the only one) of an `.npz`."""
+    try:
+        if body[:2] != b"PK":
+            return np.asarray(np.lib.format.read_array(io.BytesIO(body), allow_pickle=False))
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            sizes = sum(entry.file_size for entry in archive.infolist())
+        if sizes > MAX_UNPACKED:
+            raise ConfigError(f"the archive unpacks to {sizes} bytes, at most {MAX_UNPACKED} are read")
+        with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+            names = arrays.files
+            name = "images" if "images" in names or len(names) != 1 else names[0]
+            if name not in names:
+                raise ConfigError(f"the archive has no array 'images' (it has: {', '.join(names)[:80]})")
+            return np.asarray(arrays[name])
+    except ConfigError:
+        raise
+    except Exception as error:
+        # A damaged archive makes zipfile, zlib and numpy raise whatever they come across.
+        raise ConfigError(f"cannot read the array: {str(error)[:200] or type(error).__name__}") from error
+
+
+def _as_many(images: Pixels, model: LoadedModel) -> Pixels:
+    """As [N, C, H, W], from that, [N, H, W, C], one image, or one without its only channel."""
+    if images.shape == model.input_shape:
+        return images[None]
+    if model.input_shape[0] == 1 and images.shape == model.input_shape[1:]:
+        return images[None, None]
+    return channels_first(images)
+
+
+def _checked(asked: Asked, model: LoadedModel) -> Asked:
+    images = asked.images
+    if images.dtype.kind not in "uif":
+        raise ConfigError(f"pixels are numbers, not {images.dtype}")
+    if images.shape[1:] != model.input_shape:
+        wanted, got = ("x".join(map(str, shape)) for shape in (model.input_shape, images.shape[1:]))
+        raise ConfigError(f"the model takes images of {wanted}, got {got or 'a single number'}")
+    if not 1 <= len(images) <= MAX_IMAGES:
+        raise ConfigError(f"{len(images)} images at once, expected 1 to {MAX_IMAGES}")
+    if not np.isfinite(images).all():
+        raise ConfigError("pixels are not all finite numbers")
+    return asked
+
+
+def _top(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"'top' is {str(value)[:20]!r}, expected a whole number from 1")
+    return value
+
+
+def _mark(value: Any) -> str | None:
+    return None if value is None else str(value)[:200]

@@ -1,0 +1,93 @@
+"""The MQTT door: requests on one topic, answers on another (`schemas.topics.PredictTopic`).
+
+A request is what `POST /predict` takes; the answer is its JSON, with the request's `id`, or, where it has
+none, the first 16 digits of its sha256. Imports paho: import it late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import queue
+import threading
+from typing import Any
+
+from edge_client.address import BrokerAddress
+from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp, NotGranted
+from edge_client.service.predictor import Busy, NotReady, Predictor, refusal
+from schemas.errors import ConfigError
+from schemas.topics import PredictTopic
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 64
+"""Requests that come while so many wait are answered that they are too many."""
+
+
+class MqttDoor:
+    """Answers what comes on a device's topic of requests, one after the other, until it is closed."""
+
+    def __init__(
+        self, address: BrokerAddress, predictor: Predictor, *, federation: str, device: str, max_body: int
+    ) -> None:
+        self._predictor, self._max_body = predictor, max_body
+        self._answers = str(PredictTopic(federation, device, "answer"))
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._link = Link(
+            address,
+            self._inbox,
+            client_id=f"{federation}-{device}-serve",
+            filters=(str(PredictTopic(federation, device, "request")),),
+        )
+        self._address = address
+        self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
+
+    def open(self) -> None:
+        """Begin to connect; the broker may come and go."""
+        self._link.open()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer what has come, and disconnect."""
+        self._inbox.put(None)
+        self._thread.join()
+        self._link.close()
+
+    def _run(self) -> None:
+        while (event := self._inbox.get()) is not None:
+            match event:
+                case Arrived(_, payload):
+                    self._take(payload)
+                case LinkUp():
+                    log.info("answering at %s on %s", self._address, self._answers)
+                    self._link.handle(event)
+                case LinkDown(reason):
+                    log.warning("no connection to %s: %s; trying again", self._address, reason)
+                    self._link.handle(event)
+                case NotGranted(_, reason):
+                    log.warning("%s does not let this service hear requests: %s", self._address, reason)
+                case Confirmed():
+                    self._link.handle(event)
+
+    def _take(self, payload: bytes) -> None:
+        outcome, told = self._answered(payload)
+        self._predictor.tally.request("mqtt", outcome)
+        told.setdefault("id", hashlib.sha256(payload).hexdigest()[:16])
+        self._link.publish(self._answers, json.dumps(told).encode())
+
+    def _answered(self, payload: bytes) -> tuple[str, dict[str, Any]]:
+        try:
+            if len(payload) > self._max_body:
+                raise ConfigError(f"at most {self._max_body} bytes are taken")
+            if self._inbox.qsize() > MAX_WAITING:
+                raise Busy(f"{MAX_WAITING} requests wait: try again")
+            return "ok", self._predictor.answer(payload)
+        except ConfigError as error:
+            return "bad", refusal(payload, error)
+        except (Busy, NotReady) as error:
+            return ("busy" if isinstance(error, Busy) else "unready"), refusal(payload, error)
+        except Exception as error:
+            # Whatever a stranger's bytes bring about costs this answer, not the service.
+            log.exception("a request failed")
+            return "failed", refusal(payload, error)

@@ -1,0 +1,74 @@
+"""The service as a whole: the doors, and a watch that exchanges the model, until it is stopped."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from edge_client.memory_use import give_back
+from edge_client.rollout.noting import ServiceNotes
+from edge_client.service.predictor import Predictor
+from edge_client.service.web import Web
+
+ENDS_WITHIN_S = 0.1
+"""How long the HTTP door may take to notice that it is to close."""
+
+
+class Door(Protocol):
+    """A way for requests to come in, beside HTTP."""
+
+    def open(self) -> None:
+        """Begin."""
+        ...
+
+    def close(self) -> None:
+        """End, with what has begun."""
+        ...
+
+
+class Serving:
+    """Runs until `stop`; looks every `poll_s` seconds, and when told to, whether there is another model."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        web: Web,
+        *,
+        other: Door | None = None,
+        poll_s: float = 1.0,
+        notes: ServiceNotes | None = None,
+    ) -> None:
+        self._notes = notes
+        self._predictor, self._web, self._other, self._poll_s = predictor, web, other, poll_s
+        self._look, self._stopped = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        """Answer until stopped; requests that have begun are answered before it returns."""
+        http = threading.Thread(target=self._web.serve_forever, args=(ENDS_WITHIN_S,), name="http")
+        http.start()
+        if self._other is not None:
+            self._other.open()
+        try:
+            while not self._stopped.is_set():
+                self._look.wait(self._poll_s)
+                self._look.clear()
+                self._predictor.refresh()
+                if self._notes is not None:
+                    self._notes.save()
+                give_back()
+        finally:
+            self._web.close()
+            http.join()
+            if self._other is not None:
+                self._other.close()
+            if self._notes is not None:
+                self._notes.close()
+
+    def look_now(self) -> None:
+        """Look for another model soon; may be called from a signal handler."""
+        self._look.set()
+
+    def stop(self) -> None:
+        """End soon; may be called from a signal handler."""
+        self._stopped.set()
+        self._look.set()

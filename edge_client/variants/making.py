@@ -1,0 +1,97 @@
+"""The variants' files: an export as 16-bit floats, and as 8-bit integers (onnxruntime's static quantisation).
+
+Needs `onnx`: import it late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.onnx_model import ONNXModel
+from onnxruntime.transformers.float16 import convert_float_to_float16
+
+from edge_client.data.labelled import Inputs
+
+CALIBRATION_EXAMPLES = 128
+CALIBRATION_BATCH = 16
+"""Calibrating keeps all activations of a batch."""
+_PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
+"""What tells the quantiser that batch norms are folded already, as the exporter has done."""
+
+
+def half(data: bytes, said: Mapping[str, str]) -> bytes:
+    """The model in `data` with 16-bit floats inside and float32 at both ends; `said` is its metadata."""
+    converted = ONNXModel(convert_float_to_float16(onnx.load_from_string(data), keep_io_types=True))
+    # The casts of inputs stand at the end otherwise, which onnxruntime alone puts up with.
+    converted.topological_sort()
+    return _written(converted.model, said)
+
+
+def quantised(data: bytes, inputs: Inputs, said: Mapping[str, str]) -> bytes:
+    """The model in `data` with 8-bit weights, a scale per channel, and 8-bit activations.
+
+    `inputs` [N, C, H, W], preprocessed, are what activations' ranges are taken from; `said` is the metadata.
+    """
+    model = onnx.load_from_string(data)
+    onnx.helper.set_model_props(model, dict([_PREPARED]))
+    with tempfile.TemporaryDirectory(prefix="edge-variants-") as folder, _quiet():
+        source, target = Path(folder) / "source.onnx", Path(folder) / "target.onnx"
+        onnx.save(model, str(source))
+        quantize_static(
+            str(source),
+            str(target),
+            Batches(onnx_input(model), inputs),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            # Unsigned activations are the faster ones on x86, and as fast on Arm.
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+        return _written(onnx.load(str(target)), said)
+
+
+def onnx_input(model: onnx.ModelProto) -> str:
+    """The name of the model's input."""
+    return str(model.graph.input[0].name)
+
+
+class Batches(CalibrationDataReader):  # type: ignore[misc]
+    """Inputs [N, C, H, W] as the quantiser reads them: batch after batch, None at the end."""
+
+    def __init__(self, name: str, inputs: Inputs) -> None:
+        starts = range(0, len(inputs), CALIBRATION_BATCH)
+        self._batches = iter([{name: inputs[start : start + CALIBRATION_BATCH]} for start in starts])
+
+    def get_next(self) -> dict[str, Any] | None:
+        """The next batch."""
+        return next(self._batches, None)
+
+
+def _written(model: onnx.ModelProto, said: Mapping[str, str]) -> bytes:
+    """The file, with the metadata of the export that it was made of and the variant's own."""
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, dict(sorted(said.items())))
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the quantiser logs in nobody's name; what goes wrong is raised anyway."""
+    root = logging.getLogger()
+
+    def not_the_quantisers(record: logging.LogRecord) -> bool:
+        return "onnxruntime" not in record.pathname
+
+    root.addFilter(not_the_quantisers)
+    try:
+        yield
+    finally:
+        root.removeFilter(not_the_quantisers)

@@ -1,0 +1,102 @@
+"""Makes the variants of an export, measures them beside each other and keeps one of them.
+
+Imports onnx: import it late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.bench import latencies_ms
+from edge_client.data.labelled import LabelledData, sample
+from edge_client.files import write_synced
+from edge_client.inference import LoadedModel, load_model
+from edge_client.slots import ServedModel
+from edge_client.variants.choosing import Choice, Measured, Wish, choose
+from edge_client.variants.making import CALIBRATION_EXAMPLES, half, quantised
+from schemas.values import Variant
+
+log = logging.getLogger(__name__)
+
+SECONDS = 0.4
+"""For timing, all variants together."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What is kept at the export's place now, and the accuracy of the export itself."""
+
+    choice: Choice
+    sha256: str
+    parent: str | None
+    exported: Measured
+
+
+def keep_best(
+    path: Path, wish: Wish, *, calibration: LabelledData, held_out: LabelledData, seconds: float = SECONDS
+) -> Tried:
+    """Replace the export at `path` by its best variant, if that is another one.
+
+    `calibration` are examples that may be looked at, `held_out` those that accuracy is measured on.
+    """
+    data = path.read_bytes()
+    files: dict[Variant, bytes] = {"fp32": data, **_made(data, path, wish, calibration)}
+    models = {variant: load_model(path, threads=1, data=made) for variant, made in files.items()}
+    times = latencies_ms(list(models.values()), seconds=seconds)
+    measured = {
+        variant: Measured(variant, len(files[variant]), _accuracy(model, held_out), time)
+        for (variant, model), time in zip(models.items(), times, strict=True)
+    }
+    exported = measured.pop("fp32")
+    choice = choose(exported, list(measured.values()), max_loss=wish.max_loss)
+    kept = files[choice.kept.variant]
+    if kept is not data:
+        write_synced(path, kept)
+    log.info("%s is kept: %s", choice.kept.variant, choice.why)
+    parent = None if kept is data else hashlib.sha256(data).hexdigest()
+    return Tried(choice, hashlib.sha256(kept).hexdigest(), parent, exported)
+
+
+def note_of(tried: Tried, *, version: str, data: LabelledData) -> ServedModel:
+    """What a slot says of the file that is kept; `data` is what its accuracy was measured on."""
+    kept = tried.choice.kept
+    return ServedModel(
+        version=version,
+        digest=tried.sha256,
+        variant=kept.variant,
+        parent=tried.parent,
+        accuracy=kept.accuracy,
+        examples=len(data),
+        latency_ms=kept.latency_ms,
+        class_names=data.preprocessing.class_names,
+        why=tried.choice.why[:500],
+    )
+
+
+def _made(data: bytes, path: Path, wish: Wish, calibration: LabelledData) -> dict[Variant, bytes]:
+    """The other variants; one that cannot be made is left out, since the export can always be served."""
+    metadata = load_model(path, threads=1, data=data).metadata
+    makers: dict[Variant, Callable[[Mapping[str, str]], bytes]] = {
+        "fp16": lambda said: half(data, said),
+        "int8": lambda said: quantised(data, sample(calibration, CALIBRATION_EXAMPLES).inputs(), said),
+    }
+    parent = hashlib.sha256(data).hexdigest()
+    made: dict[Variant, bytes] = {}
+    for variant in wish.others:
+        if variant == "int8" and len(calibration) == 0:
+            log.warning("int8 is not tried: there are no examples to calibrate on")
+            continue
+        try:
+            made[variant] = makers[variant]({**metadata, "fl.variant": variant, "fl.parent": parent})
+        except Exception as error:
+            # The quantiser raises whatever it meets in a network that it does not know.
+            log.warning("%s is not tried: %s: %s", variant, type(error).__name__, str(error)[:200])
+    return made
+
+
+def _accuracy(model: LoadedModel, held_out: LabelledData) -> float | None:
+    return model.accuracy(held_out.images, held_out.labels)

@@ -1,0 +1,253 @@
+"""Whether pruning pays on the device: what each tier's file costs onnxruntime, beside its MACs.
+
+    python -m tests.benchmarks pruned               figures
+    python -m tests.benchmarks.pruned               the table of README.md (4 minutes at most)
+
+Per network and tier: parameters, multiply-accumulates (MACs), size, latency as fp32 and as int8 (one image,
+one thread), memory of a process that runs it; with the papers' exact counts of channels and with counts
+rounded up to a multiple of 8 (`[tiers] keep-multiple`). All files of a network take turns, each turn the best
+of a few runs, and every ratio is of two latencies of the same turn.
+
+Numbers are as the network is initialised: onnxruntime takes as long for any. torch's older exporter writes
+the files, which needs a second where the one that devices use needs ten; what is left of either once
+onnxruntime has optimised the graph are the same operators, and they take the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+
+from edge_client.channels import trace_channels
+from edge_client.inference import LoadedModel, load_model
+from edge_client.models.build import build_model
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.surgery import compact, count_macs, parameter_count
+from edge_client.variants.making import quantised
+from schemas.values import ModelSpec
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.machine import describe
+from tests.benchmarks.options import Options
+
+NETWORKS = (
+    ("two-nn", (1, 28, 28)),
+    ("resnet56", (3, 32, 32)),
+    ("mobilenet-v2", (3, 32, 32)),
+    ("mobilenet-v2", (3, 96, 96)),
+)
+RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
+MULTIPLES = (1, 8)
+TURNS, RUNS = 15, 5
+TARGET_PERCENT = 25.0
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One sub-model of a network; `multiple` is what its channels are rounded up to."""
+
+    number: int
+    ratio: float
+    multiple: int
+    parameters: int
+    macs: int
+    data: bytes
+    int8: bytes
+
+    @property
+    def whole(self) -> bool:
+        """The full network."""
+        return self.ratio == 0
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A tier with its milliseconds per turn, as fp32 and as int8, and the memory of its process."""
+
+    tier: Tier
+    fp32: tuple[float, ...]
+    int8: tuple[float, ...]
+    rss_bytes: int
+
+
+def figures(options: Options) -> list[Figure]:
+    """How far the latency of tier 1, relative to the full network, is from its share of MACs."""
+    found = []
+    for name, shape in NETWORKS[:1] if options.quick else NETWORKS:
+        timed = measured(name, shape, turns=2 if options.quick else TURNS)
+        full = next(one for one in timed if one.tier.whole)
+        found += [
+            _figure(f"{name} {shape[-1]}x{shape[-1]}", one, full) for one in timed if one.tier.number == 1
+        ]
+    return found
+
+
+def _figure(name: str, one: Timed, full: Timed) -> Figure:
+    share = one.tier.macs / full.tier.macs
+    ratios = [mine / its for mine, its in zip(one.fp32, full.fp32, strict=True)]
+    counts = "exact counts" if one.tier.multiple == 1 else f"multiples of {one.tier.multiple}"
+    return Figure(
+        "pruned",
+        f"{name}, tier 1, {counts}: latency off MACs",
+        "%",
+        tuple(abs(ratio / share - 1) * 100 for ratio in ratios),
+        target=TARGET_PERCENT,
+        detail=f"latency {statistics.median(ratios):.2f} of the full network's, MACs {share:.2f}; "
+        f"{statistics.median(one.fp32):.3f} ms of {statistics.median(full.fp32):.3f} ms",
+        reason="README.md, 'Pruned models on the device', says what takes the time",
+        raw={"ratios": ratios, "macs_share": share},
+    )
+
+
+def measured(name: str, shape: tuple[int, ...], *, turns: int = TURNS) -> list[Timed]:
+    """Every tier of a network, timed."""
+    tiers = list(_tiers(name, shape))
+    fp32 = [_loaded(tier.data) for tier in tiers]
+    int8 = [_loaded(tier.int8) for tier in tiers]
+    times = _turns([*fp32, *int8], shape, turns)
+    return [
+        Timed(tier, times[index], times[len(tiers) + index], _resident(tier.data))
+        for index, tier in enumerate(tiers)
+    ]
+
+
+def _tiers(name: str, shape: tuple[int, ...]) -> Iterator[Tier]:
+    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=10)).eval()
+    channel_map = trace_channels(module, shape)
+    seen: set[tuple[int, int]] = set()
+    for multiple in MULTIPLES:
+        for number, ratio in enumerate(RATIOS, start=1):
+            ratios = group_ratios(replace(entry(name), multiple=multiple), ratio, channel_map)
+            smaller = compact(module, prefix_spec(ratios, channel_map), channel_map).eval()
+            size = (number, parameter_count(smaller))
+            # Where the exact counts are multiples already there is nothing else to measure.
+            if size not in seen:
+                seen.add(size)
+                data = _exported(smaller, shape)
+                inputs = np.random.default_rng(0).standard_normal((4, *shape), dtype=np.float32)
+                eight = quantised(data, inputs, {})
+                yield Tier(number, ratio, multiple, size[1], count_macs(smaller, shape), data, eight)
+
+
+def _exported(module: torch.nn.Module, shape: tuple[int, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            module,
+            (torch.zeros(2, *shape),),
+            str(path),
+            dynamo=False,
+            opset_version=18,
+            input_names=["input"],
+            output_names=["logits"],
+            dynamic_axes={"input": {0: "batch"}, "logits": {0: "batch"}},
+        )
+        return _plain(path)
+
+
+def _plain(path: Path) -> bytes:
+    """The file without what that exporter leaves between weights and layers: the quantiser stops at it."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(path.with_name("plain.onnx"))
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return path.with_name("plain.onnx").read_bytes()
+
+
+def _loaded(data: bytes) -> LoadedModel:
+    return load_model(Path("model.onnx"), threads=1, data=data)
+
+
+def _turns(models: Sequence[LoadedModel], shape: tuple[int, ...], turns: int) -> list[tuple[float, ...]]:
+    """Milliseconds per turn of each model: the best of its runs in that turn."""
+    inputs = np.random.default_rng(0).standard_normal((1, *shape), dtype=np.float32)
+    taken: list[list[float]] = [[] for _ in models]
+    for turn in range(turns + 1):
+        for model, times in zip(models, taken, strict=True):
+            best = min(_seconds(model, inputs) for _ in range(RUNS))
+            # The first turn warms up.
+            if turn:
+                times.append(best * 1e3)
+    return [tuple(times) for times in taken]
+
+
+def _seconds(model: LoadedModel, inputs: np.ndarray) -> float:
+    began = time.perf_counter()
+    model.run(inputs)
+    return time.perf_counter() - began
+
+
+def _resident(data: bytes) -> int:
+    """What `edge-client bench` says of its own memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(data)
+        words = ["bench", str(path), "--threads", "1", "--seconds", "0.05", "--format", "json"]
+        told = subprocess.check_output([sys.executable, "-m", "edge_client.cli", *words], text=True)
+    return int(json.loads(told)["results"][0]["rss_bytes"])
+
+
+def rows(name: str, shape: tuple[int, ...], timed: Sequence[Timed]) -> Iterator[str]:
+    """The table's lines of one network."""
+    full = next(one for one in timed if one.tier.whole)
+    for one in timed:
+        tier, share = one.tier, one.tier.macs / full.tier.macs
+        ratios = sorted(mine / its for mine, its in zip(one.fp32, full.fp32, strict=True))
+        ratio = statistics.median(ratios)
+        cells = (
+            f"{name} {shape[-1]}x{shape[-1]}",
+            str(tier.number),
+            "exact" if tier.multiple == 1 else f"x{tier.multiple}",
+            f"{tier.parameters:,}",
+            f"{tier.macs / 1e6:.2f} M",
+            f"{len(tier.data) / 1e6:.2f} MB",
+            f"{len(tier.int8) / 1e6:.2f} MB",
+            f"{statistics.median(one.fp32):.3f}",
+            f"{statistics.median(one.int8):.3f}",
+            f"{one.rss_bytes / 1e6:.0f}",
+            f"{share:.2f}",
+            f"{ratio:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+            f"{(ratio / share - 1) * 100:+.0f}%",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+HEAD = (
+    "| network | tier | channels | parameters | MACs | fp32 file | int8 file | fp32 ms | int8 ms | RSS MB "
+    "| MACs share | latency share | off |\n"
+    "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |"
+)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--turns", type=int, default=TURNS, help="(default: %(default)s)")
+    args = parser.parse_args()
+    told = describe()
+    print(
+        f"{told['processor']}, {told['cores']} cores, {told['system']}, load {told['load_before']} before\n"
+    )
+    print(HEAD)
+    for name, shape in NETWORKS:
+        for line in rows(name, shape, measured(name, shape, turns=args.turns)):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""A/B slots: one whole model is in use at any time, wherever the power goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.files import sweep
+from edge_client.slots import ServedModel, SlotIsEmpty, Slots
+from edge_client.trust import check_model
+from schemas.blobs import digest_of
+from schemas.errors import ConfigError
+from tests.client.signed import SERVER, TRUSTED, manifest_of
+
+OLD, NEW, NEWER = b"the first model" * 9, b"the second model" * 9, b"the third model" * 9
+
+
+def note(data: bytes, **more: Any) -> ServedModel:
+    return ServedModel(version="3", digest=digest_of(data), **more)
+
+
+def take(slots: Slots, data: bytes) -> None:
+    slots.fill(data, note(data))
+    slots.switch(digest_of(data))
+
+
+def serves(slots: Slots) -> bytes | None:
+    served = slots.current()
+    return None if served is None else served.read()
+
+
+@pytest.fixture
+def slots(tmp_path: Path) -> Slots:
+    return Slots(tmp_path / "serving")
+
+
+def test_nothing_is_served_at_first(slots: Slots) -> None:
+    assert slots.current() is None
+    assert slots.waiting() is None
+    assert slots.back() is None
+    assert slots.spare() == slots.folder / "a"
+
+
+def test_what_is_filled_in_serves_only_after_the_switch(slots: Slots) -> None:
+    take(slots, OLD)
+    slots.fill(NEW, note(NEW, variant="int8", parent=digest_of(OLD), accuracy=0.5, why="fastest"))
+    assert serves(slots) == OLD
+    assert slots.waiting().model.accuracy == 0.5
+    switched = slots.switch(digest_of(NEW))
+    assert (switched.slot, serves(slots)) == ("b", NEW)
+    assert slots.current().model.why == "fastest"
+
+
+def test_a_switch_done_again_changes_nothing(slots: Slots) -> None:
+    take(slots, OLD)
+    take(slots, NEW)
+    slots.switch(digest_of(NEW))
+    assert serves(slots) == NEW
+    assert slots.back().read() == OLD
+
+
+def test_back_leads_to_the_one_before_and_no_further(slots: Slots) -> None:
+    take(slots, OLD)
+    take(slots, NEW)
+    assert slots.back().read() == OLD
+    assert slots.back() is None
+    assert serves(slots) == OLD
+
+
+def test_back_never_leads_to_a_model_that_has_not_served(slots: Slots) -> None:
+    take(slots, OLD)
+    take(slots, NEW)
+    slots.fill(NEWER, note(NEWER))
+    assert slots.back() is None
+    assert serves(slots) == NEW
+
+
+def test_nothing_else_than_what_is_asked_for_is_switched_to(slots: Slots) -> None:
+    take(slots, OLD)
+    slots.fill(NEW, note(NEW))
+    with pytest.raises(SlotIsEmpty, match="holds no whole model"):
+        slots.switch(digest_of(NEWER))
+    assert serves(slots) == OLD
+
+
+def test_bytes_that_are_not_the_notes_leave_the_slot_as_it_was(slots: Slots) -> None:
+    take(slots, OLD)
+    slots.fill(NEW, note(NEW))
+    with pytest.raises(SlotIsEmpty, match="are not those of"):
+        slots.fill(NEWER, note(OLD))
+    assert slots.waiting().read() == NEW
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.json"])
+@pytest.mark.parametrize("damage", [None, b"", b"{}"])
+def test_a_damaged_slot_is_as_if_empty_and_the_one_before_serves(
+    slots: Slots, name: str, damage: bytes | None
+) -> None:
+    take(slots, OLD)
+    take(slots, NEW)
+    victim = slots.folder / "b" / name
+    victim.unlink() if damage is None else victim.write_bytes(damage)
+    assert serves(slots) == OLD
+    assert slots.spare() == victim.parent
+    # And it may be filled again.
+    take(slots, NEWER)
+    assert serves(slots) == NEWER
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"slot": "c"}', b'{"slot": "../a", "digest": "0"}'])
+def test_a_damaged_current_file_serves_nothing_until_the_next_switch(slots: Slots, damage: bytes) -> None:
+    take(slots, OLD)
+    (slots.folder / "current.json").write_bytes(damage)
+    assert slots.current() is None
+    take(slots, NEW)
+    assert serves(slots) == NEW
+
+
+def test_a_reader_that_meets_a_switch_half_way_looks_again(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(slots, OLD)
+    other, whole = Slots(slots.folder), slots._whole
+
+    def meanwhile(slot: Any, digest: str | None = None) -> Any:
+        monkeypatch.setattr(slots, "_whole", whole)
+        take(other, NEW)
+        take(other, NEWER)
+        return whole(slot, digest)
+
+    monkeypatch.setattr(slots, "_whole", meanwhile)
+    assert serves(slots) == NEWER
+
+
+def test_the_servers_word_lies_beside_its_model_and_no_other(slots: Slots) -> None:
+    old, new = (SERVER.sign(manifest_of(data)) for data in (OLD, NEW))
+    slots.fill(OLD, note(OLD), signed=old)
+    path = slots.switch(digest_of(OLD)).path
+    assert check_model(path, OLD, TRUSTED) == old.manifest
+    assert not slots.sign(new)
+    take(slots, NEW)
+    with pytest.raises(ConfigError, match="no signed manifest"):
+        check_model(slots.current().path, NEW, TRUSTED)
+    assert slots.sign(new)
+    assert check_model(slots.current().path, NEW, TRUSTED) == new.manifest
+
+
+# --- the power goes ---
+class PowerCut(BaseException):
+    """Nothing catches this."""
+
+
+@contextmanager
+def failing_power(folder: Path, patch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
+    """The power goes in step number `at`: a write comes half way, what was not synced is lost."""
+    steps: list[str] = []
+    synced = {path.stat().st_ino for path in folder.rglob("*")}
+    opened, replaced, unlinked, fsynced = Path.open, Path.replace, Path.unlink, os.fsync
+
+    def step(what: str, half: Callable[[], object] = lambda: None) -> None:
+        steps.append(what)
+        if len(steps) - 1 == at:
+            half()
+            raise PowerCut(what)
+
+    def write_bytes(path: Path, data: bytes) -> int:
+        def half() -> None:
+            with opened(path, "wb") as file:
+                file.write(data[: len(data) // 2])
+
+        step(f"write {path.name}", half)
+        with opened(path, "wb") as file:
+            return file.write(data)
+
+    def replace(path: Path, target: Path) -> Path:
+        step(f"replace {target.name}")
+        return replaced(path, target)
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        # A dead process removes nothing, and what is removed of a write's own is not there.
+        if len(steps) <= at and not path.name.endswith(".part"):
+            step(f"unlink {path.name}")
+        if len(steps) <= at:
+            unlinked(path, missing_ok=missing_ok)
+
+    def fsync(descriptor: int) -> None:
+        step("sync")
+        fsynced(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    with patch.context() as patched:
+        patched.setattr(Path, "write_bytes", write_bytes)
+        patched.setattr(Path, "replace", replace)
+        patched.setattr(Path, "unlink", unlink)
+        patched.setattr(os, "fsync", fsync)
+        try:
+            yield steps
+        finally:
+            for path in folder.rglob("*"):
+                if path.is_file() and path.stat().st_ino not in synced:
+                    path.write_text("")
+
+
+def change(slots: Slots) -> None:
+    slots.fill(NEW, note(NEW), signed=SERVER.sign(manifest_of(NEW)))
+    slots.switch(digest_of(NEW))
+
+
+def test_wherever_the_power_goes_one_whole_model_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_at, served_after = 0, []
+    while True:
+        slots = Slots(tmp_path / f"cut-{cut_at}" / "serving")
+        take(slots, OLD)
+        with failing_power(slots.folder, monkeypatch, cut_at) as steps, suppress(PowerCut):
+            change(slots)
+        if len(steps) <= cut_at:
+            break
+        served_after.append(serves(slots))
+        # The next start tidies up and does it again, to the end.
+        sweep(slots.folder.parent)
+        change(slots)
+        assert serves(slots) == NEW, steps
+        assert slots.back().read() == OLD, steps
+        assert list(slots.folder.rglob("*.part")) == [], steps
+        cut_at += 1
+    # Four files, each written, synced, renamed and its folder synced, and two folders' names.
+    assert len(served_after) == cut_at >= 4 * 4 + 2
+    # The old one until current.json is renamed, which is the last step but the sync after it.
+    assert served_after == [OLD] * (cut_at - 1) + [NEW]
+
+
+def test_wherever_the_power_goes_on_the_way_back_one_whole_model_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Written, synced, renamed, the folder synced.
+    for cut_at, served in enumerate([NEW, NEW, NEW, OLD]):
+        slots = Slots(tmp_path / f"cut-{cut_at}" / "serving")
+        take(slots, OLD)
+        take(slots, NEW)
+        with failing_power(slots.folder, monkeypatch, cut_at), pytest.raises(PowerCut):
+            slots.back()
+        assert serves(slots) == served

@@ -1,0 +1,89 @@
+"""The MQTT door: what is asked on one topic is answered on the other, and the broker may come and go."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.link import Arrived, Link, LinkUp
+from edge_client.service.mqtt_door import MqttDoor
+from edge_client.service.predictor import Predictor
+from edge_client.service.source import FileSource
+from edge_client.service.tally import Tally
+from edge_server.broker.launch import RunningBroker, running_broker
+from schemas.topics import PredictTopic
+from tests.client.test_inference import write_model
+
+ANSWERS = str(PredictTopic("home", "pi", "answer"))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker("embedded", tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+class Asker:
+    """Another client of the broker."""
+
+    def __init__(self, url: str) -> None:
+        self._inbox: Any = queue.SimpleQueue()
+        self.link = Link(parse_address(url), self._inbox, client_id="asker", filters=(ANSWERS,))
+        self.link.open()
+        self.until(LinkUp)
+
+    def until(self, kind: type) -> Any:
+        while True:
+            event = self._inbox.get(timeout=60)
+            if isinstance(event, kind):
+                return event
+
+    def ask(self, body: bytes) -> dict[str, Any]:
+        self.link.publish(str(PredictTopic("home", "pi", "request")), body)
+        arrived = self.until(Arrived)
+        assert arrived.topic == ANSWERS
+        return dict(json.loads(arrived.payload))
+
+
+@pytest.fixture
+def asker(broker: RunningBroker, tmp_path: Path) -> Iterator[Asker]:
+    url = f"mqtt://127.0.0.1:{broker.port}"
+    predictor = Predictor(FileSource(write_model(tmp_path / "model.onnx")), Tally())
+    predictor.refresh()
+    door = MqttDoor(parse_address(url), predictor, federation="home", device="pi", max_body=10_000)
+    connected = queue.SimpleQueue[None]()
+    handle = door._link.handle
+
+    def told(event: Any) -> None:
+        handle(event)
+        if isinstance(event, LinkUp):
+            connected.put(None)
+
+    door._link.handle = told  # type: ignore[method-assign]
+    door.open()
+    connected.get(timeout=60)
+    one = Asker(url)
+    yield one
+    one.link.close()
+    door.close()
+
+
+def test_a_request_is_answered_under_its_own_mark(asker: Asker) -> None:
+    answer = asker.ask(b'{"pixels": [[0, 9, 0]], "top": 2, "id": "door"}')
+    assert [one["name"] for one in answer["results"][0]["top"]] == ["bee", "ant"]
+    assert answer["id"] == "door"
+
+
+def test_whatever_is_no_request_is_answered_and_the_service_stays_up(asker: Asker) -> None:
+    assert "it is no image" in asker.ask(b"no image")["error"]
+    assert "takes images of 1x1x3" in asker.ask(b'{"pixels": [[1]], "id": 7}')["error"]
+    assert "at most 10000 bytes" in asker.ask(b"x" * 10_001)["error"]
+    # sha256 of "no image", first 16 digits: the mark of a request that has none.
+    assert asker.ask(b"no image")["id"] == "453361fd925712bb"
+    assert asker.ask(b'{"pixels": [[0, 9, 0]]}')["results"][0]["top"][0]["name"] == "bee"

@@ -1,0 +1,224 @@
+"""The HTTP door: what it answers, what it refuses, and that it stays up."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.service import web as module
+from edge_client.service.predictor import Predictor
+from edge_client.service.serving import Serving
+from edge_client.service.source import FileSource, SlotSource
+from edge_client.service.tally import Tally
+from edge_client.service.web import Web
+from edge_client.slots import Slots
+from tests.client.test_inference import write_model
+from tests.service.test_exchange import named
+
+PIXELS = b'{"pixels": [[0, 9, 0]], "id": 4}'
+
+
+class Running:
+    """A service in this process, and one connection to it."""
+
+    def __init__(self, predictor: Predictor, **more: Any) -> None:
+        self.predictor = predictor
+        predictor.refresh()
+        self.web = Web(("127.0.0.1", 0), predictor, **more)
+        self.serving = Serving(predictor, self.web, poll_s=0.02)
+        self.thread = threading.Thread(target=self.serving.run)
+        self.thread.start()
+        self.connection = self.connect()
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=60)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+        self.connection.request(method, path, body, headers)
+        response = self.connection.getresponse()
+        data = response.read()
+        return response.status, json.loads(data) if "json" in response.headers[
+            "Content-Type"
+        ] else data.decode()
+
+    def post(self, body: bytes, query: str = "") -> tuple[int, Any]:
+        return self.ask("POST", f"/predict{query}", body)
+
+    def stop(self) -> None:
+        self.serving.stop()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    one = Running(Predictor(FileSource(write_model(tmp_path / "model.onnx")), Tally()), max_body=10_000)
+    yield one
+    one.connection.close()
+    one.stop()
+
+
+def test_a_request_is_answered_with_the_model_that_did(running: Running) -> None:
+    status, answer = running.post(PIXELS, "?top=2")
+    assert status == 200
+    assert [one["name"] for one in answer["results"][0]["top"]] == ["bee", "ant"]
+    assert (answer["id"], answer["model"]["version"]) == ("4", "model.onnx")
+
+
+def test_health_and_metrics(running: Running) -> None:
+    running.post(PIXELS)
+    status, health = running.ask("GET", "/healthz")
+    assert (status, health["ready"], health["trouble"]) == (200, True, None)
+    status, metrics = running.ask("GET", "/metrics")
+    assert status == 200
+    assert 'edge_serve_requests_total{door="http",outcome="ok"} 1' in metrics.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "why"),
+    [
+        ("POST", "/predict", b"no image", 400, "it is no image"),
+        ("POST", "/predict", b"", 400, "the body is empty"),
+        ("POST", "/predict?top=0", PIXELS, 400, "expected a whole number from 1"),
+        ("POST", "/predict?top=x", PIXELS, 400, "expected a whole number from 1"),
+        ("POST", "/predict", b"x" * 10_001, 413, "at most 10000 bytes"),
+        ("POST", "/other", PIXELS, 404, "there is POST /predict"),
+        ("GET", "/", None, 404, "there is POST /predict"),
+        ("GET", "/predict", None, 405, "with POST"),
+    ],
+)
+def test_what_is_refused_is_one_line_and_the_service_stays_up(
+    running: Running, method: str, path: str, body: bytes | None, status: int, why: str
+) -> None:
+    answered, told = running.ask(method, path, body)
+    assert answered == status
+    assert why in told["error"]
+    assert "\n" not in told["error"]
+    assert running.post(PIXELS)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /predict HTTP/1.1\r\nHost: x\r\n\r\n", b"411"),
+        (b"POST /predict HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"411"),
+        (b"POST /predict HTTP/1.1\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
+        (b"POST /predict HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", b"413"),
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"BREW /predict HTTP/1.1\r\n\r\n", b"501"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+    ],
+    ids=["no-length", "negative", "chunked", "huge", "nonsense", "verb", "long"],
+)
+def test_bytes_that_are_no_request_end_their_connection_alone(
+    running: Running, head: bytes, status: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", running.web.port), timeout=60) as raw:
+        raw.sendall(head)
+        answer = b""
+        while piece := raw.recv(4096):
+            answer += piece
+    assert status in answer.split(b"\r\n")[0]
+    assert running.post(PIXELS)[0] == 200
+
+
+def test_a_body_that_breaks_off_is_no_request(running: Running) -> None:
+    with socket.create_connection(("127.0.0.1", running.web.port), timeout=60) as raw:
+        raw.sendall(b"POST /predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+        raw.shutdown(socket.SHUT_WR)
+        assert raw.recv(4096) == b""
+    assert running.post(PIXELS)[0] == 200
+
+
+def test_a_fault_of_our_own_costs_one_answer(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **more: object) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("edge_client.service.predictor.read_asked", fail)
+        status, told = running.post(PIXELS)
+    assert (status, told) == (500, {"error": "a fault", "id": "4"})
+    assert running.post(PIXELS)[0] == 200
+
+
+def test_connections_have_a_bound(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.post(PIXELS)
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+    with socket.create_connection(("127.0.0.1", running.web.port), timeout=60) as raw:
+        assert raw.recv(1) == b""
+    assert running.post(PIXELS)[0] == 200
+
+
+def test_without_a_model_yet_it_says_so_and_serves_as_soon_as_there_is_one(tmp_path: Path) -> None:
+    running = Running(Predictor(SlotSource(Slots(tmp_path / "serving")), Tally()))
+    try:
+        status, told = running.post(PIXELS)
+        assert status == 503
+        assert "no model in" in told["error"]
+        assert running.ask("GET", "/healthz")[0] == 503
+        assert "edge_serve_ready 0" in running.ask("GET", "/metrics")[1]
+    finally:
+        running.connection.close()
+        running.stop()
+
+
+def test_a_replaced_file_is_served_without_a_word(tmp_path: Path) -> None:
+    path = named(tmp_path / "model.onnx", "ant")
+    running = Running(Predictor(FileSource(path), Tally()))
+    exchanged = threading.Event()
+    refresh = running.predictor.refresh
+
+    def told() -> bool:
+        done = refresh()
+        if running.predictor.model["version"] == "bee round 2":
+            exchanged.set()
+        return done
+
+    running.predictor.refresh = told  # type: ignore[method-assign]
+    try:
+        named(tmp_path / "next.onnx", "bee").replace(path)
+        assert exchanged.wait(60)
+        assert running.post(PIXELS)[1]["model"]["version"] == "bee round 2"
+    finally:
+        running.connection.close()
+        running.stop()
+
+
+def test_an_end_waits_for_requests_that_have_begun(running: Running) -> None:
+    """One request is inside the model when the service is told to end; it is answered all the same."""
+    model = running.predictor._model.loaded
+    inside, go_on = threading.Event(), threading.Event()
+    session = model.session
+
+    class Slow:
+        def run(self, *arguments: Any) -> Any:
+            inside.set()
+            assert go_on.wait(60)
+            return session.run(*arguments)
+
+        def get_inputs(self) -> Any:
+            return session.get_inputs()
+
+    idle = running.connect()
+    idle.request("GET", "/healthz")
+    idle.getresponse().read()
+    object.__setattr__(model, "session", Slow())
+    answers: list[int] = []
+    asking = threading.Thread(target=lambda: answers.append(running.post(PIXELS)[0]))
+    asking.start()
+    assert inside.wait(60)
+    running.serving.stop()
+    go_on.set()
+    asking.join(60)
+    running.thread.join(60)
+    assert answers == [200]
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", running.web.port), timeout=60)
+    idle.close()
