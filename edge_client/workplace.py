@@ -53,8 +53,8 @@ class Workplace:
 
     `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
-    goes on after its last finished epoch. `wish` says which variants of a finished model are tried. `board` is
-    the root below which `/proc` and `/sys` say what memory there is.
+    goes on after its last finished epoch. `wish` says which variants of a finished model are tried. Below
+    `board` lie the `/proc` and `/sys` that say what memory there is.
     """
 
     device: str
