@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo test bench bench-bytes profile chaos fuzz lint format clean
+.PHONY: help demo test bench bench-bytes profile chaos fuzz check-deploy arm64 lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -27,6 +27,8 @@ help:
 	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
 	@echo "make chaos    kill server, devices and broker and cut links, BLOWS ($(BLOWS)) times: half an hour"
 	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
+	@echo "make check-deploy  run the linters that are here over deploy/, and say which are missing"
+	@echo "make arm64    install the base package in an arm64 Debian under qemu and infer there (root, 20 minutes)"
 	@echo "make lint     formatting, lint, types, import contracts"
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches"
@@ -64,6 +66,12 @@ fuzz: $(INSTALLED)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
 		--constraint deploy/constraints.txt atheris
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+check-deploy:
+	deploy/check.sh
+
+arm64: $(INSTALLED)
+	deploy/arm64/arm64.sh
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -58,6 +58,7 @@ from edge_client.session_events import (
 from edge_client.signed_only import SignedOnly
 from edge_client.telemetry import WorkTelemetry
 from edge_client.transfer import VerifyBlob, WriteChunk
+from edge_client.watchdog import watchdog_of
 from edge_client.worker import Progress, Worker
 from edge_client.workplace import LocalData, Workplace
 from schemas.chunks import SMALL_CHUNK_BYTES, decode_chunk
@@ -142,6 +143,7 @@ class Agent:
             held=self._store.digests(),
             masks=Partaking(only_masked=settings.only_masked),
         )
+        self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
         self._warm_up_at = math.inf
         self._outcome: str | None = None
@@ -151,10 +153,12 @@ class Agent:
         """Take part until stopped; returns the outcome of the run where that ended it, else None."""
         log.info("connecting to %s as %s", self._settings.address, self._settings.device)
         self._link.open()
+        self._watchdog.ready()
         try:
             while not self._turn():
                 pass
         finally:
+            self._watchdog.stopping()
             self._carrier.stop()
             self._worker.stop(wait_s=2.0)
             self._say_goodbye()
@@ -170,6 +174,7 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+            self._watchdog.alive(now)
             self._warm_up(now)
             self._look_at_the_board(now)
         if self._keeper is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
 from edge_client.transfer import WriteChunk
+from edge_client.watchdog import watchdog_of
 from edge_server import rounds
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
@@ -114,6 +116,7 @@ class Server:
         if recovered is not None:
             self._take_over(recovered)
         self._began = time.monotonic()
+        self._watchdog = watchdog_of(os.environ)
         self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
         self._end: End | None = None
@@ -126,6 +129,7 @@ class Server:
         self._receivers.open()
         self._link.open()
         self._step(Started())
+        self._watchdog.ready()
         try:
             while self._end is None:
                 self._turn()
@@ -134,6 +138,7 @@ class Server:
                 raise _suspended(error) from error
             raise
         finally:
+            self._watchdog.stopping()
             self._receivers.close()
             self._link.close()
             self._jobs.end(finished=self._end is not None and self._end.outcome == "finished")
@@ -164,6 +169,7 @@ class Server:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+            self._watchdog.alive(now)
             self._show(now)
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))

@@ -10,41 +10,79 @@ from edge_client.identity.private_files import private_folder, write_private
 CERTIFICATE, KEY, CA, TRUST, CONFIG = "device.pem", "device.key", "ca.pem", "signing.pub", "client.toml"
 UNIT, INSTALL = "edge-client.service", "install.sh"
 
+# The same as deploy/systemd/edge-client.service, which a wheel does not bring.
 _UNIT = """\
-# Written by `edge-server enroll`; install.sh puts it into /etc/systemd/system.
+# A device that trains. `edge-server enroll` puts the same unit into each device's archive; its install.sh
+# puts it into /etc/systemd/system.
 [Unit]
-Description=Edge federation: device {device}
+Description=Edge federation: device
 Wants=network-online.target
 After=network-online.target
+# A board is far away: never give up.
+StartLimitIntervalSec=0
 
 [Service]
-ExecStart=/opt/edge-client/bin/edge-client run --config /etc/edge-client/client.toml
+Type=notify
+NotifyAccess=main
+# The state folder is stated here, so that edge-client-serve.service finds it.
+ExecStart=/opt/edge-client/bin/edge-client run --config /etc/edge-client/client.toml \\
+    --state-dir /var/lib/edge-client/state
 User=edge-client
 Group=edge-client
-Restart=always
-RestartSec=10
 StateDirectory=edge-client
 StateDirectoryMode=0700
-UMask=0077
 WorkingDirectory=/var/lib/edge-client
-Environment=XDG_STATE_HOME=/var/lib/edge-client
-# A board that swaps is lost to everybody: say here what training may take.
-#MemoryMax=75%
-Nice=10
-
-NoNewPrivileges=yes
-ProtectSystem=strict
 # The certificate is renewed in its place.
 ReadWritePaths=/etc/edge-client
+
+# --- when it ends, hangs or grows
+Restart=always
+# Exit code 2: the configuration is wrong, and will be.
+RestartPreventExitStatus=2
+# From 5 s to 5 minutes in eight steps; systemd before 254 warns of the next two lines and stays with 5 s.
+RestartSec=5
+RestartSteps=8
+RestartMaxDelaySec=5min
+# The loop gives three signs in this time. Loading torch from an SD card holds them up for a minute.
+WatchdogSec=3min
+TimeoutStartSec=5min
+TimeoutStopSec=30
+# A board that swaps is lost to everybody.
+MemoryMax=75%
+MemorySwapMax=0
+TasksMax=128
+Nice=10
+IOSchedulingClass=idle
+OOMScoreAdjust=500
+
+# --- what it may touch
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
 ProtectHome=yes
-PrivateTmp=yes
-ProtectKernelTunables=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
 ProtectKernelModules=yes
+ProtectKernelTunables=yes
 ProtectControlGroups=yes
+ProtectProc=invisible
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateUsers=yes
+RemoveIPC=yes
 RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
 RestrictSUIDSGID=yes
 LockPersonality=yes
-CapabilityBoundingSet=
+KeyringMode=private
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @mount @swap @reboot @debug @cpu-emulation @obsolete
+SystemCallErrorNumber=EPERM
+UMask=0077
 
 [Install]
 WantedBy=multi-user.target
@@ -148,7 +186,7 @@ def board_files(*, broker: str, federation: str, device: str, trusts: bool = Fal
     stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
     return {
         CONFIG: f"{_HEAD}{stated}\n{_YOURS}",
-        UNIT: _UNIT.format(device=device),
+        UNIT: _UNIT,
         INSTALL: _INSTALL,
     }
 

@@ -1,0 +1,181 @@
+"""What systemd hears, on real sockets: of a service alone, of a whole agent, of a whole server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.agent import Agent, AgentSettings
+from edge_client.data.sources import load_source
+from edge_client.watchdog import Watchdog, watchdog_of
+from edge_client.workplace import LocalData
+from edge_server.config import load_config
+from edge_server.run_folder import RunFolder
+from edge_server.server import Server
+from edge_server.workshop import Workshop
+from schemas.values import CapabilityProfile
+
+PATIENCE_S = 60.0
+NOWHERE = parse_address("mqtt://127.0.0.1:1")
+
+
+class Manager:
+    """Stands for systemd: the socket that services write to."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
+        self._socket.settimeout(PATIENCE_S)
+
+    def hears(self) -> str:
+        return self._socket.recv(4096).decode()
+
+    def has_heard_all(self) -> bool:
+        self._socket.setblocking(False)
+        try:
+            return not self._socket.recv(4096)
+        except BlockingIOError:
+            return True
+        finally:
+            self._socket.settimeout(PATIENCE_S)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {"NOTIFY_SOCKET": self.address, "WATCHDOG_USEC": "60000000", **more}
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+    made = Manager(str(tmp_path / "notify") if request.param == "path" else f"@edge-{uuid.uuid4()}")
+    yield made
+    made.close()
+
+
+def test_a_sign_of_life_is_sent_when_it_is_due_and_not_before(manager):
+    dog = watchdog_of(manager.environment())
+    assert dog.deadline_s == 60.0
+    dog.ready()
+    # Three signs in 60 s: at 100, at 120, and not between.
+    for now in (100.0, 100.25, 119.75, 120.0):
+        dog.alive(now)
+    dog.stopping()
+    dog.alive(1000.0)
+    assert [manager.hears() for _ in range(4)] == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
+    assert manager.has_heard_all()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "relative/socket"}, {"WATCHDOG_USEC": "1000"}],
+)
+def test_without_a_manager_nothing_is_sent(environment):
+    assert watchdog_of(environment) == Watchdog()
+
+
+@pytest.mark.parametrize("more", [{"WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}])
+def test_the_deadline_of_another_process_or_none_is_not_kept(manager, more):
+    dog = watchdog_of(manager.environment(**more), pid=2)
+    assert (dog.address, dog.deadline_s) == (manager.address, None)
+    dog.alive(100.0)
+    assert manager.has_heard_all()
+
+
+def test_ones_own_deadline_is_kept(manager):
+    assert watchdog_of(manager.environment(WATCHDOG_PID=str(os.getpid()))).deadline_s == 60.0
+
+
+def test_in_a_container_a_file_shows_the_last_sign_of_life(tmp_path):
+    file = tmp_path / "alive"
+    dog = watchdog_of({"EDGE_HEARTBEAT": str(file)})
+    dog.alive(100.0)
+    os.utime(file, (5.0, 5.0))
+    # Three signs in 30 s: the next one is due at 110.
+    dog.alive(109.0)
+    assert file.stat().st_mtime == 5.0
+    dog.alive(110.0)
+    assert file.stat().st_mtime > 5.0
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(tmp_path):
+    dog = watchdog_of({"EDGE_HEARTBEAT": str(tmp_path / "nowhere" / "alive")})
+    dog.alive(100.0)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_manager_that_has_gone_stops_nothing(manager):
+    dog = watchdog_of(manager.environment())
+    manager.close()
+    Path(manager.address).unlink(missing_ok=True)
+    dog.ready()
+    dog.alive(100.0)
+    assert dog.deadline_s == 60.0
+
+
+def heard_of(manager: Manager, run: Callable[[], object], stop: Callable[[], None]) -> list[str]:
+    """What a service says that is stopped after its first sign of life."""
+    heard: list[str] = []
+
+    def listen() -> None:
+        while "WATCHDOG=1" not in heard:
+            heard.append(manager.hears())
+        stop()
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    run()
+    listener.join(PATIENCE_S)
+    return [*heard, manager.hears()]
+
+
+@pytest.fixture
+def under_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+    made = Manager(str(tmp_path / "notify"))
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+    yield made
+    made.close()
+
+
+def agent(folder: Path) -> Agent:
+    data = load_source("digits").subset(range(10))
+    settings = AgentSettings("federation", "pi", NOWHERE, folder, "digits", CapabilityProfile())
+    return Agent(settings, LocalData(data, data))
+
+
+def test_an_agent_without_a_broker_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
+    one = agent(tmp_path / "state")
+    assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
+
+
+def test_a_sign_of_life_is_a_turn_of_the_agents_own_loop(under_systemd, tmp_path):
+    """So one whose loop hangs gives none."""
+    one = agent(tmp_path / "state")
+    assert under_systemd.has_heard_all()
+    one.stop()
+    assert one._turn()
+    assert under_systemd.hears() == "WATCHDOG=1"
+    assert under_systemd.has_heard_all()
+
+
+class Unseen:
+    """Nobody watches."""
+
+    def show(self, snapshot: object) -> None:
+        """Take it."""
+
+
+def test_a_server_without_a_broker_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
+    config = load_config("median", ("data.source=digits", "model.name=mlp", "deliver=false"))
+    workshop = Workshop(config, "run-1", RunFolder.create(tmp_path / "run", config))
+    one = Server(config, "run-1", NOWHERE, workshop, Unseen())
+    assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]

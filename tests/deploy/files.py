@@ -1,0 +1,67 @@
+"""What lies under deploy/, read for tests; and whether our commands take the words that stand there."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from edge_client.cli import EDGE_CLIENT
+from edge_server.cli import EDGE_SERVER
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+COMMANDS = {"edge-client": EDGE_CLIENT, "edge-server": EDGE_SERVER}
+Unit = dict[str, dict[str, list[str]]]
+
+
+@functools.cache
+def documents(path: Path) -> list[Any]:
+    """All documents of a YAML file; read once, so leave them as they are."""
+    return [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
+
+
+def unit(name: str) -> Unit:
+    """A unit file: values by section and key, in order, for keys may stand there more than once."""
+    found: Unit = {}
+    section: dict[str, list[str]] = {}
+    text = (DEPLOY / "systemd" / name).read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        if line.startswith("["):
+            section = found.setdefault(line.strip("[]"), {})
+        elif line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            section.setdefault(key, []).append(value)
+    return found
+
+
+@functools.cache
+def verbs(command: str) -> dict[str, argparse.ArgumentParser]:
+    """The verbs of one of our commands."""
+    (chosen,) = (
+        action.choices
+        for action in COMMANDS[command].parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    return dict(chosen)
+
+
+def strangers(command: str, words: Sequence[str]) -> list[str]:
+    """Words that the command does not know: its verb, and options of that."""
+    verb, *rest = words
+    if verb not in verbs(command):
+        return [verb]
+    known = verbs(command)[verb]._option_string_actions
+    options = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    return [option for option in options if option not in known]
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """All mappings inside."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects(inner)

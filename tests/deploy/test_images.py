@@ -1,0 +1,119 @@
+"""The images and the composition of them: users, checks, words, ports."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from edge_server.config import load_config
+from tests.deploy.files import DEPLOY, documents, strangers, verbs
+
+DOCKER = DEPLOY / "docker"
+IMAGES = {"server": "edge-server", "client": "edge-client", "infer": "edge-client"}
+DEVICES = [f"device-{number}" for number in range(1, 6)]
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile's last stage, with their arguments."""
+    text = re.sub(r"\\\n\s*", " ", (DOCKER / f"{name}.Dockerfile").read_text())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    start = max(index for index, line in enumerate(lines) if line.startswith("FROM"))
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in lines[start:]]
+
+
+def last(name: str, instruction: str) -> str:
+    return [argument for word, argument in instructions(name) if word == instruction][-1]
+
+
+def composed() -> dict[str, Any]:
+    (compose,) = documents(DOCKER / "compose.yaml")
+    return dict(compose["services"])
+
+
+def command_of(service: dict[str, Any]) -> tuple[str, list[str]] | None:
+    """Which of our commands a service runs, with its words; None where it is not ours."""
+    image = service["image"].partition(":")[0]
+    if not image.startswith("edge-federation/"):
+        return None
+    return IMAGES[image.removeprefix("edge-federation/")], [str(word) for word in service["command"]]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_runs_as_nobody_special_and_is_checked(name):
+    assert last(name, "USER") == "10001:10001"
+    assert "CMD [" in last(name, "HEALTHCHECK")
+    assert json.loads(last(name, "ENTRYPOINT")) == [IMAGES[name]]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_fits_every_architecture(name):
+    assert "--platform=" not in (DOCKER / f"{name}.Dockerfile").read_text().replace("--platform linux", "")
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_starts_what_there_is(name):
+    words = json.loads(last(name, "CMD"))
+    if words[0] not in verbs(IMAGES[name]):
+        pytest.skip(f"{IMAGES[name]} has no {words[0]} yet")
+    assert strangers(IMAGES[name], words) == []
+
+
+def test_a_device_that_only_infers_gets_no_torch():
+    text = (DOCKER / "infer.Dockerfile").read_text()
+    assert re.findall(r"'\.(\[.*?\])?'", text) == ["[trust]"]
+
+
+def test_what_is_composed_takes_its_words_from_our_commands():
+    ours = {name: found for name, service in composed().items() if (found := command_of(service))}
+    assert set(ours) == {"server", "serve", *DEVICES}
+    for name, (command, words) in ours.items():
+        if words[0] in verbs(command):
+            assert strangers(command, words) == [], name
+
+
+def test_five_devices_share_the_data_and_are_of_five_tiers():
+    devices = [composed()[name]["command"] for name in DEVICES]
+
+    def value(words: list[str], option: str) -> str:
+        return words[words.index(option) + 1]
+
+    assert [value(words, "--share") for words in devices] == [f"{number}/5" for number in range(1, 6)]
+    assert [value(words, "--tier") for words in devices] == ["1", "2", "3", "4", "5"]
+    assert [value(words, "--device-id") for words in devices] == DEVICES
+
+
+def test_nobody_outside_reaches_anything_and_nobody_takes_all():
+    for name, service in composed().items():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert service["mem_limit"], name
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+
+
+def test_prometheus_asks_who_is_there_on_the_port_that_is_open():
+    (prometheus,) = documents(DOCKER / "prometheus.yml")
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in prometheus["scrape_configs"]}
+    assert targets == {
+        "prometheus": ["127.0.0.1:9090"],
+        "model-service": [f"serve:{last('infer', 'EXPOSE')}"],
+    }
+    assert "serve" in composed()
+
+
+def test_grafana_shows_what_its_source_has():
+    (sources,) = documents(DOCKER / "grafana" / "provisioning" / "datasources" / "prometheus.yaml")
+    (source,) = sources["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    for path in (DOCKER / "grafana" / "dashboards").glob("*.json"):
+        panels = json.loads(path.read_text())["panels"]
+        assert panels
+        assert {panel["datasource"]["uid"] for panel in panels} == {source["uid"]}
+
+
+@pytest.mark.parametrize("path", [DOCKER / "federation.toml", DEPLOY / "kubernetes" / "federation.toml"])
+def test_a_federation_file_is_one(path):
+    assert load_config(str(path), []).clients.num_clients in (5, 100)

@@ -1,0 +1,116 @@
+"""The manifests for Kubernetes: what must hold of every workload, and the broker's rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_server.identity.mosquitto import files as broker_files
+from edge_server.identity.settings import AuthoritySettings
+from tests.deploy.files import DEPLOY, documents, strangers
+
+FOLDER = DEPLOY / "kubernetes"
+
+
+def manifests() -> list[dict[str, Any]]:
+    (kustomization,) = documents(FOLDER / "kustomization.yaml")
+    return [one for name in kustomization["resources"] for one in documents(FOLDER / name)]
+
+
+def workloads() -> dict[str, dict[str, Any]]:
+    """The pods' templates by name."""
+    sets = [one for one in manifests() if one["kind"] == "StatefulSet"]
+    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in sets}
+
+
+def test_all_that_is_named_is_there():
+    (kustomization,) = documents(FOLDER / "kustomization.yaml")
+    files = [name for made in kustomization["configMapGenerator"] for name in made["files"]]
+    assert files == ["acl.conf", "federation.toml"]
+    assert all((FOLDER / name).is_file() for name in [*files, *kustomization["resources"]])
+
+
+@pytest.mark.parametrize("name", ["emqx", "server"])
+def test_a_workload_is_nobody_special_and_bounded_and_asked_how_it_is(name):
+    spec = workloads()[name]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    (container,) = spec["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert {"requests", "limits"} <= set(container["resources"])
+    assert "memory" in container["resources"]["limits"]
+    assert {"startupProbe", "livenessProbe"} <= set(container)
+
+
+def test_what_is_written_is_kept():
+    for one in manifests():
+        if one["kind"] == "StatefulSet":
+            assert one["spec"]["volumeClaimTemplates"]
+
+
+def test_the_server_is_one_and_starts_what_there_is():
+    sets = {one["metadata"]["name"]: one for one in manifests() if one["kind"] == "StatefulSet"}
+    server = sets["server"]
+    assert server["spec"]["replicas"] == 1
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    assert strangers("edge-server", container["args"]) == []
+    assert container["image"].partition(":")[0] == "edge-federation/server"
+    assert (DEPLOY / "docker" / "server.Dockerfile").is_file()
+
+
+def test_the_broker_is_the_last_whose_licence_allows_a_cluster():
+    image = workloads()["emqx"]["containers"][0]["image"]
+    major, minor, _ = (int(part) for part in image.partition(":")[2].split("."))
+    assert (major, minor) == (5, 8)
+
+
+def test_the_broker_takes_certificates_alone():
+    said = {one["name"]: one.get("value") for one in workloads()["emqx"]["containers"][0]["env"]}
+    assert said["EMQX_LISTENERS__SSL__DEFAULT__SSL_OPTIONS__VERIFY"] == "verify_peer"
+    assert said["EMQX_LISTENERS__SSL__DEFAULT__SSL_OPTIONS__FAIL_IF_NO_PEER_CERT"] == "true"
+    assert (said["EMQX_MQTT__PEER_CERT_AS_USERNAME"], said["EMQX_MQTT__PEER_CERT_AS_CLIENTID"]) == (
+        "cn",
+        "cn",
+    )
+    assert said["EMQX_AUTHORIZATION__NO_MATCH"] == "deny"
+    assert [said[f"EMQX_LISTENERS__{kind}__DEFAULT__ENABLE"] for kind in ("TCP", "WS", "WSS")] == [
+        "false"
+    ] * 3
+
+
+def test_nothing_goes_anywhere_unless_it_is_said():
+    policies = {one["metadata"]["name"]: one["spec"] for one in manifests() if one["kind"] == "NetworkPolicy"}
+    assert policies["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    (out,) = policies["server"]["egress"]
+    assert out["ports"] == [{"protocol": "TCP", "port": 8883}]
+    assert "ingress" not in policies["server"]
+
+
+def mosquittos_rules() -> set[tuple[str, str, str]]:
+    """(who, what, topic) of the file that `edge-server enroll` writes for Mosquitto."""
+    settings = AuthoritySettings(federation="federation", hosts=("broker",))
+    rules, who = set(), ""
+    for line in broker_files(settings, Path("/etc"))["acl"].splitlines():
+        word, *rest = line.split()[:3] if line.strip() else [""]
+        if word == "user":
+            who = rest[0]
+        elif word in ("topic", "pattern"):
+            verbs = ("read", "write") if rest[0] == "readwrite" else (rest[0],)
+            name = who if word == "topic" else "all"
+            rules |= {(name, verb, rest[1].replace("%u", "${username}")) for verb in verbs}
+    return rules
+
+
+def test_the_rules_are_those_of_the_other_broker():
+    found = set()
+    for rule in re.findall(r"^\{allow, (.*?)\}\.$", (FOLDER / "acl.conf").read_text(), re.MULTILINE):
+        who = match[1] if (match := re.match(r'\{username, "([\w-]+)"\}', rule)) else "all"
+        verb = {"publish": "write", "subscribe": "read"}[re.search(r"publish|subscribe", rule)[0]]
+        found |= {(who, verb, topic) for topic in re.findall(r'"(fed/[^"]+)"', rule)}
+    assert found == mosquittos_rules()
+    assert (FOLDER / "acl.conf").read_text().rstrip().endswith("{deny, all}.")

@@ -1,0 +1,79 @@
+"""The playbooks: words of our commands, files that they name, secrets that they keep."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.files import DEPLOY, documents, objects, strangers
+
+FOLDER = DEPLOY / "ansible"
+FILES = sorted(FOLDER.rglob("*.yaml"))
+SECRET = re.compile(r"--code|server\.key|/broker/\"|authority \}\}/(broker|server)/")
+
+
+def tasks() -> list[tuple[Path, dict[str, Any]]]:
+    """Everything that has a name and does something, with its file."""
+    return [
+        (path, one)
+        for path in FILES
+        for document in documents(path)
+        for one in objects(document)
+        if "name" in one and any("." in str(key) for key in one)
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_a_file_is_read(path):
+    assert documents(path)
+
+
+def test_our_commands_know_the_words():
+    seen = []
+    for path, task in tasks():
+        lists = [value for one in objects(task) for value in one.values() if isinstance(value, list)]
+        for words in (one for one in lists if "enroll" in one):
+            at = words.index("enroll")
+            command = "edge-server" if "edge_server" in words[at - 1] else "edge-client"
+            assert strangers(command, [str(word) for word in words[at:]]) == [], path
+            seen.append(command)
+    assert sorted(set(seen)) == ["edge-client", "edge-server"]
+
+
+def test_what_holds_a_secret_is_not_logged():
+    held = [
+        (path, task)
+        for path, task in tasks()
+        if SECRET.search(str({k: v for k, v in task.items() if k != "block"}))
+    ]
+    assert len(held) >= 3
+    quiet = {"ansible.builtin.template", "ansible.builtin.file"}
+    for path, task in held:
+        if "block" not in task and not quiet & set(task) and task.get("mode") != "0644":
+            assert task.get("no_log") is True or "mosquitto.conf" in str(task), (path.name, task["name"])
+
+
+def test_the_units_that_are_copied_are_there():
+    text = "".join(path.read_text() for path in FILES if "roles" in path.parts)
+    named = set(re.findall(r"edge-[a-z-]+\.service", text))
+    assert named == {"edge-client.service", "edge-client-serve.service", "edge-server.service"}
+    assert all((DEPLOY / "systemd" / name).is_file() for name in named)
+
+
+def test_templates_are_there():
+    for path, task in tasks():
+        if "ansible.builtin.template" in task:
+            name = task["ansible.builtin.template"]["src"]
+            assert (path.parents[1] / "templates" / name).is_file()
+
+
+@pytest.mark.parametrize("script", ["arm64.sh", "register.sh"])
+def test_the_scripts_of_arm64_are_scripts(script):
+    path = DEPLOY / "arm64" / script
+    shell = "bash" if "bash" in path.read_text().partition("\n")[0] else "sh"
+    done = subprocess.run([shell, "-n", str(path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

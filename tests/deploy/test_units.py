@@ -1,0 +1,124 @@
+"""The systemd units: what must hold of each, and what systemd itself says of them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from edge_client.identity.board import UNIT, board_files
+from tests.deploy.files import DEPLOY, strangers, unit, verbs
+
+UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
+WATCHED = ["edge-client.service", "edge-server.service"]
+systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+LATER = ("RestartSteps", "RestartMaxDelaySec")
+"""Known to systemd from 254 on; before it says so and goes on."""
+
+
+def words(name: str) -> list[str]:
+    """What the unit starts, with the options of its environment in their place."""
+    service = unit(name)["Service"]
+    stated = dict(word.split("=", 1) for line in service.get("Environment", []) for word in shlex.split(line))
+    line = re.sub(r"\$(\w+)", lambda found: stated[found[1]], service["ExecStart"][0])
+    return shlex.split(line)
+
+
+def test_there_are_units_for_every_part():
+    assert UNITS == [
+        "edge-authority.service",
+        "edge-client-serve.service",
+        "edge-client.service",
+        "edge-server.service",
+    ]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_runs_as_a_user_of_its_own_within_bounds(name):
+    service = unit(name)["Service"]
+    users = (DEPLOY / "systemd" / "edge-federation.sysusers").read_text()
+    assert re.search(rf"^u +{service['User'][0]} ", users, re.MULTILINE)
+    assert service["User"] == service["Group"]
+    for key, value in {
+        "ProtectSystem": "strict",
+        "ProtectHome": "yes",
+        "NoNewPrivileges": "yes",
+        "CapabilityBoundingSet": "",
+        "PrivateTmp": "yes",
+        "UMask": "0077",
+    }.items():
+        assert service[key] == [value], key
+    assert re.fullmatch(r"\d+(%|[MG])", service["MemoryMax"][0])
+    assert service["StateDirectoryMode"] == ["0700"]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_is_started_again_more_and_more_slowly_and_not_for_a_wrong_configuration(name):
+    service = unit(name)["Service"]
+    assert service["Restart"][0] in ("always", "on-failure")
+    assert service["RestartPreventExitStatus"] == ["2"]
+    assert {"RestartSec", *LATER} <= set(service)
+    assert unit(name)["Unit"]["StartLimitIntervalSec"] == ["0"]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_starts_what_there_is(name):
+    program, *rest = words(name)
+    command = program.rpartition("/")[2]
+    if rest[0] not in verbs(command):
+        pytest.skip(f"{command} has no {rest[0]} yet")
+    assert strangers(command, rest) == []
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_who_gives_signs_of_life_is_watched(name):
+    service = unit(name)["Service"]
+    assert (service["Type"], service["NotifyAccess"]) == (["notify"], ["main"])
+    assert re.fullmatch(r"\d+min", service["WatchdogSec"][0])
+
+
+def test_the_server_is_not_started_again_after_an_end_that_was_asked_for():
+    assert unit("edge-server.service")["Service"]["SuccessExitStatus"] == ["130 143"]
+
+
+def test_a_board_gets_the_same_unit():
+    text = board_files(broker="mqtts://b:8883", federation="home", device="pi")[UNIT]
+    assert text == (DEPLOY / "systemd" / UNIT).read_text()
+
+
+def test_every_folder_of_keys_is_closed_to_others():
+    lines = (DEPLOY / "systemd" / "edge-federation.tmpfiles").read_text().splitlines()
+    entries = [line.split() for line in lines if line and not line.startswith("#")]
+    assert {entry[1]: entry[2] for entry in entries} == {
+        "/etc/edge-client": "0700",
+        "/etc/edge-server": "0750",
+        "/etc/edge-server/server.key": "0640",
+    }
+
+
+@systemd
+def test_systemd_takes_the_units():
+    """But for the programs, which are not installed there, and for keys that only a newer systemd knows."""
+    paths = [str(DEPLOY / "systemd" / name) for name in UNITS]
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], capture_output=True, text=True)
+    about = [line for line in (done.stdout + done.stderr).splitlines() if "edge-" in line]
+    assert about
+    meant = re.compile(
+        rf"Unknown key.*'({'|'.join(LATER)})'|/opt/edge-(client|server)/bin/\S+ is not executable"
+    )
+    assert [line for line in about if not meant.search(line)] == []
+
+
+@systemd
+def test_systemd_finds_the_units_hardly_exposed():
+    """Under 2 of 10: the rest is the network, which they are for."""
+    for name in UNITS:
+        words = ["systemd-analyze", "security", "--offline=true", str(DEPLOY / "systemd" / name)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if "offline" in done.stderr:
+            pytest.skip("this systemd-analyze rates no files: before 250")
+        (exposure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+        assert float(exposure) < 2.0, name
