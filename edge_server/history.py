@@ -53,7 +53,8 @@ class RoundRecord(Frozen):
 class DeviceRecord(Frozen):
     """What became of a device: its tier, its compact model, its bytes, its accuracies on held-out data.
 
-    `refused` counts its `refusals` by reason; `quarantined_until` is the last round that it is left out of.
+    It serves its model as that `variant`, and says `why`. `refused` counts its `refusals` by reason;
+    `quarantined_until` is the last round that it is left out of.
     """
 
     device: str
@@ -69,6 +70,9 @@ class DeviceRecord(Frozen):
     onnx_accuracy: float | None = None
     max_difference: float | None = None
     latency_ms: float | None = None
+    variant: str | None = None
+    variant_accuracy: float | None = None
+    why: str | None = None
     rounds: int = 0
     refusals: int = 0
     refused: Mapping[str, int] = Field(default_factory=dict)
