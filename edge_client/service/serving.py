@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from typing import Protocol
 
 from edge_client.memory_use import give_back
 from edge_client.rollout.noting import ServiceNotes
 from edge_client.service.predictor import Predictor
 from edge_client.service.web import Web
+from edge_client.watchdog import watchdog_of
 
 ENDS_WITHIN_S = 0.1
 """How long the HTTP door may take to notice that it is to close."""
@@ -38,7 +41,7 @@ class Serving:
         poll_s: float = 1.0,
         notes: ServiceNotes | None = None,
     ) -> None:
-        self._notes = notes
+        self._notes, self._watchdog = notes, watchdog_of(os.environ)
         self._predictor, self._web, self._other, self._poll_s = predictor, web, other, poll_s
         self._look, self._stopped = threading.Event(), threading.Event()
 
@@ -48,15 +51,18 @@ class Serving:
         http.start()
         if self._other is not None:
             self._other.open()
+        self._watchdog.ready()
         try:
             while not self._stopped.is_set():
                 self._look.wait(self._poll_s)
                 self._look.clear()
+                self._watchdog.alive(time.monotonic())
                 self._predictor.refresh()
                 if self._notes is not None:
                     self._notes.save()
                 give_back()
         finally:
+            self._watchdog.stopping()
             self._web.close()
             http.join()
             if self._other is not None:

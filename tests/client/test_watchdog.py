@@ -14,6 +14,11 @@ import pytest
 from edge_client.address import parse_address
 from edge_client.agent import Agent, AgentSettings
 from edge_client.data.sources import load_source
+from edge_client.service.predictor import Predictor
+from edge_client.service.serving import Serving
+from edge_client.service.source import FileSource
+from edge_client.service.tally import Tally
+from edge_client.service.web import Web
 from edge_client.watchdog import Watchdog, watchdog_of
 from edge_client.workplace import LocalData
 from edge_server.config import load_config
@@ -21,6 +26,7 @@ from edge_server.run_folder import RunFolder
 from edge_server.server import Server
 from edge_server.workshop import Workshop
 from schemas.values import CapabilityProfile
+from tests.client.test_inference import write_model
 
 PATIENCE_S = 60.0
 NOWHERE = parse_address("mqtt://127.0.0.1:1")
@@ -165,6 +171,13 @@ def test_a_sign_of_life_is_a_turn_of_the_agents_own_loop(under_systemd, tmp_path
     assert one._turn()
     assert under_systemd.hears() == "WATCHDOG=1"
     assert under_systemd.has_heard_all()
+
+
+def test_a_model_service_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
+    predictor = Predictor(FileSource(write_model(tmp_path / "model.onnx")), Tally())
+    predictor.refresh()
+    one = Serving(predictor, Web(("127.0.0.1", 0), predictor), poll_s=0.02)
+    assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
 
 
 class Unseen:
