@@ -41,11 +41,14 @@ class Serving:
         if self._other is not None:
             self._other.open()
         try:
+            tidied = -1
             while not self._stopped.is_set():
                 self._look.wait(self._poll_s)
                 self._look.clear()
                 self._predictor.refresh()
-                give_back()
+                # Only after work: to look through all objects takes a small board a while.
+                if tidied != (tidied := self._predictor.tally.answered):
+                    give_back()
         finally:
             self._web.close()
             http.join()
