@@ -18,10 +18,11 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo test bench bench-bytes profile chaos fuzz check-deploy arm64 lint format clean
+.PHONY: help demo test test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
+	@echo "make test-memory  predicted against measured memory of training, every network and tier (10 minutes)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
@@ -48,8 +49,12 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
+test-memory: $(INSTALLED)
+	TRAINING_MEMORY=all $(BIN)/python -m pytest tests/training_memory
+
 chaos: $(INSTALLED)
-	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py
+	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
+		tests/rollout/test_on_the_device.py tests/integration/test_rollout.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)

@@ -28,6 +28,7 @@ from edge_client.eligibility.watch import Watch
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.memory import Memory
 from edge_client.presence import Presence
+from edge_client.rollout.taking_part import Ran, RolloutPart
 from edge_client.secure.keys import ENTROPY_BYTES
 from edge_client.secure.partaking import Partaking
 from edge_client.session import Phase, Session
@@ -119,6 +120,7 @@ class Agent:
             signed_only=settings.trust is not None,
             checkpoints=self._belongings.checkpoints,
             wish=settings.wish,
+            board=root,
         )
         self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
         self._earlier: Memory | None = self._belongings.wake()
@@ -143,6 +145,7 @@ class Agent:
             held=self._store.digests(),
             masks=Partaking(only_masked=settings.only_masked),
         )
+        self._rollout = RolloutPart(settings, data, self.inbox, partial(self._publish, Channel.UP_ROLLOUT))
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
         self._warm_up_at = math.inf
@@ -160,6 +163,7 @@ class Agent:
         finally:
             self._watchdog.stopping()
             self._carrier.stop()
+            self._rollout.stop()
             self._worker.stop(wait_s=2.0)
             self._say_goodbye()
         return self._outcome
@@ -174,6 +178,7 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+            self._rollout.tick(training=self._session.phase is Phase.WORKING)
             self._watchdog.alive(now)
             self._warm_up(now)
             self._look_at_the_board(now)
@@ -224,6 +229,8 @@ class Agent:
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
+            case Ran():
+                self._rollout.ran(event)
             case WorkDone() | WorkFailed() | UpdateMasked() | FetchEnded() | PutEnded():
                 self._step(event)
             case _:
@@ -242,10 +249,12 @@ class Agent:
                 self._keeper.connected()
             self._step(Connected())
             self._recall()
+            self._rollout.connected()
             self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
         elif isinstance(event, LinkDown):
             log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
             self._step(Disconnected())
+            self._rollout.disconnected()
 
     def _recall(self) -> None:
         """Go on where an earlier process was: now that the server can be heard, and only once."""
@@ -272,7 +281,11 @@ class Agent:
     def _arrived(self, topic: str, payload: bytes) -> None:
         match parse_topic(topic):
             case DeviceTopic(channel=Channel.DOWN_BLOB):
-                self._step(ChunkArrived(decode_chunk(payload)))
+                chunk = decode_chunk(payload)
+                if not self._rollout.takes(chunk):
+                    self._step(ChunkArrived(chunk))
+            case DeviceTopic(channel=Channel.DOWN_ROLLOUT):
+                self._rollout.hear(payload)
             case LayerTopic():
                 self._step(ChunkArrived(decode_chunk(payload), shared=True))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():

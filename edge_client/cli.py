@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from edge_client.command_line import CommandLine
-from edge_client.commands import bench, enroll, infer, run, serve
+from edge_client.commands import bench, doctor, enroll, infer, profile, run, serve
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",
@@ -16,13 +16,15 @@ EDGE_CLIENT = CommandLine(
 examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
   edge-client enroll --code CODE                   get a certificate of one's own
+  edge-client profile                              what this board is, and how fast
+  edge-client doctor --config client.toml          what is wrong here, and the remedy
   edge-client infer model.onnx photo.png           what is in the picture
   edge-client serve model.onnx                     answer requests over HTTP, and MQTT too
   edge-client bench model.onnx --threads 4         how fast this machine is
 
 exit codes: 0 done, 1 failed, 2 bad usage or configuration
 """,
-    verbs=(run, enroll, infer, serve, bench),
+    verbs=(run, enroll, profile, doctor, infer, serve, bench),
 )
 
 

@@ -4,16 +4,18 @@ Counted are the numbers that training has to hold: parameters, gradients, the op
 forward pass keeps for the backward pass (Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost,
 section 3), and the data. Not counted: interpreter and libraries.
 
-What is counted is what is held; a process needs more. Resident sets were measured against it with glibc and
-oneDNN on one core, batches of 32: two-nn, cnn and resnet56 grew by 1.5, 1.6 and 1.4 times the bare count.
-`FRAGMENTS` and `WORKING` were fitted to these three, trained with SGD; with them the three are within a
-tenth. No other network was held against it, mobilenet-v2 among them, and no training with Adam. Runs
-differ: the smallest two-nn grew by 0.92 to 1.07 times what this says, on one thread or two.
+What is counted is what is held; a process needs more. `FRAGMENTS`, `WORKING` and `KERNELS` were fitted to the
+growth of processes that trained every shipped network at every tier, on one thread, with oneDNN and glibc set
+up as a device does it (`allocator.py`): with plain SGD, momentum and Adam in batches of 32, and with plain
+SGD in batches of 8 and 64. In batches of 32 all are within a fifth, in others within a quarter
+(`make test-memory`; tests/training_memory/README.md has the table). The same training grows by a tenth more
+or less from one process to the next. On a GPU, and for recorded steps, nothing was measured.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,16 +23,26 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
-from schemas.strategy import TrainingPlan
+from edge_client.surgery import count_macs
+from schemas.strategy import TrainingPlan, TrainingSettings
 
 COPIES: dict[str, int] = {"sgd": 0, "adam": 2}
 """How many numbers an optimizer keeps of each trained one; SGD with momentum keeps one."""
 LABEL_BYTES = 8
-FRAGMENTS = 1.4
+TRAFFIC = 25
+"""So many bytes could be copied in the time that a byte of a step's working memory costs, beside what is
+computed: pages are new each time, kernels begin and end. Fitted to the five networks, which it tells apart
+up to a factor of three."""
+PASSES = 3
+"""Of the forward pass's cost, a training step (Baydin et al. 2018, section 3.2: at most four)."""
+FRAGMENTS = 1.35
 """What the allocator holds for each byte that is kept: blocks come and go in many sizes. Fitted."""
-WORKING = 4
+WORKING = 2.25
 """So often the largest block is there beside: the gradients of what goes into and comes out of an operation,
-and a copy of each in the kernels' own layout. Fitted."""
+as far as they are there at once. Fitted."""
+KERNELS = 2_000_000
+"""What convolutions need whatever the batch: code that is made for each shape, and room to work. Fitted."""
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,70 @@ class TrainingCost:
         return self.parameters + self.gradients + self.optimizer + self.activations + self.data
 
 
+@dataclass(frozen=True)
+class NetworkCost:
+    """What a network needs, whatever it is trained on: told once from its shapes.
+
+    Bytes: `parameters` with buffers, `trained` of those that are trained, `fixed` and `per_example` of what a
+    step works with. `macs` are the multiply-accumulates of one example's forward pass.
+    """
+
+    input_shape: tuple[int, ...]
+    parameters: int
+    trained: int
+    fixed: int
+    per_example: float
+    macs: int
+
+    def training(
+        self, plan: TrainingSettings, *, examples: int, batch: int | None = None, pixel_bytes: int = 1
+    ) -> TrainingCost:
+        """The cost of a plan on so many examples, in steps of `batch` (the plan's unless stated).
+
+        `pixel_bytes` is what a pixel takes where the examples are kept, before it becomes a float32.
+        """
+        copies = 1 if plan.optimizer == "sgd" and plan.momentum else COPIES[plan.optimizer]
+        pixels = examples * math.prod(self.input_shape)
+        size = max(1, min(batch or plan.batch_size, examples))
+        return TrainingCost(
+            parameters=self.parameters,
+            gradients=self.trained,
+            optimizer=copies * self.trained,
+            activations=max(0, self.fixed + round(self.per_example * size)),
+            data=pixels * (4 + pixel_bytes) + examples * LABEL_BYTES,
+        )
+
+    def training_macs(self, *, examples: int, epochs: int) -> int:
+        """Of a whole training: a step takes about three forward passes."""
+        return PASSES * self.macs * examples * epochs
+
+    def training_bytes(self, *, examples: int, epochs: int) -> float:
+        """What a whole training moves, in bytes that a processor copies."""
+        return TRAFFIC * self.per_example * examples * epochs
+
+
+def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost:
+    """What `module` needs for inputs of that shape; nothing is changed.
+
+    All that a step works with grows with the batch or not at all, so two small batches tell any: what their
+    sizes differ by is what two more examples need.
+    """
+    few, more = (_kept(module, input_shape, size) for size in (2, 4))
+    trained = [_bytes(one) for one in module.parameters() if one.requires_grad]
+    # The gradient of the largest is there twice: as it is computed, and as it is kept.
+    beside = max(trained, default=0) + KERNELS * any(
+        isinstance(one, CONVOLUTIONS) for one in module.modules()
+    )
+    return NetworkCost(
+        input_shape=input_shape,
+        parameters=sum(_bytes(one) for one in (*module.parameters(), *module.buffers())),
+        trained=sum(trained),
+        fixed=2 * few - more + beside,
+        per_example=(more - few) / 2,
+        macs=count_macs(module, input_shape),
+    )
+
+
 def training_cost(
     module: nn.Module,
     input_shape: tuple[int, ...],
@@ -62,31 +138,8 @@ def training_cost(
     examples: int,
     pixel_bytes: int = 1,
 ) -> TrainingCost:
-    """The cost of training `module` on so many examples of `input_shape`; nothing is changed.
-
-    `pixel_bytes` is what a pixel takes where the examples are kept, before it becomes a float32.
-    """
-    trained = [one for one in module.parameters() if one.requires_grad]
-    gradients = sum(_bytes(one) for one in trained)
-    copies = 1 if plan.optimizer == "sgd" and plan.momentum else COPIES[plan.optimizer]
-    pixels = examples * torch.Size(input_shape).numel()
-    return TrainingCost(
-        parameters=sum(_bytes(one) for one in (*module.parameters(), *module.buffers())),
-        gradients=gradients,
-        optimizer=copies * gradients,
-        activations=_activations(module, input_shape, max(1, min(plan.batch_size, examples))),
-        data=pixels * (4 + pixel_bytes) + examples * LABEL_BYTES,
-    )
-
-
-def _activations(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
-    """What a forward pass keeps, and what a backward pass works with, for a batch of this size.
-
-    All of it grows with the batch or not at all, so two small batches tell any: what their sizes differ by
-    is what two more examples need.
-    """
-    few, more = (_kept(module, input_shape, size) for size in (2, 4))
-    return few + round((more - few) * (batch - 2) / 2)
+    """The cost of training `module` on so many examples of `input_shape`; nothing is changed."""
+    return network_cost(module, input_shape).training(plan, examples=examples, pixel_bytes=pixel_bytes)
 
 
 def _kept(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
@@ -106,7 +159,7 @@ def _kept(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
     with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = functional.cross_entropy(traced(inputs), labels)
     sizes = [one.untyped_storage().nbytes() for storage, one in kept.items() if storage not in own]
-    return round(FRAGMENTS * sum(sizes)) + WORKING * max(sizes, default=0) + _bytes(loss)
+    return round(FRAGMENTS * sum(sizes) + WORKING * max(sizes, default=0)) + _bytes(loss)
 
 
 def _bytes(tensor: Tensor) -> int:

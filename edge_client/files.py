@@ -71,7 +71,7 @@ def sweep(state: Path) -> None:
 
     Only where this program writes: the folder may be one that holds other things.
     """
-    own = (state / name for name in ("blobs", "models", "epochs", "serving"))
+    own = (state / name for name in ("blobs", "models", "epochs", "serving", "rollout"))
     for folder in (state, *own, *state.glob("private/*"), *state.glob("serving/*")):
         for path in folder.glob(".*.*[0-9].part"):
             path.unlink(missing_ok=True)

@@ -1,29 +1,47 @@
-"""What this machine is, as it says so in its birth message; Linux's /proc and cgroups where there are any."""
+"""What this machine is, as it says so in its birth message."""
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
 from pathlib import Path
 
+from edge_client.board import speed
+from edge_client.board.board import Board, look
+from edge_client.board.reading import ROOT
+from edge_client.board.thermal import hottest
 from schemas.values import CapabilityProfile
 
 SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")
-CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 
-def profile(*, tier: int | None = None) -> CapabilityProfile:
-    """Describe this machine; what cannot be found out is left empty."""
+def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> CapabilityProfile:
+    """Describe this machine; what cannot be found out is left out. `state` is the device's folder.
+
+    Nothing is measured here: the speed is the one that `edge-client profile` has left in the folder.
+    """
+    return described(look(state, root), tier=tier, measured=speed.kept_at(state))
+
+
+def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
+    """The board in the words of the birth message."""
+    chip = board.processor
     return CapabilityProfile(
-        machine=f"{platform.system()} {platform.machine()}",
-        processor=_processor(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        memory_bytes=_memory_bytes(),
-        accelerator="cuda" if Path("/dev/nvidia0").exists() or Path("/dev/nvhost-gpu").exists() else None,
+        machine=chip.board or f"{platform.system()} {platform.machine()}",
+        processor=chip.model,
+        architecture=chip.architecture,
+        cores=chip.cores,
+        memory_bytes=board.memory.usable or 0,
+        memory_free_bytes=board.memory.free,
+        disk_bytes=board.storage.total if board.storage else None,
+        disk_free_bytes=board.storage.free if board.storage else None,
+        accelerator=board.accelerator,
+        speed=speed.recall(measured, chip),
+        celsius=hottest(board.zones),
+        throttling=board.throttling or (),
+        power=board.power.source,
+        battery=board.power.battery,
+        link=board.connection.kind if board.connection else None,
         tier=tier,
         software={"python": platform.python_version(), **_versions()},
     )
@@ -37,29 +55,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _processor() -> str:
-    """The board's name on an Arm board, the processor's elsewhere."""
-    names = {}
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            names[key.strip()] = value.strip()
-    return names.get("Model") or names.get("model name") or platform.processor()
-
-
-def _memory_bytes() -> int:
-    """Physical memory, or the control group's limit where that is lower; 0 if neither is known."""
-    limits = [int(text) for path in CGROUP_LIMITS if (text := _read(path).strip()).isdigit()]
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemTotal:"):
-            limits.append(int(line.split()[1]) * 1024)
-    return min(limits, default=0)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

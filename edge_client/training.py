@@ -76,6 +76,7 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint: EpochCheckpoint | None = None,
     recorder: Recorder | None = None,
+    micro_batch: int | None = None,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
@@ -84,6 +85,8 @@ def train(
     The loss is the last epoch's mean cross-entropy per example, None when not finite; seconds are wall time.
     With a `checkpoint` it goes on after the last epoch that is kept there, `module` being as received: the
     bytes are those of a training in one go. A `recorder` makes plain steps faster, with the same bits.
+    With `micro_batch` no more than so many examples are worked on at once, with the same result up to
+    rounding (see `microbatch`); such steps are not recorded.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (asked per batch),
     `UnfitCheckpoint`; the module is then in no state that is worth anything.
     """
@@ -104,7 +107,9 @@ def train(
         losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
         start -= before
         step: Step = partial(_step, module, optimizer=optimizer, objectives=objectives)
-        if recorder is not None and not objectives:
+        if micro_batch is not None:
+            step = partial(_step, module, optimizer=optimizer, objectives=objectives, at_once=micro_batch)
+        elif recorder is not None and not objectives:
             step = recorder.steps(module, optimizer, step)
         left = _epochs(module, examples, plan, done=len(losses))
         for epoch, batches in enumerate(left, start=len(losses) + 1):
@@ -301,15 +306,34 @@ def _step(
     examples: _Examples,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
+    *,
+    at_once: int | None = None,
 ) -> Tensor:
-    """One step; returns the plain loss."""
+    """One step; returns the plain loss. The gradients of parts of `at_once` examples are added up."""
     optimizer.zero_grad()
-    plain, loss = _forward(module, examples, objectives)
-    loss.backward()  # type: ignore[no-untyped-call]
+    if at_once is None or at_once >= len(examples.labels):
+        plain, loss = _forward(module, examples, objectives)
+        loss.backward()  # type: ignore[no-untyped-call]
+    else:
+        plain = _accumulate(module, examples, objectives, at_once)
     for objective in objectives:
         objective.correct()
     optimizer.step()
     return plain.detach()
+
+
+def _accumulate(
+    module: nn.Module, examples: _Examples, objectives: Sequence[LocalObjective], at_once: int
+) -> Tensor:
+    """Leave the batch's gradients, and return its plain loss: both are means of its parts' by size."""
+    total = torch.zeros((), device=examples.labels.device)
+    inputs, labels = (torch.split(one, at_once) for one in (examples.inputs, examples.labels))
+    for part in map(_Examples, inputs, labels):
+        share = len(part.labels) / len(examples.labels)
+        plain, loss = _forward(module, part, objectives)
+        (share * loss).backward()  # type: ignore[no-untyped-call]
+        total += share * plain.detach()
+    return total
 
 
 def _normalises_batches(module: nn.Module) -> bool:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
+from edge_client.board.memory import memory
 from edge_client.codecs.form import decoded
 from edge_client.codecs.sending import encode_answer
 from edge_client.codecs.unpacking import unpacked
 from edge_client.evaluation import evaluate
 from edge_client.layers import received_groups
+from edge_client.microbatch import micro_batch
 from edge_client.recording import Recorder
 from edge_client.submodels import SubModels
 from edge_client.surgery import count_macs, parameter_count, trained_since
@@ -70,7 +72,11 @@ def _trained(
     assert task.training is not None
     data = place.data.as_the_server_says(task)
     module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
-    before = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
+    at_once = micro_batch(
+        module, task.model.input_shape, task.training, examples=len(data.train), memory=memory(place.board)
+    )
+    evaluation_batch = min(EVALUATION_BATCH, at_once or EVALUATION_BATCH)
+    before = evaluate(module, data.held_out, batch_size=evaluation_batch)
     result = train(
         module,
         data.train,
@@ -81,6 +87,7 @@ def _trained(
         should_stop=should_stop,
         checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
         recorder=recorder,
+        micro_batch=at_once,
     )
     # The answer is made from the module and the received file while it is written, not in memory.
     module.zero_grad(set_to_none=True)
@@ -92,7 +99,7 @@ def _trained(
     if place.private is not None:
         keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
         place.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    after = evaluate(module, data.held_out, batch_size=EVALUATION_BATCH)
+    after = evaluate(module, data.held_out, batch_size=evaluation_batch)
     return Update(
         federation=task.federation,
         device=place.device,

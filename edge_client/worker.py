@@ -14,6 +14,7 @@ from edge_client.disk import DISK_FULL
 from edge_client.link import Inbox
 from edge_client.secure.membership import Membership
 from edge_client.session_events import Result, UpdateMasked, WorkDone, WorkFailed
+from edge_client.shortage import is_shortage
 from edge_client.workplace import Workplace
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Task, Update, encode_message
@@ -116,12 +117,16 @@ class Worker:
         except PeerError as error:
             return WorkFailed(task, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
-            return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
+            reason = Reason.NO_MEMORY if is_shortage(error) else Reason.TASK_FAILED
+            return WorkFailed(task, reason, f"{type(error).__name__}: {error}")
         except OSError as error:
             reason = Reason.NO_SPACE if error.errno in DISK_FULL else Reason.TASK_FAILED
             log.warning("round %d: the task failed: %s", task.round, error)
             return WorkFailed(task, reason, f"{type(error).__name__}: {error}")
         except Exception as error:
+            if is_shortage(error):
+                log.warning("round %d: no memory for the task: %s", task.round, error)
+                return WorkFailed(task, Reason.NO_MEMORY, f"{type(error).__name__}: {error}")
             # A user's own model or data may raise anything: the task fails, the device does not.
             log.exception("round %d: the task failed", task.round)
             return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.blobstore import BlobStore
+from edge_client.board.reading import ROOT
 from edge_client.epochs import EpochCheckpoints
 from edge_client.models.registry import MODELS
 from edge_client.private import PrivateState
@@ -52,7 +53,8 @@ class Workplace:
 
     `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
-    goes on after its last finished epoch. `wish` says which variants of a finished model are tried.
+    goes on after its last finished epoch. `wish` says which variants of a finished model are tried. Below
+    `board` lie the `/proc` and `/sys` that say what memory there is.
     """
 
     device: str
@@ -65,6 +67,7 @@ class Workplace:
     signed_only: bool = False
     checkpoints: EpochCheckpoints | None = None
     wish: Wish = EXPORT_ALONE
+    board: Path = ROOT
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""

@@ -13,7 +13,16 @@ from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.fleet import Device
 from edge_server.participant import Participant, Status
 from edge_server.quarantine import quarantine_end, strike, told
-from edge_server.round_events import Command, Deliver, NotDeposited, Note, Send, SendChunks, UpdateChecked
+from edge_server.round_events import (
+    Command,
+    Deliver,
+    NotDeposited,
+    Note,
+    Send,
+    SendChunks,
+    Strike,
+    UpdateChecked,
+)
 from edge_server.secure import masked
 from schemas.blobs import Chunk
 from schemas.manifest import Manifest
@@ -106,8 +115,12 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     replied = part.replied(
         participant, now, accepted=reply.accepted, reason=reply.reason, detail=reply.detail
     )
+    short: list[Command] = []
+    if reply.reason is Reason.NO_MEMORY and replied[1]:
+        # It counts against nobody, but is kept: the next task shall be a smaller one.
+        short = [Strike(reply.device, federation.round, Reason.NO_MEMORY)]
     federation, ends = broadcasting.answered(federation, reply, participant, now)
-    return with_participant(federation, (replied[0], [*answers, *replied[1], *ends]))
+    return with_participant(federation, (replied[0], [*answers, *replied[1], *short, *ends]))
 
 
 def _claimed(federation: Federation, update: Update, have: int) -> Step:

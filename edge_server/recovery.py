@@ -7,6 +7,7 @@ an update that was on its way is claimed again, and whoever was away is away unt
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,13 +30,16 @@ class Resumption:
     """What the workshop goes on from: the checkpoint of `round`, and what was learned since.
 
     `clients` came after that round, as {name: (tier, examples)}; `ratios` are those of accepted updates that
-    wait to be aggregated, by device and attempt; `examined` is what the firewall remembers.
+    wait to be aggregated, by device and attempt; `examined` is what the firewall remembers. Devices were so
+    often `short_of_memory`; the `undecided` have stated no tier.
     """
 
     round: int
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
     examined: tuple[Examined, ...] = ()
+    short_of_memory: Mapping[str, int] = field(default_factory=dict)
+    undecided: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,10 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
     deliveries = reader.deliveries()
     participants = _participants(tasks, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
     strikes = [(one.device, one.round, one.reason) for one in reader.strikes()]
+    fleet = _fleet(reader, now)
     return Recovered(
         replace(
-            _federation(federation, run, rules, seen, participants, _fleet(reader, now), now),
+            _federation(federation, run, rules, seen, participants, fleet, now),
             conducts=folded(strikes, rules.conduct),
         ),
         Resumption(
@@ -95,6 +100,8 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
             clients=_since(seen),
             ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
             examined=tuple(reader.examined()),
+            short_of_memory=Counter(device for device, _, why in strikes if why == Reason.NO_MEMORY),
+            undecided=frozenset(name for name, one in fleet.devices.items() if one.profile.tier is None),
         ),
         tuple(RoundRecord.model_validate_json(one.record) for one in rounds),
         rounds[-1].traffic if rounds else {},

@@ -233,6 +233,8 @@ class Server:
         where = parse_topic(topic)
         if not isinstance(where, DeviceTopic):
             raise PeerError(f"nothing is expected on {topic}")
+        if where.channel is Channel.UP_ROLLOUT:
+            return  # said to a rollout, which has a connection of its own
         with self._hearing(where.device, len(payload)):
             if where.channel is Channel.UP_BLOB:
                 self._step(ChunkArrived(where.device, decode_chunk(payload)))

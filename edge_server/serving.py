@@ -38,10 +38,13 @@ def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerA
         yield parse_address(running.url)
 
 
-def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path) -> Summary:
+def serve(
+    config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path, registry: Path | None = None
+) -> Summary:
     """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`.
 
-    A run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
+    The models that it ends with are entered in the `registry`, which lies beside `out` unless it is named. A
+    run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
     """
     from edge_server.depot.opening import opened_depot
     from edge_server.notary import run_notary
@@ -59,6 +62,9 @@ def serve(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path
         from edge_server.report.report import write_report
 
         write_report(folder.path)
+        from edge_server.registry.entering import default_registry, enter_or_say_why_not
+
+        enter_or_say_why_not(registry or default_registry(out), folder.path)
     return summary
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
@@ -31,6 +32,7 @@ from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
 from edge_server.notary import Notary
 from edge_server.on_disk import wait_for_disk
+from edge_server.placing import Placing
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.publishing import Publisher
 from edge_server.recovery import Resumption
@@ -53,12 +55,12 @@ from edge_server.strategy.strategy import Network, close, plan, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.tasks import Job, TaskTerms, training_jobs
 from edge_server.testing import Testing
-from edge_server.tiers import tier_of
 from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients
 from schemas.blobs import CHUNK_BYTES, decode_json, encode_json
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import Reason
 
 
 class Workshop:
@@ -136,6 +138,15 @@ class Workshop:
         self._state = self._privacy.opened(self._state, secret)
         resume = resume or Resumption(0)
         self._knows(resume.clients)
+        self._placing = Placing(
+            config,
+            self._network_of,
+            self._strategy.local_epochs or (lambda _: config.training.local_epochs),
+            input_shape=self._spec.input_shape,
+            learns=not self._privacy.on,
+            refusals=resume.short_of_memory,
+            undecided=resume.undecided,
+        )
         firewall = config.firewall
         if self._privacy.on:
             # Every update is clipped, and noise makes their usual size another one in every round.
@@ -164,6 +175,7 @@ class Workshop:
         described = self._assigning.described(self.chunk_bytes)
         self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
+        self._placing.place(command.devices, self._state.paces, command.round)
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
         entropy = self._entropy(command)
@@ -248,8 +260,10 @@ class Workshop:
         return self._checking.check_all(checks, self._state)
 
     def struck(self, device: str, round_number: int, reason: str) -> None:
-        """Note in the journal what counts against a device."""
+        """Note in the journal what counts against a device, or speaks for a smaller tier."""
         self._journal.struck(device, round_number, reason)
+        if reason == Reason.NO_MEMORY:
+            self._placing.short_of_memory(device)
 
     # --- aggregating ---
     def close(
@@ -268,11 +282,13 @@ class Workshop:
         """
         made_of = self._made_of(command)
         updates = self._updates(made_of, command.staleness)
+        trained = {one.client: (made_of[one.client], one.metrics.get("ratio")) for one in updates}
         before = self._folder.checkpoint(self._state.round)
         known = known_clients(self._state)
         self._state = close(
             self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
         )
+        self._state = replace(self._state, paces=self._placing.observe(self._state.paces, trained))
         # Nothing of the round is named before the journal does: the disk is waited for once, before that.
         self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(
@@ -365,7 +381,11 @@ class Workshop:
 
     def tier(self, device: Device) -> int:
         """The device's tier among those of this federation."""
-        return tier_of(device.profile, len(self._config.tiers.ratios))
+        return self._placing.tier(device)
+
+    def _network_of(self, tier: int) -> nn.Module:
+        """The network that a tier trains, to be looked at."""
+        return self.model.sub_model(self._state.params, self.tier_spec(self._config.tiers.ratios[tier - 1]))
 
     def tier_spec(self, ratio: Ratio) -> SubModelSpec:
         """The part of the global model that a tier of this ratio holds."""

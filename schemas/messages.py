@@ -25,6 +25,7 @@ from schemas.kinds.masks import (
 )
 from schemas.kinds.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
 from schemas.kinds.presence import Birth, Death, Telemetry
+from schemas.kinds.rollout import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.kinds.work import Acknowledgement, Delivery, Layer, Refusal, Task, TaskReply, Update
 from schemas.values import Reason
 
@@ -52,7 +53,11 @@ __all__ = [
     "Layer",
     "MaskCohort",
     "Message",
+    "ModelOffer",
+    "ModelReport",
+    "ModelWithdrawal",
     "OfIdentity",
+    "OfRollout",
     "Refusal",
     "RoundAnnouncement",
     "Task",
@@ -93,7 +98,9 @@ FromServer = (
 )
 OfIdentity = CertificateRequest | IssuedCertificate
 """Between a device and the authority, on topics of their own."""
-AnyMessage = FromDevice | FromServer | OfIdentity
+OfRollout = ModelOffer | ModelWithdrawal | ModelReport
+"""Between a device and whoever rolls a model out, on topics of their own; blobs are asked for there too."""
+AnyMessage = FromDevice | FromServer | OfIdentity | OfRollout
 
 MESSAGES: dict[str, type[Message]] = {
     "birth": Birth,
@@ -118,6 +125,9 @@ MESSAGES: dict[str, type[Message]] = {
     "entrusted-shares": EntrustedShares,
     "unmask-request": UnmaskRequest,
     "unmask-answer": UnmaskAnswer,
+    "model-offer": ModelOffer,
+    "model-withdrawal": ModelWithdrawal,
+    "model-report": ModelReport,
 }
 
 

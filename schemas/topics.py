@@ -5,6 +5,7 @@
     devices/{device}/up/birth       retained birth, or death by last will
     devices/{device}/up/control     JSON, device to server        (down/control: server to device)
     devices/{device}/up/blob        chunk frames, device to server (down/blob: server to device)
+    devices/{device}/up/rollout     JSON, device to whoever rolls a model out (down/rollout: to the device)
     devices/{device}/predict/request  what `edge-client serve` is asked (predict/answer: what it says)
     enrol/{who}/request             JSON, to the authority: a certificate, please (enrol/{who}/answer)
 
@@ -39,6 +40,8 @@ class Channel(StrEnum):
     UP_BLOB = "up/blob"
     DOWN = "down/control"
     DOWN_BLOB = "down/blob"
+    UP_ROLLOUT = "up/rollout"
+    DOWN_ROLLOUT = "down/rollout"
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,13 @@ def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
     if blobs:
         return (f"{ROOT}/{federation}/devices/+/up/#",)
     return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
+
+
+def rollout_filters(federation: str) -> tuple[str, ...]:
+    """What a rollout subscribes to: who is there, and what they say of the model that they were offered."""
+    return tuple(
+        f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP_ROLLOUT)
+    )
 
 
 def receiver_filters(federation: str, group: str) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     INCOMPATIBLE = "incompatible"
     UNKNOWN_BLOB = "unknown-blob"
     TASK_FAILED = "task-failed"
+    NO_MEMORY = "no-memory"
     UNTRUSTED = "untrusted"
     NO_SPACE = "no-space"
     NOT_ENTITLED = "not-entitled"
@@ -63,14 +64,44 @@ class Eligibility(StrEnum):
     INFER_ONLY = "infer-only"
 
 
+Bytes = Annotated[int, Field(ge=0, le=10**15)]
+
+
+class MeasuredSpeed(Frozen):
+    """What a device has measured on a reference block; what could not be measured is left out.
+
+    `training_macs_per_s` counts a step as three forward passes. `resident_bytes` is what a process holds
+    that can train, before it has anything to train.
+    """
+
+    training_macs_per_s: float | None = Field(default=None, gt=0, le=1e18)
+    memory_bytes_per_s: float | None = Field(default=None, gt=0, le=1e15)
+    resident_bytes: Bytes | None = None
+
+
 class CapabilityProfile(Frozen):
-    """What a device can do. Memory in bytes; `tier` 1 is the weakest, absent means: let the server decide."""
+    """What a device can do, and how it was when it said so. `tier` 1 is the weakest; absent: let the server
+    decide.
+
+    `memory_bytes` is what there is for the device's process at most, `memory_free_bytes` what it could still
+    take. What is not known is left out.
+    """
 
     machine: Text = ""
     processor: Text = ""
+    architecture: Text = ""
     cores: int = Field(default=1, ge=1, le=100_000)
-    memory_bytes: int = Field(default=0, ge=0, le=10**15)
+    memory_bytes: Bytes = 0
+    memory_free_bytes: Bytes | None = None
+    disk_bytes: Bytes | None = None
+    disk_free_bytes: Bytes | None = None
     accelerator: Text | None = None
+    speed: MeasuredSpeed | None = None
+    celsius: float | None = Field(default=None, ge=-100, le=300)
+    throttling: Annotated[tuple[Text, ...], Field(max_length=16)] = ()
+    power: Literal["mains", "battery"] | None = None
+    battery: Fraction | None = None
+    link: Literal["wired", "wifi", "cellular"] | None = None
     tier: int | None = Field(default=None, ge=1, le=100)
     software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
 

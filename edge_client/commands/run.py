@@ -145,13 +145,14 @@ def execute(args: argparse.Namespace) -> int:
         datefmt="%H:%M:%S",
     )
     _check_certificate(address, args.device_id)
+    state = args.state_dir or default_state(args.federation, args.device_id)
     settings = AgentSettings(
         federation=args.federation,
         device=args.device_id,
         address=address,
-        state=args.state_dir or _default_state(args.federation, args.device_id),
+        state=state,
         source=args.data,
-        profile=profile(tier=args.tier),
+        profile=profile(state, tier=args.tier),
         once=args.once,
         threads=args.threads,
         model_code=frozenset(args.model_code),
@@ -193,7 +194,8 @@ def _check_certificate(address: BrokerAddress, device: str) -> None:
     check_files(address.tls, device, time.time())
 
 
-def _default_state(federation: str, device: str) -> Path:
+def default_state(federation: str, device: str) -> Path:
+    """Where a device keeps its state unless `--state-dir` says otherwise."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "edge-federation" / federation / device
 

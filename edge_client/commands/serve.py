@@ -23,6 +23,7 @@ from edge_client.command_output import (
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from edge_client.rollout.noting import ServiceNotes
     from edge_client.service.mqtt_door import MqttDoor
     from edge_client.service.predictor import Predictor
     from edge_client.service.source import Source
@@ -102,7 +103,9 @@ def execute(args: argparse.Namespace) -> int:
         format="%(asctime)s serve %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
     )
-    predictor = Predictor(_source(args), Tally())
+    source = _source(args)
+    notes = _notes(source)
+    predictor = Predictor(source, Tally(), notes)
     predictor.refresh()
     if predictor.model is None and args.model is not None:
         raise ConfigError(predictor.trouble)
@@ -112,7 +115,7 @@ def execute(args: argparse.Namespace) -> int:
     except OSError as error:
         remedy = "name another with --host and --port"
         raise ConfigError(f"cannot listen at {args.host}:{args.port}: {error.strerror}; {remedy}") from error
-    serving = Serving(predictor, web, other=other, poll_s=args.poll_s)
+    serving = Serving(predictor, web, other=other, poll_s=args.poll_s, notes=notes)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: serving.stop())
     signal.signal(signal.SIGHUP, lambda *_: serving.look_now())
@@ -133,6 +136,14 @@ def _source(args: argparse.Namespace) -> Source:
     if not args.state_dir.is_dir():
         raise ConfigError(f"--state-dir {args.state_dir}: there is no such folder")
     return SlotSource(Slots(args.state_dir / "serving"), args.threads, trust)
+
+
+def _notes(source: Source) -> ServiceNotes | None:
+    """Who watches a model after a rollout reads how serving it goes, beside it in its slot."""
+    from edge_client.rollout.noting import ServiceNotes
+    from edge_client.service.source import SlotSource
+
+    return ServiceNotes(source.slots) if isinstance(source, SlotSource) else None
 
 
 def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttDoor | None:

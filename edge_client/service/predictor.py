@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.memory_use import give_back
+from edge_client.rollout.noting import ServiceNotes
 from edge_client.service.asked import mark_of, read_asked
 from edge_client.service.source import Model, Source
 from edge_client.service.tally import Tally
@@ -38,10 +39,13 @@ class NotReady(Exception):
 
 
 class Predictor:
-    """Answers requests with the current model of a source; any thread may ask."""
+    """Answers requests with the current model of a source; any thread may ask.
 
-    def __init__(self, source: Source, tally: Tally) -> None:
-        self._source, self.tally = source, tally
+    `notes` are for those who watch a model after it was switched to.
+    """
+
+    def __init__(self, source: Source, tally: Tally, notes: ServiceNotes | None = None) -> None:
+        self._source, self.tally, self._notes = source, tally, notes
         self._turns = threading.BoundedSemaphore(AT_ONCE)
         self._reloading = threading.Lock()
         self._stamp: Any = None
@@ -75,6 +79,12 @@ class Predictor:
             raise Busy(f"{AT_ONCE} requests are being worked on: try again")
         try:
             return self._answer(model, body, top)
+        except ConfigError:
+            raise
+        except Exception:
+            if self._notes is not None:
+                self._notes.failed()
+            raise
         finally:
             self._turns.release()
 
@@ -82,7 +92,10 @@ class Predictor:
         asked = read_asked(body, model.loaded, top=top)
         begun = time.perf_counter()
         probabilities = model.loaded.predict(asked.images, batch_size=BATCH)
-        self.tally.predicted(len(asked.images), time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        self.tally.predicted(len(asked.images), seconds)
+        if self._notes is not None:
+            self._notes.answered(seconds)
         ranked = [model.loaded.rank(row, top=asked.top) for row in probabilities]
         results = [{"top": [asdict(one) for one in each]} for each in ranked]
         told: dict[str, Any] = {"model": _words(model), "results": results}
@@ -93,6 +106,8 @@ class Predictor:
         return told
 
     def _exchange(self) -> bool:
+        if self._notes is not None:
+            self._notes.tries()
         try:
             model = self._source.load()
             if self._model is not None and model.digest == self._model.digest:
@@ -102,6 +117,8 @@ class Predictor:
             self._refused(str(error))
             return True
         before, self._model, self.trouble = self._model, model, ""
+        if self._notes is not None:
+            self._notes.serves()
         self.tally.reload("ok")
         log.info("serving %s (%s, %s)", model.version, model.variant, model.digest[:16])
         del before
@@ -111,6 +128,8 @@ class Predictor:
     def _refused(self, why: str) -> None:
         self.trouble = why
         self.tally.reload("failed")
+        if self._notes is not None:
+            self._notes.refuses()
         if self._model is None:
             log.warning("nothing is served: %s", why)
         else:

@@ -6,6 +6,7 @@ import threading
 from typing import Protocol
 
 from edge_client.memory_use import give_back
+from edge_client.rollout.noting import ServiceNotes
 from edge_client.service.predictor import Predictor
 from edge_client.service.web import Web
 
@@ -29,8 +30,15 @@ class Serving:
     """Runs until `stop`; looks every `poll_s` seconds, and when told to, whether there is another model."""
 
     def __init__(
-        self, predictor: Predictor, web: Web, *, other: Door | None = None, poll_s: float = 1.0
+        self,
+        predictor: Predictor,
+        web: Web,
+        *,
+        other: Door | None = None,
+        poll_s: float = 1.0,
+        notes: ServiceNotes | None = None,
     ) -> None:
+        self._notes = notes
         self._predictor, self._web, self._other, self._poll_s = predictor, web, other, poll_s
         self._look, self._stopped = threading.Event(), threading.Event()
 
@@ -46,6 +54,8 @@ class Serving:
                 self._look.wait(self._poll_s)
                 self._look.clear()
                 self._predictor.refresh()
+                if self._notes is not None:
+                    self._notes.save()
                 # Only after work: to look through all objects takes a small board a while.
                 if tidied != (tidied := self._predictor.tally.answered):
                     give_back()
@@ -54,6 +64,8 @@ class Serving:
             http.join()
             if self._other is not None:
                 self._other.close()
+            if self._notes is not None:
+                self._notes.close()
 
     def look_now(self) -> None:
         """Look for another model soon; may be called from a signal handler."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
 from edge_server.commands.options import RUNS, add_broker_options, add_run_options, run_folder
@@ -29,6 +30,12 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
     add_broker_options(parser)
     add_run_options(parser)
+    parser.add_argument(
+        "--registry",
+        type=Path,
+        metavar="DIR",
+        help="where the models are entered (default: `registry` beside the run folder)",
+    )
     parser.add_argument("--new", action="store_true", help="do not go on with a run that was cut off")
     parser.set_defaults(execute=execute)
 
@@ -46,4 +53,4 @@ def execute(args: argparse.Namespace) -> int:
     logging.basicConfig(
         level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
     )
-    return run_and_tell(args, out, lambda address, display: serve(config, address, display, out=out))
+    return run_and_tell(args, out, lambda *to: serve(config, *to, out=out, registry=args.registry))

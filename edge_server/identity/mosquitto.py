@@ -7,8 +7,8 @@ from pathlib import Path
 from edge_server.identity.settings import AuthoritySettings
 from schemas.topics import ROOT, enrolment_root
 
-SERVER, SERVICE = "edge-server", "edge-authority"
-"""The certificates' names (CN) of `edge-server run` and of `edge-server enroll --serve`."""
+SERVER, SERVICE, ROLLOUT = "edge-server", "edge-authority", "edge-rollout"
+"""The certificates' names (CN) of `edge-server run`, of `enroll --serve` and of `rollout`."""
 CONF, ACL, REVOKED, DOOR_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.pem"
 
 _CONF = """\
@@ -76,6 +76,12 @@ topic write {root}/layers/#
 topic write {root}/devices/+/predict/request
 topic read {root}/devices/+/predict/answer
 
+user {rollout}
+topic read {root}/devices/+/up/birth
+topic read {root}/devices/+/up/rollout
+topic write {root}/devices/+/down/rollout
+topic write {root}/devices/+/down/blob
+
 user {service}
 topic read {enrol}+/request
 topic write {enrol}+/answer
@@ -98,5 +104,6 @@ def files(settings: AuthoritySettings, folder: Path) -> dict[str, str]:
     """The broker's files by name, for a broker that finds them in `folder`."""
     enrol = enrolment_root(settings.federation)
     conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, door=enrol)
-    acl = _ACL.format(server=SERVER, service=SERVICE, root=f"{ROOT}/{settings.federation}", enrol=enrol)
+    names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT}
+    acl = _ACL.format(**names, root=f"{ROOT}/{settings.federation}", enrol=enrol)
     return {CONF: conf, ACL: acl}

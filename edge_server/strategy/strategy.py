@@ -75,7 +75,8 @@ class State:
 
     `ordered` says whether the channels of the global model are ranked (ATTENDING, after round one); `groups`
     is what the server holds beside the model, {group: arrays}; `clients` are all that were ever there, as
-    {name: (tier, examples)}; `privacy` is the mechanism's (`edge_server.strategy.privacy`), secret included.
+    {name: (tier, examples)}; `privacy` is the mechanism's (`edge_server.strategy.privacy`), secret included;
+    `paces` says how fast devices that state no tier have trained (`edge_server.strategy.evidence`).
     """
 
     params: Arrays
@@ -89,6 +90,7 @@ class State:
     server_optimizer: Groups = field(default_factory=dict)
     observed: Mapping[str, Any] = field(default_factory=dict)
     privacy: Any = None
+    paces: Any = None
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,11 @@ def places(
 ) -> dict[str, BrokerAddress]:
     """The broker as the server, the authority's service and two devices see it."""
     folder, service = tmp_path_factory.mktemp("devices"), authority.folder / "service"
+    rollout = authority.folder / "rollout"
     files = {name: identity(authority, name, folder / name) for name in ("a", "b")}
     files["server"] = server_files(authority)
     files["service"] = TlsFiles(service / "ca.pem", service / "service.pem", service / "service.key")
+    files["rollout"] = TlsFiles(rollout / "ca.pem", rollout / "rollout.pem", rollout / "rollout.key")
     return {name: address_of(authority, one) for name, one in files.items()}
 
 
@@ -179,6 +181,25 @@ def test_the_server_cannot_write_in_a_devices_name_nor_read_what_is_sent_to_it(p
     server.publish(topic("a", Channel.DOWN))
     device.publish(topic("b", Channel.UP), b"next")
     assert server.hear() == (topic("b", Channel.UP), b"next")
+
+
+def test_a_rollout_hears_births_and_reports_and_writes_offers_and_chunks_and_nothing_else(places, connect):
+    """It has a connection of its own beside the server's, and none of its rights in rounds."""
+    device, rollout = connect(places["a"]), connect(places["rollout"])
+    rollout.subscribe("#")
+    device.subscribe(f"fed/v1/{FEDERATION}/devices/a/down/#")
+    for channel in UP:
+        device.publish(topic("a", channel))
+    heard = [rollout.hear()[0] for _ in range(2)]
+    assert heard == [topic("a", Channel.BIRTH), topic("a", Channel.UP_ROLLOUT)]
+    for channel in (Channel.DOWN, Channel.UP, Channel.UP_ROLLOUT):
+        assert rollout.publish(topic("a", channel)).getName() == "Not authorized"
+    for channel in (Channel.DOWN_ROLLOUT, Channel.DOWN_BLOB):
+        rollout.publish(topic("a", channel))
+    assert [device.hear()[0] for _ in range(2)] == [
+        topic("a", Channel.DOWN_ROLLOUT),
+        topic("a", Channel.DOWN_BLOB),
+    ]
 
 
 def test_an_enrolled_device_is_let_in(places):

@@ -164,7 +164,9 @@ def test_without_a_host_it_is_for_this_machine(enroll, tmp_path):
 def test_server_and_service_have_the_names_that_the_access_rules_know(enroll, tmp_path):
     enroll("pi")
     folder = tmp_path / "authority"
-    for path, name in (("server/server.pem", "edge-server"), ("service/service.pem", "edge-authority")):
+    stations = {"server": "edge-server", "service": "edge-authority", "rollout": "edge-rollout"}
+    for place, name in stations.items():
+        path = f"{place}/{place}.pem"
         made = x509.load_pem_x509_certificate((folder / path).read_bytes())
         assert made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == name
         assert f"user {name}\n" in (folder / "broker" / "acl").read_text()
@@ -181,6 +183,7 @@ def test_a_broker_elsewhere_finds_its_files_where_it_is_said_to(enroll, tmp_path
     ("words", "said"),
     [
         (("edge-server",), "'edge-server' is the name of a part of the server"),
+        (("edge-rollout",), "'edge-rollout' is the name of a part of the server"),
         (("edge-authority", "--code"), "'edge-authority' is the name of a part of the server"),
         (("~0123456789abcdef",), "1 to 64 letters, digits"),
         (("a/b",), "1 to 64 letters, digits"),

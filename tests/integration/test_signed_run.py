@@ -19,6 +19,7 @@ from edge_client.trust import read_trusted_key
 from edge_server.broker.launch import running_broker
 from edge_server.demo import end_device
 from edge_server.history import Summary
+from edge_server.registry.registry import Registry
 from edge_server.serving import serve
 from edge_server.signing import load_or_make_signing_key
 from schemas.errors import ConfigError
@@ -135,6 +136,15 @@ def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ende
     assert (ended.folder / "signing.pub").read_text() == ended.key.read_text()
     files = [path for path in ended.folder.rglob("*") if path.is_file()]
     assert not [path for path in files if b"PRIVATE KEY" in path.read_bytes()]
+
+
+def test_the_models_of_the_run_are_entered_in_the_registry_beside_it(ended: Ended):
+    (version,) = Registry(ended.folder.parent / "registry").versions()
+    assert (version.version, version.run, version.round) == (ended.summary.run, ended.summary.run, 1)
+    assert version.key == read_trusted_key(ended.key).fingerprint
+    assert [(tier.tier, tier.devices) for tier in version.tiers] == [(1, 1), (2, 1)]
+    served = json.loads((ended.devices / "careful" / "serving" / "current.json").read_text())
+    assert served["slot"] == "a"
 
 
 def test_a_model_that_is_altered_afterwards_is_refused(ended: Ended, tmp_path: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from edge_server.participant import Status
 from edge_server.round_events import CloseRound, Note, PlanRound
 from edge_server.rounds import Phase
@@ -14,10 +16,10 @@ def told(device: str, eligibility: Eligibility, because: str = ""):
     return birth(device).model_copy(update={"eligibility": eligibility, "ineligible_because": because})
 
 
-def give_back(run: Run, device: str) -> list:
+def give_back(run: Run, device: str, reason: Reason = Reason.INELIGIBLE) -> list:
     """The device's word that it may not go on."""
     attempt = run.task[device].attempt
-    return run.hear(reply(device, 1, attempt, accepted=False, reason=Reason.INELIGIBLE))
+    return run.hear(reply(device, 1, attempt, accepted=False, reason=reason))
 
 
 def of_two(*others: str, **rules) -> Run:
@@ -40,9 +42,10 @@ def test_whoever_may_not_train_is_not_planned_until_it_says_that_it_may():
     assert asked(plan) == ["a", "b"]
 
 
-def test_another_device_takes_the_place_of_one_that_gives_its_task_back():
+@pytest.mark.parametrize("reason", [Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE])
+def test_another_device_takes_the_place_of_one_that_gives_its_task_back(reason):
     run = of_two("c", "d")
-    (plan,) = of(PlanRound, give_back(run, "a"))
+    (plan,) = of(PlanRound, give_back(run, "a", reason))
     assert (asked(plan), plan.wanted, plan.round) == (["c", "d"], 1, 1)
     assert offers(run.plan("c")) == ["c"]
     assert run.phase is Phase.TRAINING

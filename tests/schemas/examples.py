@@ -24,6 +24,9 @@ from schemas.messages import (
     Layer,
     MaskCohort,
     Message,
+    ModelOffer,
+    ModelReport,
+    ModelWithdrawal,
     Refusal,
     RoundAnnouncement,
     Task,
@@ -33,6 +36,7 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
+from schemas.rollout import Cause, Measured, Stage, Terms
 from schemas.secure import MaskedSegment, MaskingTerms, Member
 from schemas.strategy import Piece, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -41,6 +45,7 @@ from schemas.values import (
     DataCard,
     DeliveryMetrics,
     Eligibility,
+    MeasuredSpeed,
     ModelSpec,
     PersonalPruning,
     Preprocessing,
@@ -77,10 +82,22 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         session=1700000000001,
         profile=CapabilityProfile(
             machine="Raspberry Pi 3",
-            processor="armv7l",
+            processor="BCM2835",
+            architecture="armv7l",
             cores=4,
             memory_bytes=1_000_000_000,
+            memory_free_bytes=600_000_000,
+            disk_bytes=32_000_000_000,
+            disk_free_bytes=20_000_000_000,
             accelerator="none",
+            speed=MeasuredSpeed(
+                training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000
+            ),
+            celsius=61.5,
+            throttling=("under-voltage-since-boot",),
+            power="battery",
+            battery=0.5,
+            link="wifi",
             tier=2,
             software={"torch": "2.5.1"},
         ),
@@ -258,6 +275,36 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         attempt=4,
         seeds={DEVICE: ("0a" * 33, "0b" * 33), "pi-4": ("0c" * 33,)},
         keys={"pi-5": "0d" * 33},
+    ),
+    "model-offer": ModelOffer(
+        federation=FEDERATION,
+        device=DEVICE,
+        rollout="run-1-20240101",
+        version=RUN,
+        tier=2,
+        blob=BlobRef(digest=DIGEST, size=1_990_000),
+        manifest=SIGNED,
+        terms=Terms(
+            examples=100, accuracy_drop=0.01, latency_ratio=2.0, error_rate=0.05, crashes=1, watch_s=60.0
+        ),
+    ),
+    "model-withdrawal": ModelWithdrawal(
+        federation=FEDERATION,
+        device=DEVICE,
+        rollout="run-1-20240101",
+        version=RUN,
+        detail="2 of 2 failed in the canary",
+    ),
+    "model-report": ModelReport(
+        federation=FEDERATION,
+        device=DEVICE,
+        rollout="run-1-20240101",
+        version=RUN,
+        stage=Stage.REFUSED,
+        cause=Cause.ACCURACY,
+        detail="50.0% of 100 examples, the running model 90.0%",
+        running=Measured(examples=100, accuracy=0.875, latency_ms=1.5),
+        candidate=Measured(examples=100, accuracy=0.5, latency_ms=1.25),
     ),
 }
 

@@ -20,6 +20,7 @@ from schemas.topics import (
     device_filters,
     is_code_id,
     parse_topic,
+    rollout_filters,
     server_filters,
 )
 
@@ -135,3 +136,12 @@ def test_every_device_hears_the_state_and_the_server_does_not():
     topic = str(StateTopic("home"))
     assert sum(matches(one, topic) for one in device_filters("home", "pi")) == 1
     assert not any(matches(one, topic) for one in server_filters("home"))
+
+
+def test_a_rollout_hears_births_and_what_is_said_to_it_and_nothing_of_the_training():
+    heard = {
+        channel
+        for channel in Channel
+        if any(matches(one, str(DeviceTopic("home", "pi", channel))) for one in rollout_filters("home"))
+    }
+    assert heard == {Channel.BIRTH, Channel.UP_ROLLOUT}

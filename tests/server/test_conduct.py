@@ -24,6 +24,7 @@ HONEST = (
     Reason.TOO_MANY_REQUESTS,
     Reason.NO_SPACE,
     Reason.INELIGIBLE,
+    Reason.NO_MEMORY,
 )
 NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 

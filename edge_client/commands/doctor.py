@@ -1,0 +1,94 @@
+"""`edge-client doctor`: what stands in the way of this device, and the remedy."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.command_line import DONE, FAILED
+from edge_client.command_output import Subparsers, add_verb, print_json, print_table
+from edge_client.config_option import ReadConfig
+
+if TYPE_CHECKING:
+    from edge_client.doctor.finding import Finding
+
+EXAMPLES = """\
+A line per check: ok, warning (it works, or some of it) or failure, with the remedy. Libraries are tried in
+processes of their own, so that one that crashes is found out. A broker set up by `edge-server enroll` lets a
+device connect once: an agent that runs meanwhile is thrown off, and connects again by itself.
+
+examples:
+  edge-client doctor --config client.toml
+  edge-client doctor --broker mqtt://server:1883 --device-id pi-3
+  edge-client doctor --offline                     libraries, clock, disk and memory only
+
+exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers, "doctor", help="check libraries, broker, clock and room, with remedies", examples=EXAMPLES
+    )
+    parser.add_argument(
+        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="the device's client.toml"
+    )
+    parser.add_argument(
+        "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="(default: %(default)s)"
+    )
+    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
+    parser.add_argument("--cert", type=Path, help="this device's certificate (mqtts://)")
+    parser.add_argument("--key", type=Path, help="this device's private key (mqtts://)")
+    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument(
+        "--device-id", default=socket.gethostname(), metavar="NAME", help="(default: host name)"
+    )
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the device's (default: under ~)")
+    parser.add_argument("--offline", action="store_true", help="leave the broker out")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Check one after the other; print all."""
+    found = list(_findings(args))
+    if args.format == "json":
+        print_json([asdict(one) for one in found])
+    else:
+        print_table(
+            ("check", "result", "what", "remedy"),
+            [(one.check, one.level, one.detail, one.remedy) for one in found],
+        )
+    return FAILED if any(one.level == "failure" for one in found) else DONE
+
+
+def _findings(args: argparse.Namespace) -> Iterator[Finding]:
+    from edge_client.board.memory import memory
+    from edge_client.commands.run import default_state
+    from edge_client.doctor import machine
+    from edge_client.doctor.libraries import libraries
+
+    yield from libraries()
+    yield machine.disk(args.state_dir or default_state(args.federation, args.device_id))
+    yield machine.room(memory())
+    yield machine.clock(machine.kernel_synchronised)
+    if not args.offline:
+        yield from _online(args)
+
+
+def _online(args: argparse.Namespace) -> Iterator[Finding]:
+    from edge_client.address import TlsFiles, parse_address
+    from edge_client.doctor.network import network
+
+    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    reached = list(network(address, args.device_id, time.time()))
+    yield from reached
+    if all(one.level != "failure" for one in reached):
+        from edge_client.doctor.broker import broker
+
+        yield from broker(address, args.federation, args.device_id)

@@ -1,0 +1,181 @@
+"""Whether the broker lets this device do its part: connect, subscribe, publish, hear, and in which sizes.
+
+Nothing is left behind: a telemetry message that says no more than "idle", and a request for a blob that
+nobody has, which a running server answers on the device's own topic. A broker that was set up by `edge-server
+enroll` lets a device connect once: the agent that runs beside is thrown off for a moment, and connects again.
+"""
+
+from __future__ import annotations
+
+import queue
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from edge_client.address import BrokerAddress
+from edge_client.doctor.finding import Finding, failure, ok, warning
+from edge_client.identity.tls import explain, make_context
+from schemas.blobs import CHUNK_BYTES, SMALL_CHUNK_BYTES
+from schemas.errors import ConfigError
+from schemas.messages import BlobRequest, Telemetry, encode_message
+from schemas.topics import Channel, DeviceTopic, device_filters
+
+PATIENCE_S = 8.0
+ANSWER_S = 4.0
+FRAME_BYTES = 1024
+"""What a packet has beside its chunk."""
+UNSUPPORTED_PROTOCOL = 0x84
+NOT_AUTHORISED = frozenset({0x86, 0x87, 5, 4})
+"""Reason codes of MQTT 5 and return codes of 3.1.1: bad user name or password, not authorised."""
+NOBODYS = "0" * 64
+
+
+@dataclass
+class _Probe:
+    """A connection, and what it was told, as (what, value)."""
+
+    client: mqtt.Client
+    told: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
+
+    def wait(self, what: str, seconds: float = PATIENCE_S) -> Any:
+        """The next of its kind; None if none comes or the connection ends."""
+        try:
+            while True:
+                kind, value = self.told.get(timeout=seconds)
+                if kind == what:
+                    return value
+                if kind == "down":
+                    return None
+        except queue.Empty:
+            return None
+
+
+def broker(address: BrokerAddress, federation: str, device: str) -> Iterator[Finding]:
+    """The checks of a broker that takes connections, in order; what cannot follow is left out."""
+    probe = _probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv5)
+    try:
+        answer = _connected(probe, address)
+        if answer is not None and answer[0].value == UNSUPPORTED_PROTOCOL:
+            probe.client.loop_stop()
+            probe = _probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv311)
+            answer = _connected(probe, address)
+        yield from _session(probe, answer, address, federation, device)
+    except (OSError, ssl.SSLError) as error:
+        yield failure("mqtt", explain(error, address) or str(error), "see the lines above")
+    except ConfigError as error:
+        yield failure(
+            "mqtt", str(error), "name the files that `edge-server enroll` made: --ca, --cert, --key"
+        )
+    finally:
+        probe.client.disconnect()
+        probe.client.loop_stop()
+
+
+def _session(
+    probe: _Probe, answer: Any, address: BrokerAddress, federation: str, device: str
+) -> Iterator[Finding]:
+    if answer is None:
+        remedy = "does it speak MQTT at this port, and take this device's certificate? its log says"
+        yield failure("mqtt", "the broker ends the connection without an answer", remedy)
+        return
+    reason, properties = answer
+    if reason.is_failure:
+        remedy = "a certificate (--cert, --key) or a user name in --broker that the broker knows"
+        known = reason.value in NOT_AUTHORISED
+        yield failure("mqtt", f"the broker refuses: {reason}", remedy if known else "its log says why")
+        return
+    five = probe.client.protocol is MQTTProtocolVersion.MQTTv5
+    yield ok("mqtt", f"connected, version {'5' if five else '3.1.1'}")
+    yield packets(getattr(properties, "MaximumPacketSize", None))
+    yield from _access(probe, federation, device, five=five)
+
+
+def packets(most: int | None) -> Finding:
+    """Whether chunks fit; `most` is what the broker has announced, in bytes."""
+    if most is None or most >= CHUNK_BYTES + FRAME_BYTES:
+        return ok("packet limit", "none announced" if most is None else f"{most} bytes")
+    if most >= SMALL_CHUNK_BYTES + FRAME_BYTES:
+        return warning(
+            "packet limit",
+            f"{most} bytes: models travel in chunks of {SMALL_CHUNK_BYTES // 1024} kB, which is slower",
+            f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration",
+        )
+    return failure(
+        "packet limit",
+        f"{most} bytes: not even chunks of {SMALL_CHUNK_BYTES // 1024} kB fit",
+        f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration",
+    )
+
+
+def _access(probe: _Probe, federation: str, device: str, *, five: bool) -> Iterator[Finding]:
+    filters = device_filters(federation, device)
+    probe.client.subscribe([(one, 1) for one in filters])
+    granted = probe.wait("granted")
+    remedy = (
+        f"let it read {' and '.join(filters)} in the broker's access rules (`edge-server enroll` writes them)"
+    )
+    if granted is None or any(code.is_failure for code in granted):
+        yield failure("may subscribe", "the broker does not grant its topics", remedy)
+        return
+    yield ok("may subscribe", "granted: its own topics and everybody's")
+    up = str(DeviceTopic(federation, device, Channel.UP))
+    idle = Telemetry(federation=federation, device=device, session=0, phase="idle")
+    probe.client.publish(up, encode_message(idle), qos=1)
+    confirmed = probe.wait("confirmed")
+    if confirmed is None or confirmed.is_failure:
+        said = "the broker does not take its messages" + (f": {confirmed}" if confirmed is not None else "")
+        yield failure("may publish", said, f"let it write {up.rpartition('/')[0]}/# in the access rules")
+        return
+    # A broker of 3.1.1 acknowledges what it throws away.
+    if five:
+        yield ok("may publish", "its own topics")
+    else:
+        yield ok("may publish", "acknowledged, which version 3.1.1 does for what it forbids too")
+    yield _heard(probe, federation, device)
+
+
+def _heard(probe: _Probe, federation: str, device: str) -> Finding:
+    """Whether a running server hears the device and is heard."""
+    request = BlobRequest(federation=federation, device=device, digest=NOBODYS, first=0, count=1)
+    probe.client.publish(str(DeviceTopic(federation, device, Channel.UP)), encode_message(request), qos=1)
+    down = str(DeviceTopic(federation, device, Channel.DOWN))
+    topic = probe.wait("message", ANSWER_S)
+    while topic is not None and topic != down:
+        topic = probe.wait("message", ANSWER_S)
+    if topic is None:
+        remedy = "start `edge-server run`; if it runs, let the device read its own down/# in the access rules"
+        return warning("server", f"no answer within {ANSWER_S:.0f} s", remedy)
+    return ok("server", "answers on the device's own topic")
+
+
+def _connected(probe: _Probe, address: BrokerAddress) -> Any:
+    """The broker's answer to the connection: its reason and properties; None if none comes."""
+    probe.client.connect(address.host, address.port, keepalive=30)
+    probe.client.loop_start()
+    return probe.wait("answer")
+
+
+def _probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVersion) -> _Probe:
+    client = mqtt.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=client_id,
+        protocol=version,
+        clean_session=None if version is MQTTProtocolVersion.MQTTv5 else True,
+        reconnect_on_failure=False,
+    )
+    probe = _Probe(client)
+    tell = probe.told.put
+    client.on_connect = lambda _c, _u, _f, reason, properties: tell(("answer", (reason, properties)))
+    client.on_disconnect = lambda _c, _u, _f, reason, _p: tell(("down", reason))
+    client.on_subscribe = lambda _c, _u, _m, codes, _p: tell(("granted", codes))
+    client.on_publish = lambda _c, _u, _m, reason, _p: tell(("confirmed", reason))
+    client.on_message = lambda _c, _u, message: tell(("message", message.topic))
+    if address.username is not None:
+        client.username_pw_set(address.username, address.password)
+    if address.tls is not None:
+        client.tls_set_context(make_context(address.tls))
+    return probe

@@ -1,0 +1,107 @@
+"""Whether the libraries can be imported and compute, each in a process of its own.
+
+A wheel may be built for instructions that a board's processor has not: the process is then killed, and Python
+has no say in it. What is known of that was reported with these projects: torch on Armv8.0 in pytorch issues
+132032 (2.4.0), 146792 (2.6.0) and 176993 (2.10.0, mended in 2.11); onnxruntime in issue 23957 (1.21.0, mended
+in 1.22); numpy on Jetson boards in issue 18131.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+from edge_client.doctor.finding import Finding, failure, ok, warning
+
+PATIENCE_S = 180.0
+"""A Raspberry Pi Zero with a slow card takes a minute to import torch for the first time."""
+
+TRIALS: Mapping[str, str] = {
+    "numpy": "import numpy as m; a = m.ones((8, 8), m.float32); assert (a @ a)[0, 0] == 8",
+    "onnxruntime": "import onnxruntime as m; m.get_available_providers()",
+    "onnx": "import onnx as m; m.helper.make_node('Relu', ['a'], ['b'])",
+    "torch": (
+        "import torch as m; c = m.nn.Conv2d(4, 4, 3); "
+        "c(m.ones(2, 4, 8, 8)).square().sum().backward(); assert c.weight.grad is not None"
+    ),
+}
+"""What each must be able to do; it then prints its version."""
+NEEDED = frozenset({"numpy", "onnxruntime"})
+"""Without them a board cannot even infer."""
+
+KNOWN: Mapping[tuple[str, str], str] = {
+    ("torch", "aarch64"): (
+        "on Armv8.0 (Raspberry Pi Zero 2, 3 and 4, Jetson Nano) torch 2.4.0, 2.6.0 and 2.10.0 are known to"
+        " crash: pip install 'torch>=2.11', or 'torch==2.5.1'"
+    ),
+    ("onnxruntime", "aarch64"): (
+        "on Armv8.0 (Raspberry Pi Zero 2, 3 and 4, Jetson Nano) onnxruntime 1.21.0 is known to crash:"
+        " pip install 'onnxruntime>=1.22', or 'onnxruntime==1.20.1'"
+    ),
+    ("numpy", "aarch64"): (
+        "on Jetson boards OpenBLAS may take the processor for another one: set OPENBLAS_CORETYPE=ARMV8 in"
+        " the environment of this device's service"
+    ),
+}
+"""The remedy by library and architecture, where one is known."""
+THIRTY_TWO_BITS = ("armv6", "armv7", "armhf", "i386", "i686")
+
+
+def libraries(interpreter: str = sys.executable, machine: str = "") -> Iterator[Finding]:
+    """A line per library; `machine` is the architecture, this one's unless stated."""
+    for name in TRIALS:
+        yield library(name, interpreter, machine or platform.machine())
+
+
+def library(name: str, interpreter: str, machine: str) -> Finding:
+    """Import it and let it compute something small."""
+    check = f"import {name}"
+    code = f"{TRIALS[name]}; print(m.__version__)"
+    try:
+        ended = subprocess.run(
+            [interpreter, "-c", code], capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
+        )
+    except subprocess.TimeoutExpired:
+        return failure(
+            check, f"not done after {PATIENCE_S:.0f} s", "look at the card and at memory: dmesg, free -m"
+        )
+    except OSError as error:
+        return failure(check, f"{interpreter} cannot be run: {error}", "install Python 3.11 or newer")
+    if ended.returncode == 0:
+        return ok(check, (ended.stdout.split() or ["?"])[-1])
+    if ended.returncode < 0:
+        return _killed(check, name, -ended.returncode, machine)
+    return _refused(check, name, ended.stderr, machine)
+
+
+def _killed(check: str, name: str, number: int, machine: str) -> Finding:
+    if number == signal.SIGILL:
+        detail = f"illegal instruction: {name} was built for another processor than this {machine}"
+        general = f"install an earlier {name}, or one that was built for this processor"
+        return failure(check, detail, KNOWN.get((name, machine), general))
+    if number == signal.SIGKILL:
+        return failure(
+            check, "killed, most likely for memory", "close other programs, or let the board only infer"
+        )
+    named = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return failure(
+        check, f"crashed with {named}", f"pip install --force-reinstall --no-cache-dir {name}: is it whole?"
+    )
+
+
+def _refused(check: str, name: str, errors: str, machine: str) -> Finding:
+    """Python itself has said no, in the last line of what it wrote."""
+    said = (errors.strip().splitlines() or ["no reason was given"])[-1][:200]
+    if f"No module named '{name}'" not in said:
+        return failure(check, said, f"pip install --force-reinstall --no-cache-dir {name}")
+    if machine.startswith(THIRTY_TWO_BITS):
+        remedy = f"there are no usual wheels of {name} for {machine}: install a 64-bit operating system"
+    elif name in NEEDED:
+        remedy = "pip install edge-federation"
+    else:
+        remedy = "to train here: pip install 'edge-federation[client]'; a board that only infers needs it not"
+    make = failure if name in NEEDED else warning
+    return make(check, "not installed", remedy)

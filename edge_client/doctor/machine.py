@@ -1,0 +1,85 @@
+"""Whether the board has room for its work, and the right time."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from edge_client.board.memory import Memory
+from edge_client.board.storage import storage
+from edge_client.doctor.finding import Finding, failure, ok, warning
+
+FULL, NEARLY_FULL = 100e6, 1e9
+"""Bytes of disk: a large model and its update, twice; and what makes one think of a larger card."""
+TO_INFER, TO_TRAIN = 90e6, 300e6
+"""Bytes of memory of a process that serves a small model, and of one that has torch and a little to train."""
+UNSYNCHRONISED = 0x40
+"""Linux, include/uapi/linux/timex.h: STA_UNSYNC."""
+
+
+def disk(state: Path) -> Finding:
+    """Room in the state folder, and whether it can be written."""
+    room = storage(state)
+    if room is None:
+        return failure("disk", f"{state} is on no disk that can be read", "name another --state-dir")
+    said = f"{room.free / 1e9:.1f} of {room.total / 1e9:.1f} GB are free at {state}"
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=state) as file:
+            file.write(b"0")
+    except OSError as error:
+        remedy = "name another --state-dir, or give it to this user: chown"
+        return failure("disk", f"{state} cannot be written: {error.strerror or error}", remedy)
+    if room.free < FULL:
+        return failure("disk", said, "make room: models and updates would not fit")
+    if room.free < NEARLY_FULL:
+        return warning("disk", said, "make room, or take a larger card")
+    return ok("disk", said)
+
+
+def room(memory: Memory) -> Finding:
+    """Memory for a process that infers, and for one that trains."""
+    if memory.free is None:
+        return warning("memory", "this system does not say how much is free", "on Linux, mount /proc")
+    limit = "" if memory.limit is None else f", the limit is {memory.limit / 1e6:.0f} MB"
+    said = f"{memory.free / 1e6:.0f} MB are free for a process{limit}"
+    remedy = "raise its limit (systemd: MemoryMax)" if limit else "close other programs"
+    if memory.free < TO_INFER:
+        return failure("memory", said, remedy)
+    if memory.free < TO_TRAIN:
+        return warning("memory", said, f"enough to infer, hardly to train: {remedy}")
+    return ok("memory", said)
+
+
+def clock(synchronised: Callable[[], bool | None]) -> Finding:
+    """Whether the kernel says that something keeps its clock right.
+
+    MQTT tells no time to compare with; certificates' dates are looked at where TLS is.
+    """
+    kept = synchronised()
+    if kept is None:
+        return warning(
+            "clock", "this system does not say whether it is right", "compare it with a watch: date"
+        )
+    if not kept:
+        remedy = "timedatectl set-ntp true; a board without a battery for its clock needs it at every start"
+        return warning("clock", "nothing keeps it right", remedy)
+    return ok("clock", "kept right by NTP")
+
+
+def kernel_synchronised() -> bool | None:
+    """What the kernel says of its clock; None where it does not say (not Linux)."""
+    # `struct timex` begins with modes, four longs and the status; modes 0 only asks.
+    space = (ctypes.c_long * 64)()
+    try:
+        libc = ctypes.CDLL(None)
+        if libc.adjtimex(ctypes.byref(space)) < 0:
+            return None
+    except (AttributeError, OSError):
+        return None
+    words = ctypes.cast(space, ctypes.POINTER(ctypes.c_int))
+    # modes (padded to a long), offset, freq, maxerror, esterror, then the status as an int.
+    status = words[5 * ctypes.sizeof(ctypes.c_long) // ctypes.sizeof(ctypes.c_int)]
+    return not status & UNSYNCHRONISED

@@ -1,0 +1,144 @@
+"""Comparing two models in a process of its own, and what comes of it as an event."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from edge_client.data.labelled import LabelledData, sample
+from edge_client.files import write_synced
+from edge_client.rollout.trial_events import Comparison, Made, Objection
+from edge_client.variants.choosing import EXPORT_ALONE, Wish
+from edge_client.workplace import LocalData
+from schemas.rollout import Cause, Measured
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 300.0
+LAST_LINES = 300
+CALIBRATION = 100
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What is to be compared: the model in use, if there is one, and the candidate.
+
+    With `made`, other forms of the candidate are tried first, and one that is better is written there.
+    """
+
+    running: Path | None
+    candidate: Path
+    made: Path | None = None
+
+
+class Measuring:
+    """One comparison at a time, in a thread that waits for its process."""
+
+    def __init__(self, data: LocalData, examples: Path, wish: Wish = EXPORT_ALONE) -> None:
+        self._data, self._examples, self._wish = data, examples, wish
+        self._process: subprocess.Popen[str] | None = None
+        self._ended = False
+
+    def begin(self, pair: Pair, most: int, tell: Callable[[Comparison], None]) -> None:
+        """Compare on `most` examples at most, then `tell`, in another thread, what was found."""
+        work = threading.Thread(
+            target=lambda: tell(self._compare(pair, most)), name="comparison", daemon=True
+        )
+        work.start()
+
+    def forget(self) -> None:
+        """Remove the copy of the examples."""
+        self._examples.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End the process under way; nobody waits for what it finds."""
+        self._ended = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    def _compare(self, pair: Pair, most: int) -> Comparison:
+        try:
+            data = local_examples(self._data, most)
+            if not len(data):
+                return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))
+            _write(self._examples, data, sample(self._data.train, CALIBRATION))
+            wanted = {
+                "running": None if pair.running is None else str(pair.running),
+                "candidate": str(pair.candidate),
+                "examples": str(self._examples),
+                "made": None if pair.made is None or not self._wish.others else str(pair.made),
+                "variants": self._wish.variants,
+                "max_loss": self._wish.max_loss,
+            }
+            return self._run(json.dumps(wanted))
+        except OSError as error:
+            return Comparison(objection=(Cause.NO_SPACE, f"the comparison cannot be made: {error}"))
+
+    def _run(self, wanted: str) -> Comparison:
+        command = [sys.executable, "-m", "edge_client.rollout.measure"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        if self._ended:
+            self._process.kill()
+        try:
+            out, err = self._process.communicate(wanted, timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            return Comparison(objection=(Cause.LATENCY, f"it was not done within {TIMEOUT_S:.0f} s"))
+        if self._process.returncode != 0:
+            return Comparison(objection=_crashed(self._process.returncode, err))
+        return read_comparison(out)
+
+
+def local_examples(data: LocalData, most: int) -> LabelledData:
+    """Some of what the device never trains on, always the same; of what it does, where there is nothing else.
+
+    One example at least, for without any nothing could be run at all.
+    """
+    held_out = data.held_out if len(data.held_out) else data.train
+    return sample(held_out, max(1, most))
+
+
+def read_comparison(text: str) -> Comparison:
+    """What the process has found."""
+    try:
+        found = json.loads(text.strip().splitlines()[-1])
+        objection, made = found.get("objection"), found.get("made")
+        return Comparison(
+            running=_measured(found.get("running")),
+            candidate=_measured(found.get("candidate")),
+            lost=int(found.get("lost", 0)),
+            won=int(found.get("won", 0)),
+            made=None if made is None else Made(*made),
+            objection=None if objection is None else (Cause(objection[0]), str(objection[1])),
+        )
+    except (ValueError, IndexError, TypeError, AttributeError, ValidationError) as error:
+        return Comparison(objection=(Cause.CRASHES, f"running it ended with {error!r}"[:LAST_LINES]))
+
+
+def _measured(value: Any) -> Measured | None:
+    return None if value is None else Measured.model_validate(value)
+
+
+def _crashed(code: int, err: str) -> Objection:
+    last = (err.strip().splitlines() or [""])[-1][-LAST_LINES:]
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return Cause.CRASHES, f"running it ended with {how}{': ' if last else ''}{last}"
+
+
+def _write(path: Path, data: LabelledData, calibration: LabelledData) -> None:
+    buffer = BytesIO()
+    np.savez(buffer, images=data.images, labels=data.labels, calibration=calibration.images)
+    write_synced(path, buffer.getvalue(), durable=False)

@@ -1,0 +1,219 @@
+"""A device's part in rollouts, at the edge: it carries out what the trial's state machine decides.
+
+It lives in the agent's thread. Its file comes in chunks beside the training's; models are compared while the
+device does not train, or at any time after a while of waiting for that: each comparison runs both in turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from edge_client.agent_settings import AgentSettings
+from edge_client.blobstore import BlobStore
+from edge_client.disk import forget_others, keep_blob, keep_chunk
+from edge_client.link import Inbox
+from edge_client.rollout import trial as machine
+from edge_client.rollout.measuring import Measuring, Pair
+from edge_client.rollout.offer_check import objection_to
+from edge_client.rollout.serving_slots import ServingSlots
+from edge_client.rollout.trial_events import (
+    Command,
+    Compare,
+    Compared,
+    Comparison,
+    Event,
+    Forget,
+    GoBack,
+    Look,
+    Looked,
+    NotSwitched,
+    Offered,
+    Remembered,
+    Send,
+    Switch,
+    Withdrawn,
+)
+from edge_client.rollout.trial_file import TrialFile
+from edge_client.rollout.trial_state import Trials
+from edge_client.session_events import ChunkArrived, Connected, Disconnected, Tick
+from edge_client.transfer import VerifyBlob, WriteChunk
+from edge_client.variants.choosing import EXPORT_ALONE
+from edge_client.workplace import LocalData
+from schemas.chunks import Chunk
+from schemas.errors import PeerError
+from schemas.messages import Message, ModelOffer, ModelWithdrawal, decode_message
+from schemas.rollout import Cause
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 120.0
+"""A comparison waits no longer for a training to end."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Event in the agent's inbox: a comparison has ended; `of` is what asked for it."""
+
+    of: Compare | Look
+    comparison: Comparison
+
+
+class RolloutPart:
+    """What `Agent` needs of all this: say what happens, and carry on."""
+
+    def __init__(
+        self, settings: AgentSettings, data: LocalData, inbox: Inbox, publish: Callable[[Message], None]
+    ) -> None:
+        self._settings, self._inbox, self._publish = settings, inbox, publish
+        folder = settings.state / "rollout"
+        self._store = BlobStore(folder / "blobs")
+        self._slots = ServingSlots(settings.state, self._store)
+        # Only the file as it came has the server's word: whoever insists on that serves no other form.
+        wish = settings.wish if settings.trust is None else EXPORT_ALONE
+        self._measuring = Measuring(data, folder / "examples.npz", wish)
+        self._file = TrialFile(folder / "trial.json")
+        self._waiting: Compare | Look | None = None
+        self._waits_since = 0.0
+        self._awake = False
+        self._trials = Trials(settings.federation, settings.device)
+
+    # --- what the agent says ---
+    def connected(self) -> None:
+        """The link is up."""
+        self._step(Connected())
+        self._wake()
+
+    def disconnected(self) -> None:
+        """The link is down."""
+        self._step(Disconnected())
+
+    def tick(self, *, training: bool) -> None:
+        """Time has passed; `training`: the device is at work."""
+        self._wake()
+        self._step(Tick())
+        if self._waiting is not None:
+            waited = time.monotonic() - self._waits_since
+            if not training or waited >= LONGEST_WAIT_S:
+                self._begin(self._waiting)
+
+    def hear(self, payload: bytes) -> None:
+        """A message on this device's rollout topic; raises `PeerError` for what is none."""
+        message = decode_message(payload, federation=self._settings.federation)
+        if not isinstance(message, ModelOffer | ModelWithdrawal):
+            raise PeerError(f"'{message.kind}' is not said here", reason=Reason.UNKNOWN_KIND)
+        if message.device != self._settings.device:
+            raise PeerError(f"'{message.kind}' for {message.device}", reason=Reason.WRONG_SENDER)
+        if isinstance(message, ModelOffer):
+            self._offered(message)
+        elif self._trials.trial is not None and self._trials.trial.offer.rollout == message.rollout:
+            self._step(Withdrawn(message))
+        else:
+            self._publish(self._slots.withdrawn(message))
+
+    def takes(self, chunk: Chunk) -> bool:
+        """Take a chunk, if it is of the file on its way."""
+        receiving = self._trials.receiving
+        if receiving is None or not receiving.ref.digest.startswith(chunk.prefix):
+            return False
+        self._step(ChunkArrived(chunk))
+        return True
+
+    def ran(self, event: Ran) -> None:
+        """A comparison has ended."""
+        rollout = event.of.offer.rollout
+        if isinstance(event.of, Compare):
+            self._step(Compared(rollout, event.comparison))
+            return
+        before, after = self._slots.health()
+        self._step(Looked(rollout, event.comparison, self._slots.serving(), before, after))
+
+    def stop(self) -> None:
+        """The process ends."""
+        self._measuring.stop()
+
+    # --- what the machine decides ---
+    def _wake(self) -> None:
+        """Once, go on where an earlier process was: a model that fails must be left without a link, too."""
+        if self._awake:
+            return
+        self._awake = True
+        trial = self._file.load(self._settings.federation, self._settings.device)
+        if trial is not None:
+            self._step(Remembered(trial, self._store.present(trial.offer.blob)))
+
+    def _offered(self, offer: ModelOffer) -> None:
+        known = self._trials.trial
+        if known is not None and known.offer.rollout == offer.rollout:
+            self._step(Offered(offer))
+            return
+        log.info("version %s is offered in rollout %s", offer.version, offer.rollout)
+        forget_others(self._store, frozenset({offer.blob.digest}))
+        objection = objection_to(offer, self._settings.trust)
+        present = self._store.present(offer.blob)
+        self._step(Offered(offer, present, self._slots.serving_file(), objection))
+
+    def _step(self, event: Event) -> None:
+        before = self._trials
+        self._trials, commands = machine.step(before, event, time.monotonic())
+        self._tell(before)
+        try:
+            self._file.save(self._trials.trial)
+        except OSError as error:
+            log.warning("the trial cannot be noted: %s", error)
+            # What is not noted is not begun: after a power cut nobody would know how to end it.
+            if any(isinstance(command, Switch) for command in commands):
+                commands = []
+                self._step(NotSwitched(Cause.NO_SPACE, f"the trial cannot be noted: {error}"))
+        for command in commands:
+            self._do(command)
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Send(message):
+                self._publish(message)
+            case WriteChunk():
+                if (lost := keep_chunk(self._store, command)) is not None:
+                    self._step(lost)
+            case VerifyBlob(ref):
+                self._step(keep_blob(self._store, ref))
+            case Compare() | Look():
+                self._waiting, self._waits_since = command, time.monotonic()
+            case Switch(trial):
+                self._step(self._slots.switch(trial))
+            case GoBack(digest):
+                self._step(self._slots.go_back(digest))
+            case Forget():
+                self._waiting = None
+                self._measuring.forget()
+                self._slots.forget()
+                forget_others(self._store, frozenset())
+
+    def _begin(self, command: Compare | Look) -> None:
+        self._waiting = None
+        pair = self._pair(command)
+        tell = partial(self._tell_ran, command)
+        if pair is None:
+            tell(Comparison(objection=(Cause.SUPERSEDED, "no model is in use")))
+        else:
+            self._measuring.begin(pair, command.offer.terms.examples, tell)
+
+    def _pair(self, command: Compare | Look) -> Pair | None:
+        if isinstance(command, Compare):
+            return self._slots.before_the_switch(command.offer)
+        return self._slots.after_the_switch()
+
+    def _tell_ran(self, command: Compare | Look, comparison: Comparison) -> None:
+        self._inbox.put(Ran(command, comparison))
+
+    def _tell(self, before: Trials) -> None:
+        """Note for people how far it is."""
+        now = self._trials.trial
+        if now is None or (before.trial is not None and before.trial.stage is now.stage):
+            return
+        cause = f" ({now.cause}) {now.detail}" if now.cause is not None else ""
+        log.info("version %s: %s%s", now.offer.version, now.stage, cause)

@@ -1,0 +1,262 @@
+"""The trial of an offered model as a pure state machine.
+
+    offered -> fetched -> compared -> switched -> (watched) -> kept
+                  |          |            |           |
+                  +----------+--> refused +-----------+--> rolled back
+
+No socket, clock, file or thread: `step(trials, event, now)` returns the next state and the commands to carry
+out. The state is on disk before a command is carried out, and each command may be carried out twice: wherever
+the power goes, the next process finds what is to be done, and one of the two models in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from edge_client import transfer
+from edge_client.rollout.judging import judge_comparison, judge_service
+from edge_client.rollout.trial_events import (
+    Command,
+    Compare,
+    Compared,
+    Comparison,
+    Event,
+    Forget,
+    GoBack,
+    Look,
+    Looked,
+    NotSwitched,
+    Objection,
+    Offered,
+    Remembered,
+    Send,
+    Switch,
+    Switched,
+    WentBack,
+    Withdrawn,
+)
+from edge_client.rollout.trial_state import Step, Trial, Trials, report
+from edge_client.session_events import (
+    BlobChecked,
+    ChunkArrived,
+    ChunkLost,
+    Connected,
+    Disconnected,
+    Tick,
+)
+from edge_client.transfer import Receiving, TransferCommand
+from schemas.messages import BlobRequest
+from schemas.rollout import Cause, Stage, Terms
+
+MAX_RESTARTS = 3
+"""A trial that so many processes, or boards, went down in is given up."""
+LOOKS = 10
+SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 60.0
+Asking = Callable[[Receiving, float], tuple[Receiving, list[TransferCommand]]]
+
+
+def step(trials: Trials, event: Event, now: float) -> Step:
+    """Apply one event; raises `PeerError` for a chunk that does not fit (the state is unchanged)."""
+    match event:
+        case Connected():
+            return _asking(replace(trials, connected=True), transfer.resume, now)
+        case Disconnected():
+            return replace(trials, connected=False), []
+        case Offered():
+            return _offered(trials, event, now)
+        case Remembered(trial, present):
+            return _remembered(trials, trial, present, now)
+        case Withdrawn(message):
+            return _withdrawn(trials, message.rollout, message.detail)
+        case Tick():
+            return _tick(trials, now)
+        case ChunkArrived() | ChunkLost() | BlobChecked():
+            return _fetching(trials, event, now)
+        case _:
+            return (trials, []) if trials.trial is None else _ended(trials, trials.trial, event, now)
+
+
+# --- the offer ---
+def _offered(trials: Trials, event: Offered, now: float) -> Step:
+    """Take an offer up; one that is known already is answered with where it is."""
+    offer = event.offer
+    if trials.trial is not None and trials.trial.offer.rollout == offer.rollout:
+        return trials, [report(trials)]
+    trial = Trial(offer=offer)
+    fresh = replace(trials, trial=trial, receiving=None, busy=False)
+    if event.objection is not None:
+        return _refuse(fresh, trial, event.objection)
+    if event.serving == offer.blob.digest:
+        return _reported(fresh.with_trial(trial.at(Stage.KEPT, had_it=True, detail="it serves it already")))
+    begun, commands = _fetch(fresh, event.present, now)
+    return begun, [report(begun), *commands]
+
+
+def _remembered(trials: Trials, trial: Trial, present: int, now: float) -> Step:
+    """Go on where an earlier process was: done again, each step comes to the same."""
+    if trial.final:
+        return trials.with_trial(trial), []
+    again = trial.model_copy(update={"restarts": trial.restarts + 1})
+    known = trials.with_trial(again)
+    if again.going_back:
+        return known, [GoBack(trial.digest)]
+    if again.restarts > MAX_RESTARTS:
+        return _object(known, again, (Cause.CRASHES, f"{again.restarts} restarts while it was on trial"))
+    match trial.stage:
+        case Stage.OFFERED:
+            return _fetch(known, present, now)
+        case Stage.FETCHED:
+            return replace(known, busy=True), [Compare(trial.offer)]
+        case Stage.COMPARED:
+            return replace(known, busy=True), [Switch(again)]
+        case _:
+            return _watched(known, again.offer.terms, now), []
+
+
+def _withdrawn(trials: Trials, rollout: str, detail: str) -> Step:
+    trial = trials.trial
+    if trial is None or trial.offer.rollout != rollout:
+        return trials, []
+    if trial.final and (trial.stage is not Stage.KEPT or trial.had_it):
+        return trials, [report(trials)]
+    return _object(trials, trial, (Cause.WITHDRAWN, detail))
+
+
+# --- the file ---
+def _fetch(trials: Trials, present: int, now: float) -> Step:
+    assert trials.trial is not None
+    receiving, asks = transfer.start(trials.trial.offer.blob, now, present, pushed=False)
+    return replace(trials, receiving=receiving), _requests(trials, asks)
+
+
+def _fetching(trials: Trials, event: ChunkArrived | ChunkLost | BlobChecked, now: float) -> Step:
+    receiving = trials.receiving
+    if receiving is None:
+        return trials, []
+    match event:
+        case ChunkArrived(chunk) if receiving.ref.digest.startswith(chunk.prefix):
+            taken, commands = transfer.accept(receiving, chunk, now)
+            return replace(trials, receiving=taken), _requests(trials, commands)
+        case ChunkLost(digest, index) if digest == receiving.ref.digest:
+            return replace(trials, receiving=transfer.lost(receiving, index, now)), []
+        case BlobChecked(digest, sound) if digest == receiving.ref.digest:
+            return _fetched(trials, receiving, sound, now)
+        case _:
+            return trials, []
+
+
+def _fetched(trials: Trials, receiving: Receiving, sound: bool, now: float) -> Step:
+    assert trials.trial is not None
+    if not sound:
+        return _fetch(trials, 0, now)
+    fetched = trials.with_trial(trials.trial.at(Stage.FETCHED), receiving=None, busy=True)
+    return fetched, [report(fetched), Compare(trials.trial.offer)]
+
+
+def _tick(trials: Trials, now: float) -> Step:
+    trial = trials.trial
+    if trials.receiving is not None:
+        return _asking(trials, transfer.tick, now)
+    watched = trial is not None and trial.stage is Stage.SWITCHED and not trial.going_back
+    if trial is None or not watched or trials.busy or now < trials.look_at:
+        return trials, []
+    return replace(trials, busy=True), [Look(trial.offer)]
+
+
+def _asking(trials: Trials, ask: Asking, now: float) -> Step:
+    if trials.receiving is None or not trials.connected:
+        return trials, []
+    receiving, asks = ask(trials.receiving, now)
+    return replace(trials, receiving=receiving), _requests(trials, asks)
+
+
+def _requests(trials: Trials, commands: list[TransferCommand]) -> list[Command]:
+    return [
+        Send(
+            BlobRequest(
+                federation=trials.federation,
+                device=trials.device,
+                digest=command.ref.digest,
+                first=command.first,
+                count=command.count,
+            )
+        )
+        if isinstance(command, transfer.Ask)
+        else command
+        for command in commands
+    ]
+
+
+# --- what was begun has ended ---
+def _ended(trials: Trials, trial: Trial, event: Event, now: float) -> Step:
+    if isinstance(event, Compared | Looked) and event.rollout != trial.offer.rollout:
+        return trials, []
+    idle = replace(trials, busy=False)
+    match event:
+        case Compared(_, found) if trial.stage is Stage.FETCHED:
+            measured = _measured(trial, found)
+            if (objection := judge_comparison(found, trial.offer.terms)) is not None:
+                return _refuse(idle, measured, objection)
+            compared = idle.with_trial(measured.at(Stage.COMPARED), busy=True)
+            return compared, [report(compared), Switch(measured.at(Stage.COMPARED))]
+        case Switched() if trial.stage is Stage.COMPARED:
+            watched = _watched(idle.with_trial(trial.at(Stage.SWITCHED)), trial.offer.terms, now)
+            return watched, [report(watched)]
+        case NotSwitched(cause, detail) if trial.stage is Stage.COMPARED:
+            return _refuse(idle, trial, (cause, detail))
+        case Looked() if trial.stage is Stage.SWITCHED and not trial.going_back:
+            return _looked(idle, trial, event, now)
+        case WentBack(detail) if trial.going_back:
+            back = {"going_back": False, "detail": "; ".join(one for one in (trial.detail, detail) if one)}
+            return _reported(idle.with_trial(trial.at(Stage.ROLLED_BACK, **back)))
+        case _:
+            return idle, []
+
+
+def _measured(trial: Trial, found: Comparison) -> Trial:
+    """The trial with what was found, and the form that is to be served."""
+    seen = {"running": found.running, "candidate": found.candidate}
+    made = {} if found.made is None else {"variant": found.made.variant, "made": found.made.digest}
+    return trial.model_copy(update={**seen, **made})
+
+
+def _watched(trials: Trials, terms: Terms, now: float) -> Trials:
+    return replace(trials, look_at=now + _interval(terms), watch_until=now + terms.watch_s)
+
+
+def _interval(terms: Terms) -> float:
+    return min(max(terms.watch_s / LOOKS, SHORTEST_LOOK_S), LONGEST_LOOK_S)
+
+
+def _looked(trials: Trials, trial: Trial, seen: Looked, now: float) -> Step:
+    terms = trial.offer.terms
+    if seen.serving != trial.digest:
+        over = (Cause.SUPERSEDED, "another model has taken its place")
+        return _reported(trials.with_trial(trial.at(Stage.ROLLED_BACK, cause=over[0], detail=over[1])))
+    objection = judge_service(seen.before, seen.after, terms) or judge_comparison(seen.comparison, terms)
+    if objection is not None:
+        return _object(trials, trial, objection)
+    if now < trials.watch_until:
+        return replace(trials, look_at=min(now + _interval(terms), trials.watch_until)), []
+    kept = trials.with_trial(trial.at(Stage.KEPT))
+    return kept, [report(kept), Forget()]
+
+
+# --- the end ---
+def _object(trials: Trials, trial: Trial, objection: Objection) -> Step:
+    """Something speaks against the model: refuse it, or go back from it."""
+    if trial.stage in (Stage.OFFERED, Stage.FETCHED):
+        return _refuse(trials, trial, objection)
+    # After `compared` the switch may be under way, or done by a process that could not note it any more.
+    against = {"cause": objection[0], "detail": objection[1], "going_back": True}
+    return trials.with_trial(trial.model_copy(update=against), busy=False), [GoBack(trial.digest)]
+
+
+def _refuse(trials: Trials, trial: Trial, objection: Objection) -> Step:
+    refused = trial.at(Stage.REFUSED, cause=objection[0], detail=objection[1])
+    return _reported(trials.with_trial(refused, receiving=None, busy=False))
+
+
+def _reported(trials: Trials) -> Step:
+    return trials, [report(trials), Forget()]

@@ -1,0 +1,204 @@
+"""`edge-server models`: the registry of what runs have ended with."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.command_output import Subparsers, add_verb, print_json, print_table
+from edge_server.commands.options import RUNS
+
+if TYPE_CHECKING:
+    from edge_server.registry.registry import Registry
+    from edge_server.registry.version import Version
+
+EXAMPLES = """\
+examples:
+  edge-server models list
+  edge-server models show home-20261121-180000
+  edge-server models diff home-20261121-180000 home-20261122-180000
+  edge-server models set-active home-20261121-180000
+
+A run enters the models that it ends with, under its own name, in the folder `registry` beside its run
+folder (`runs/registry`, unless --out names another place). There lie each tier's ONNX file, its signature,
+the global model and a model card, README.md; the run folder may go.
+The active version is the one that devices are meant to serve: `edge-server rollout` brings it to them, and
+a rollout that has finished makes its version the active one.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb and its own verbs."""
+    parser = subparsers.add_parser(
+        "models",
+        help="the registry of models: list, compare, name the active one",
+        description="The registry of what runs have ended with.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="models_verb", metavar="VERB", required=True)
+    _list(verbs)
+    _show(verbs)
+    _diff(verbs)
+    _set_active(verbs)
+    _add(verbs)
+
+
+def add_registry_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--registry`."""
+    parser.add_argument(
+        "--registry",
+        type=Path,
+        default=RUNS / "registry",
+        metavar="DIR",
+        help="where the registry lies (default: %(default)s)",
+    )
+
+
+def _verb(verbs: Subparsers, name: str, *, help: str, examples: str) -> argparse.ArgumentParser:
+    parser = add_verb(verbs, name, help=help, examples=f"examples:\n  {examples}\n")
+    add_registry_option(parser)
+    return parser
+
+
+# --- list ---
+def _list(verbs: Subparsers) -> None:
+    parser = _verb(verbs, "list", help="every version, the newest first", examples="edge-server models list")
+    parser.set_defaults(execute=list_versions)
+
+
+def list_versions(args: argparse.Namespace) -> int:
+    """Print a line per version."""
+    registry = _registry(args)
+    versions, active = registry.versions(), registry.actives()
+    if args.format == "json":
+        print_json([_document(one, active) for one in versions])
+        return 0
+    columns = ("version", "active", "network", "recipe", "rounds", "tiers", "test", "signed", "entered")
+    print_table(columns, [_line(one, active) for one in versions])
+    return 0
+
+
+def _line(version: Version, active: dict[str, str]) -> tuple[str, ...]:
+    from edge_server.display.units import UNKNOWN, percent_text
+
+    return (
+        version.version,
+        "active" if _is_active(version, active) else "",
+        version.model,
+        version.recipe or UNKNOWN,
+        str(version.round),
+        ",".join(str(tier.tier) for tier in version.tiers),
+        percent_text(version.test_accuracy),
+        version.key[:16] if version.key else "no",
+        f"{datetime.fromtimestamp(version.created_at, UTC):%Y-%m-%d %H:%M}",
+    )
+
+
+def _is_active(version: Version, active: dict[str, str]) -> bool:
+    return active.get(version.federation) == version.version
+
+
+def _document(version: Version, active: dict[str, str]) -> dict[str, object]:
+    return {**version.model_dump(mode="json"), "active": _is_active(version, active)}
+
+
+# --- show ---
+def _show(verbs: Subparsers) -> None:
+    line = "edge-server models show home-20261121-180000 > card.md"
+    parser = _verb(verbs, "show", help="a version's model card", examples=line)
+    parser.add_argument("version", metavar="VERSION")
+    parser.set_defaults(execute=show)
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print the card, or as JSON all that the registry knows."""
+    registry = _registry(args)
+    version = registry.version(args.version)
+    if args.format == "json":
+        document = _document(version, registry.actives())
+        print_json({**document, "folder": str(registry.path(version.version))})
+        return 0
+    print((registry.path(version.version) / "README.md").read_text(), end="")
+    return 0
+
+
+# --- diff ---
+def _diff(verbs: Subparsers) -> None:
+    line = "edge-server models diff home-20261121-180000 home-20261122-180000"
+    parser = _verb(verbs, "diff", help="what two versions differ in", examples=line)
+    parser.add_argument("before", metavar="VERSION")
+    parser.add_argument("after", metavar="VERSION")
+    parser.set_defaults(execute=diff)
+
+
+def diff(args: argparse.Namespace) -> int:
+    """Print a line for everything that is not the same."""
+    from edge_server.registry.difference import differences, weight_distance
+
+    registry = _registry(args)
+    before, after = registry.version(args.before), registry.version(args.after)
+    found = differences(before, after)
+    apart = weight_distance(registry.path(before.version), registry.path(after.version))
+    if args.format == "json":
+        print_json({"differences": [asdict(one) for one in found], "weights_apart": apart})
+        return 0
+    rows = [(one.what, one.before, one.after, one.change) for one in found]
+    rows += [("weights apart (L2)", "", "", f"{apart:.3g} of the first")] if apart is not None else []
+    print_table(("", before.version, after.version, "change"), rows)
+    return 0
+
+
+# --- set-active ---
+def _set_active(verbs: Subparsers) -> None:
+    line = "edge-server models set-active home-20261121-180000 && edge-server rollout --broker mqtt://server:1883"
+    about = "name the version that devices are meant to serve"
+    parser = _verb(verbs, "set-active", help=about, examples=line)
+    parser.add_argument("version", metavar="VERSION")
+    parser.set_defaults(execute=set_active)
+
+
+def set_active(args: argparse.Namespace) -> int:
+    """Note it; it is `edge-server rollout` that brings it to devices."""
+    registry = _registry(args)
+    version = registry.version(args.version)
+    before = registry.active(version.federation)
+    registry.set_active(version)
+    if args.format == "json":
+        print_json({"federation": version.federation, "active": version.version, "before": before})
+        return 0
+    was = f", before {before}" if before not in (None, version.version) else ""
+    print(f"{version.federation}: active is {version.version}{was}")
+    print("Devices get it with `edge-server rollout`.")
+    return 0
+
+
+# --- add ---
+def _add(verbs: Subparsers) -> None:
+    line = "edge-server models add runs/home-20261121-180000"
+    parser = _verb(verbs, "add", help="enter the models of a run that is over", examples=line)
+    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument("--name", metavar="VERSION", help="(default: the run's name)")
+    parser.set_defaults(execute=add)
+
+
+def add(args: argparse.Namespace) -> int:
+    """Enter a run's models; one that is there already is entered anew."""
+    from edge_server.registry.entering import enter_run
+    from edge_server.registry.registry import Registry
+
+    version = enter_run(Registry(args.registry), args.run, name=args.name)
+    if args.format == "json":
+        print_json(version.model_dump(mode="json"))
+        return 0
+    print(f"{version.version}: {len(version.tiers)} tiers, in {args.registry / version.version}")
+    return 0
+
+
+def _registry(args: argparse.Namespace) -> Registry:
+    from edge_server.registry.registry import Registry
+
+    return Registry.existing(args.registry)

@@ -1,0 +1,311 @@
+"""`edge-server rollout`: bring a version to the devices, group by group."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.command_output import Subparsers, add_verb, positive_float, positive_int
+from edge_server.commands.models import add_registry_option
+
+if TYPE_CHECKING:
+    from edge_server.registry.registry import Registry
+    from edge_server.registry.version import Version
+    from edge_server.rollout.progress import Progress
+    from edge_server.rollout.rules import Rules
+    from edge_server.rollout.state import Rollout, TierFile
+
+EXAMPLES = """\
+examples:
+  edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --canary 10% --success 0.95
+  edge-server rollout home-20261121-180000 --broker mqtt://server:1883 --canary 1 --groups 3 --watch 3600
+  edge-server rollout --broker mqtt://server:1883          the active version, to devices that have another
+  edge-server rollout home-20261121-180000 --withdraw      back to what each device served before
+
+What happens: the devices that are online are split into a canary and further groups, by chance that is always
+the same for the same devices and version. Those of the canary fetch the file of their tier, check digest and
+signature, and run it beside the model that they serve, on examples of their own. Where it is not worse they
+switch, in one step that drops no request, watch it, and keep it, or go back by themselves. When --success
+of a group have kept it, the next group is open. When more than --error have failed, the rollout stops by
+itself and every device that has switched goes back: no other group ever sees a model that failed in one.
+
+A version that has been rolled out is the active one from then on. Ctrl-C leaves a rollout whole, and the same
+command goes on with it; so it does after a kill. A training run may be under way at the same time.
+
+With certificates it has one of its own, edge-rollout (AUTHORITY/rollout, from `edge-server enroll`).
+
+exit codes: 0 every group has kept it, or every device has gone back that was to, 1 stopped, 2 bad usage,
+130 interrupted
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers, "rollout", help="bring a model to the devices, group by group", examples=EXAMPLES
+    )
+    parser.add_argument(
+        "version",
+        nargs="?",
+        metavar="VERSION",
+        help="one of `edge-server models list` (default: the active one)",
+    )
+    add_registry_option(parser)
+    parser.add_argument(
+        "--federation", metavar="NAME", help="where there are several with an active version: which"
+    )
+    _add_broker(parser)
+    _add_groups(parser)
+    _add_terms(parser)
+    parser.add_argument(
+        "--withdraw", action="store_true", help="have every device go back that the version was rolled out to"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def _add_broker(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="the devices' (default: %(default)s)"
+    )
+    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
+    parser.add_argument("--cert", type=Path, help="the rollout's certificate (mqtts://)")
+    parser.add_argument("--key", type=Path, help="the rollout's private key (mqtts://)")
+
+
+def _add_groups(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("groups")
+    group.add_argument(
+        "--canary",
+        type=_size,
+        default="10%",
+        metavar="N|P%",
+        help="how many devices go first (default: 10%%, one at least)",
+    )
+    group.add_argument(
+        "--groups", type=positive_int, default=2, metavar="N", help="of the others (default: %(default)s)"
+    )
+    group.add_argument(
+        "--success",
+        type=_share,
+        default=0.95,
+        metavar="F",
+        help="share of a group that must keep it before the next group is open (default: %(default)s)",
+    )
+    group.add_argument(
+        "--error", type=_share, metavar="F", help="share of a group that may fail (default: 1 - success)"
+    )
+    group.add_argument(
+        "--expect",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="wait for so many devices first (default: 1)",
+    )
+    group.add_argument(
+        "--at-once", type=positive_int, default=32, metavar="N", help="so many fetch at a time (default: 32)"
+    )
+    group.add_argument(
+        "--gather", type=_seconds, default=5.0, metavar="S", help="time for devices to show (default: 5 s)"
+    )
+    group.add_argument(
+        "--away-after",
+        type=positive_float,
+        default=600.0,
+        metavar="S",
+        help="leave out a device that is not heard of for so long before it switched (default: 600 s)",
+    )
+    group.add_argument(
+        "--silent-after",
+        type=positive_float,
+        default=300.0,
+        metavar="S",
+        help="one that is not heard of for so long after its watch has failed (default: 300 s)",
+    )
+
+
+def _add_terms(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what each device holds it to, beside the model that it serves")
+    group.add_argument(
+        "--examples",
+        type=_count,
+        default=200,
+        metavar="N",
+        help="of its own to compare on, at most (default: %(default)s)",
+    )
+    group.add_argument(
+        "--accuracy-drop",
+        type=_share,
+        default=0.02,
+        metavar="F",
+        help="share of them that may be lost, where that is no chance (default: %(default)s)",
+    )
+    group.add_argument(
+        "--latency-ratio",
+        type=_ratio,
+        default=1.5,
+        metavar="X",
+        help="times as long for one image (default: %(default)s)",
+    )
+    group.add_argument(
+        "--error-rate",
+        type=_share,
+        default=0.01,
+        metavar="F",
+        help="share of requests that may fail beyond that before (default: %(default)s)",
+    )
+    group.add_argument(
+        "--crashes", type=_count, default=0, metavar="N", help="of what serves it, while watched (default: 0)"
+    )
+    group.add_argument(
+        "--watch", type=_seconds, default=300.0, metavar="S", help="before it is kept (default: 300 s)"
+    )
+
+
+def _share(text: str) -> float:
+    value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share: 0 to 1, or 0% to 100%")
+    return value
+
+
+def _size(text: str) -> str:
+    from edge_server.rollout.rules import is_size
+
+    if not is_size(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is neither a number of devices nor a share such as 10%")
+    return text
+
+
+def _ratio(text: str) -> float:
+    value = float(text)
+    if not 1 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not within 1 to 1000")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text} is not within 0 to 100000")
+    return value
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Roll out, or withdraw, until that is over or the user ends it."""
+    from edge_server.registry.registry import Registry
+    from edge_server.rollout.opening import files_of, one_at_a_time, wanted_version
+    from edge_server.rollout.progress import Progress
+    from edge_server.rollout.service import Interrupted
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    registry = Registry.existing(args.registry)
+    version = wanted_version(registry, args.version, args.federation)
+    files = files_of(registry, version)
+    progress = Progress(sys.stdout, as_json=args.format == "json")
+    with one_at_a_time(registry, version.federation):
+        rollout = _opened(args, registry, version, files)
+        if args.withdraw:
+            progress.known(rollout)
+        paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
+        try:
+            ended = _serve(args, registry, rollout, paths, progress)
+        except Interrupted as pause:
+            print(f"edge-server: {pause}", file=sys.stderr)
+            return 130
+        return _end(args, registry, version, ended)
+
+
+def _rules(args: argparse.Namespace) -> Rules:
+    from edge_server.rollout.rules import Rules
+    from schemas.rollout import Terms
+
+    terms = Terms(
+        examples=args.examples,
+        accuracy_drop=args.accuracy_drop,
+        latency_ratio=args.latency_ratio,
+        error_rate=args.error_rate,
+        crashes=args.crashes,
+        watch_s=args.watch,
+    )
+    return Rules(
+        canary=args.canary,
+        groups=args.groups,
+        success=args.success,
+        error=args.error,
+        at_once=args.at_once,
+        expect=args.expect,
+        gather_s=args.gather,
+        away_s=args.away_after,
+        silent_s=args.silent_after,
+        terms=terms,
+    )
+
+
+def _opened(
+    args: argparse.Namespace, registry: Registry, version: Version, files: dict[int, TierFile]
+) -> Rollout:
+    """A new rollout, one that was left, or one that is to be stopped."""
+    from edge_server.rollout.journal import RolloutJournal
+    from edge_server.rollout.opening import begun_or_left, to_withdraw
+    from edge_server.rollout.rollout import stop
+
+    journal = RolloutJournal(registry)
+    if args.withdraw:
+        loaded = to_withdraw(journal, version, files)
+        stopping = stop(loaded, "withdrawn by hand", time.monotonic())
+        journal.save(loaded, stopping)
+        return stopping
+    rollout, left = begun_or_left(journal, version, _rules(args), files)
+    if left and rollout.rules != _rules(args):
+        print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
+    return rollout
+
+
+def _serve(
+    args: argparse.Namespace,
+    registry: Registry,
+    rollout: Rollout,
+    paths: dict[str, Path],
+    progress: Progress,
+) -> Rollout:
+    from edge_client.address import TlsFiles, parse_address
+    from edge_server.rollout.journal import RolloutJournal
+    from edge_server.rollout.service import RolloutService
+    from edge_server.serving import stopped_by_signals
+
+    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    service = RolloutService(rollout, RolloutJournal(registry), address, paths, progress.show)
+    with stopped_by_signals(service.interrupt):
+        return service.run()
+
+
+def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: Rollout) -> int:
+    """Note what is served from now on, and say how it ended."""
+    from edge_client.command_line import DONE, FAILED
+    from edge_server.rollout.progress import summary
+    from edge_server.rollout.state import Phase
+
+    finished, told = ended.phase is Phase.FINISHED, ""
+    if finished:
+        registry.set_active(version)
+        told = f"{version.federation}: active is {version.version}"
+    elif registry.clear_active(version):
+        told = f"{version.federation}: no version is active now; `edge-server models set-active` names one"
+    if args.format == "json":
+        print(json.dumps(summary(ended)), flush=True)
+    elif told:
+        print(told)
+    as_asked = not ended.left_with_it if args.withdraw else finished
+    return DONE if as_asked else FAILED

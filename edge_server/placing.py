@@ -1,0 +1,139 @@
+"""The tiers of a run's devices: what they state, or else what the evidence speaks for.
+
+What the tiers need is told by the network that the server has anyway, once, and only if there is a device
+that states no tier.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from edge_client.cost import network_cost
+from edge_server.config import Config
+from edge_server.fleet import Device
+from edge_server.strategy.evidence import ByEvidence, Candidate, Needs, Speed, Trained
+from edge_server.tiers import tier_of
+from schemas.messages import Update
+from schemas.values import CapabilityProfile, MeasuredSpeed
+
+log = logging.getLogger(__name__)
+
+LIBRARIES = 270_000_000
+"""What a process that can train holds before it has anything to train, unless its device has measured it."""
+
+Build = Callable[[int], nn.Module]
+"""From a tier, counted from 1, to its sub-model."""
+
+
+class Placing:
+    """Of one run; `build` makes a tier's network, `epochs` says how many a round asks for.
+
+    `refusals` are tasks for which devices had no memory, as far as the journal knows of any; `undecided` the
+    devices that have stated no tier. Without `learns` no training's time is looked at (privacy).
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        build: Build,
+        epochs: Callable[[int], float],
+        *,
+        input_shape: tuple[int, ...],
+        learns: bool = True,
+        refusals: Mapping[str, int] | None = None,
+        undecided: Iterable[str] = (),
+    ) -> None:
+        self._config, self._build, self._epochs, self._learns = config, build, epochs, learns
+        self._input_shape = input_shape
+        self._refusals, self._undecided = Counter(refusals or {}), set(undecided)
+        self._placed: dict[str, int] = {}
+        self._policy: ByEvidence | None = None
+
+    def tier(self, device: Device) -> int:
+        """The device's tier as it was last planned, or would be by its memory alone."""
+        if device.profile.tier is None and device.name in self._placed:
+            return self._placed[device.name]
+        return tier_of(device.profile, len(self._config.tiers.ratios))
+
+    def place(self, devices: Iterable[Device], state: Any, number: int) -> None:
+        """Decide for a round; what stands in the way of the evidence leaves what their memory says."""
+        undecided = [device for device in devices if device.profile.tier is None]
+        self._undecided.update(device.name for device in undecided)
+        if not undecided:
+            return
+        candidates = [self._candidate(device) for device in undecided]
+        before = self._placed
+        self._placed = {**before, **self._made().act(state, candidates, number)}
+        for name, tier in sorted(self._placed.items()):
+            if before.get(name) != tier:
+                log.info("%s: tier %d by what is known of its memory and speed", name, tier)
+
+    def short_of_memory(self, device: str) -> None:
+        """The device had no memory for its task."""
+        self._refusals[device] += 1
+
+    def observe(self, state: Any, updates: Mapping[str, tuple[Update, float | None]]) -> Any:
+        """Learn from a round's updates, each with its task's ratio."""
+        trained = [
+            Trained(name, one.metrics.examples, one.metrics.epochs, one.metrics.seconds, ratio)
+            for name, (one, ratio) in updates.items()
+            if name in self._undecided and ratio is not None
+        ]
+        return self._made().observe(state, trained) if trained and self._learns else state
+
+    def _candidate(self, device: Device) -> Candidate:
+        profile = device.profile
+        return Candidate(
+            device.name,
+            device.data.examples,
+            guess=tier_of(profile, len(self._config.tiers.ratios)),
+            free=_for_training(profile),
+            speed=_speed(profile.speed),
+            refusals=self._refusals[device.name],
+        )
+
+    def _made(self) -> ByEvidence:
+        if self._policy is None:
+            self._policy = ByEvidence(
+                self._needs(),
+                self._config.tiers.levels,
+                self._config.clients.deadline_s,
+                self._epochs,
+            )
+        return self._policy
+
+    def _needs(self) -> Sequence[Needs]:
+        return [self._needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)]
+
+    def _needs_of(self, tier: int) -> Needs:
+        cost = network_cost(self._build(tier).requires_grad_(True), self._input_shape)
+        plan = self._config.training
+        one = cost.training(plan, examples=plan.batch_size)
+        more = cost.training(plan, examples=plan.batch_size + 1)
+        each = more.data - one.data
+        return Needs(
+            one.total - plan.batch_size * each,
+            each,
+            macs=cost.training_macs(examples=1, epochs=1),
+            moved=cost.training_bytes(examples=1, epochs=1),
+        )
+
+
+def _speed(measured: MeasuredSpeed | None) -> Speed | None:
+    """What a device has measured, if that was all that is needed."""
+    if measured is None or measured.training_macs_per_s is None or measured.memory_bytes_per_s is None:
+        return None
+    return Speed(measured.training_macs_per_s, measured.memory_bytes_per_s)
+
+
+def _for_training(profile: CapabilityProfile) -> int | None:
+    """Bytes that are left for a training; None where that is not known."""
+    if profile.memory_free_bytes is None:
+        return None
+    measured = profile.speed.resident_bytes if profile.speed else None
+    return max(0, profile.memory_free_bytes - (LIBRARIES if measured is None else measured))

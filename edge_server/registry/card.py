@@ -1,0 +1,148 @@
+"""A model card: Markdown with a YAML head, as model hubs read it (Mitchell et al. 2019, "Model Cards")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from edge_server.display.units import bytes_text, count_text, ms_text, percent_text, ratio_text, si_text
+from edge_server.registry.version import TierModel, Version
+
+COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices", "ms/image")
+
+
+def card(version: Version, described: Mapping[str, Any]) -> str:
+    """The card of a version; `described` is the manifest of its global model, as far as there is one."""
+    head = "\n".join(yaml_lines(_head(version)))
+    return f"---\n{head}\n---\n\n{_body(version, described)}"
+
+
+def _head(version: Version) -> dict[str, Any]:
+    """What programs read; the digests are sha256 in hex."""
+    return {
+        "version": version.version,
+        "library_name": "onnx",
+        "pipeline_tag": "image-classification",
+        "federation": version.federation,
+        "run": version.run,
+        "round": version.round,
+        "recipe": version.recipe,
+        "network": version.model,
+        "created": datetime.fromtimestamp(version.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "state_sha256": version.state_sha256,
+        "parents": list(version.parents),
+        "signed_by": version.key,
+        "epsilon": version.epsilon,
+        "delta": version.delta,
+        "tiers": [
+            {
+                "tier": tier.tier,
+                "ratio": tier.ratio,
+                "file": f"tier-{tier.tier}.onnx",
+                "sha256": tier.sha256,
+                "bytes": tier.bytes,
+                "test_accuracy": tier.test_accuracy,
+                "device_accuracy": tier.device_accuracy,
+            }
+            for tier in version.tiers
+        ],
+    }
+
+
+def yaml_lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """A mapping as YAML; texts are spelled as in JSON, which YAML includes, and nothing is left to guess."""
+    for key, value in values.items():
+        if isinstance(value, list) and value:
+            yield f"{indent}{key}:"
+            for item in value:
+                yield from _item(item, indent)
+        else:
+            yield f"{indent}{key}: {json.dumps(value)}"
+
+
+def _item(item: Any, indent: str) -> Iterator[str]:
+    if not isinstance(item, Mapping):
+        yield f"{indent}  - {json.dumps(item)}"
+        return
+    first, *rest = yaml_lines(item, f"{indent}    ")
+    yield f"{indent}  - {first.strip()}"
+    yield from rest
+
+
+def _body(version: Version, described: Mapping[str, Any]) -> str:
+    model = described.get("model", {})
+    shape = " x ".join(str(size) for size in model.get("input_shape", ()))
+    takes = (
+        f" It takes images of {shape} and tells {model.get('num_classes')} classes apart." if shape else ""
+    )
+    return "\n".join(
+        [
+            f"# {version.version}",
+            "",
+            f"`{version.model}` ({count_text(version.parameters)} parameters) after {version.round} rounds of"
+            f" federation `{version.federation}`, one compact file per capability tier.{takes}",
+            "",
+            "## Files",
+            "",
+            *_table(COLUMNS, [_row(tier) for tier in version.tiers]),
+            "",
+            "`test` is the accuracy on the server's own test data, `on devices` the mean of the devices of"
+            " that tier, on data that they did not train on.",
+            "",
+            "## Where it comes from",
+            "",
+            *_origin(version),
+            "",
+            "## Use",
+            "",
+            *_use(version),
+            "",
+            "## Limits",
+            "",
+            "Trained on the devices' own data, which nobody else has seen: how well it does elsewhere is not"
+            " known. Before a device serves it, `edge-server rollout` lets the device compare it with what it"
+            " runs.",
+            "",
+        ]
+    )
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    lines = [columns, ("---",) * len(columns), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _row(tier: TierModel) -> tuple[str, ...]:
+    return (
+        f"[{tier.tier}](tier-{tier.tier}.onnx)",
+        ratio_text(tier.ratio),
+        bytes_text(tier.bytes),
+        count_text(tier.parameters),
+        si_text(tier.macs),
+        percent_text(tier.test_accuracy),
+        f"{percent_text(tier.device_accuracy)} ({tier.devices})",
+        ms_text(tier.device_latency_ms),
+    )
+
+
+def _origin(version: Version) -> list[str]:
+    lines = [f"- run `{version.run}`, which {version.outcome}; recipe {version.recipe or 'of its own'}"]
+    if version.state_sha256:
+        lines.append(f"- global model `{version.state_sha256}`, in `model/`")
+    lines += [f"- made from `{parent}`" for parent in version.parents[:1]]
+    if version.epsilon is not None:
+        lines.append(f"- differential privacy: epsilon {version.epsilon:.3g} at delta {version.delta:.3g}")
+    return lines
+
+
+def _use(version: Version) -> list[str]:
+    first = f"tier-{version.tiers[0].tier}.onnx"
+    if version.key is None:
+        return [f"    edge-client infer {first} IMAGE", "", "Not signed."]
+    return [
+        f"    edge-client infer {first} IMAGE --trust signing.pub",
+        "",
+        f"Every file is signed with the key `{version.key}`; its manifest lies beside it.",
+    ]

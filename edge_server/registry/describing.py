@@ -1,0 +1,137 @@
+"""What a run has ended with, read from its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+
+from pydantic import ValidationError
+
+from edge_client.trust import check_model, read_trusted_key
+from edge_server.history import DeviceRecord, RoundRecord, Summary
+from edge_server.journal_reader import JournalReader
+from edge_server.registry.version import TierModel, Version
+from edge_server.report.run_files import read_history
+from edge_server.run_folder import RunFolder
+from schemas.errors import ConfigError
+from schemas.manifest import Manifest, decode_manifest, manifest_path
+
+KEPT_PARENTS = 3
+Signed = tuple[Manifest, str]
+"""What is signed of a file, and the fingerprint of the key."""
+
+
+def describe_run(run: Path, *, name: str | None = None) -> Version:
+    """What the registry says of a run's models."""
+    summary, history = _summary(run), read_history(run / "history.jsonl")
+    paths = sorted((run / "onnx").glob("tier-*.onnx"), key=tier_of_file)
+    if not paths:
+        raise ConfigError(f"{run} has no ONNX files: a run writes them when it is over")
+    signed = {tier_of_file(path): _manifest(path) for path in paths}
+    last = history[-1] if history else None
+    described = [_tier(path, signed[tier_of_file(path)], summary, last) for path in paths]
+    states = _states(run)
+    fields = {
+        "version": name or summary.run,
+        "federation": summary.federation,
+        "run": summary.run,
+        "round": last.round if last else 0,
+        "rounds": summary.rounds,
+        "outcome": summary.outcome,
+        "recipe": summary.recipe,
+        "model": summary.model,
+        "parameters": summary.parameters,
+        "state_sha256": states[0] if states else None,
+        "parents": states[1 : 1 + KEPT_PARENTS],
+        "key": _key(signed.values()),
+        "test_accuracy": summary.test_accuracy,
+        "epsilon": summary.epsilon,
+        "delta": summary.delta,
+        "created_at": time.time(),
+        "tiers": described,
+    }
+    try:
+        return Version.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(f"{run}: {where}: {problem['msg']}") from error
+
+
+def tier_of_file(path: Path) -> int:
+    """The tier that a file's name says."""
+    try:
+        return int(path.stem.removeprefix("tier-"))
+    except ValueError:
+        raise ConfigError(f"{path} is not the file of a tier, such as tier-1.onnx") from None
+
+
+def _summary(run: Path) -> Summary:
+    path = run / "summary.json"
+    try:
+        return Summary.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"{run} is no folder of a run that is over: there is no summary.json") from None
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path}: not a summary: {str(error).splitlines()[0]}") from error
+
+
+def _manifest(path: Path) -> Signed | None:
+    """What is signed of a tier's file; raises `ConfigError` where that is said of another file."""
+    public = path.parent.parent / "signing.pub"
+    if not manifest_path(path).exists() or not public.exists():
+        return None
+    manifest = check_model(path, path.read_bytes(), read_trusted_key(public), exported_by="server")
+    return manifest, decode_manifest(manifest_path(path).read_bytes()).key
+
+
+def _key(signed: Iterable[Signed | None]) -> str | None:
+    """The one key that has signed them all."""
+    keys = {None if one is None else one[1] for one in signed}
+    return keys.pop() if len(keys) == 1 else None
+
+
+def _states(run: Path) -> list[str]:
+    """The digests of the global model, the last round's first."""
+    journal = RunFolder(run).journal
+    if not journal.exists():
+        return []
+    with closing(JournalReader(journal)) as reader:
+        return [closed.state_sha256 for closed in reversed(reader.rounds())]
+
+
+def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord | None) -> TierModel:
+    number, data = tier_of_file(path), path.read_bytes()
+    manifest = signed[0] if signed else None
+    devices = [one for one in summary.devices if one.tier == number and one.onnx_bytes is not None]
+    ratio = float(manifest.ratio) if manifest is not None and manifest.ratio else _ratio(path)
+    return TierModel(
+        tier=number,
+        ratio=ratio,
+        sha256=hashlib.sha256(data).hexdigest(),
+        bytes=len(data),
+        parent_sha256=manifest.parent_sha256 if manifest else None,
+        spec_sha256=manifest.spec_sha256 if manifest else None,
+        parameters=devices[0].parameters if devices else None,
+        macs=devices[0].macs if devices else None,
+        test_accuracy=last.tier_accuracy.get(number) if last else None,
+        devices=len(devices),
+        device_accuracy=_mean(devices, "onnx_accuracy"),
+        device_latency_ms=_mean(devices, "latency_ms"),
+    )
+
+
+def _ratio(path: Path) -> float:
+    """What the file itself says, where no signature does."""
+    from edge_client.inference import load_model
+
+    return float(load_model(path, threads=1).provenance.get("prune_ratio", "0"))
+
+
+def _mean(devices: list[DeviceRecord], field: str) -> float | None:
+    values: list[float] = [value for one in devices if (value := getattr(one, field)) is not None]
+    return fmean(values) if values else None

@@ -1,0 +1,129 @@
+"""Two versions beside each other: what each of them is, tier by tier, and how far their weights are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_server.display.units import (
+    UNKNOWN,
+    bytes_text,
+    count_text,
+    ms_text,
+    percent_text,
+    ratio_text,
+)
+from edge_server.registry.version import TierModel, Version
+from schemas.blobs import SpooledGroups
+from schemas.errors import PeerError
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that two versions differ in, as people read it."""
+
+    what: str
+    before: str
+    after: str
+    change: str = ""
+
+
+FIELDS: dict[str, Callable[[TierModel], float | None]] = {
+    "ratio": lambda tier: tier.ratio,
+    "bytes": lambda tier: tier.bytes,
+    "parameters": lambda tier: tier.parameters,
+    "test accuracy": lambda tier: tier.test_accuracy,
+    "accuracy on devices": lambda tier: tier.device_accuracy,
+    "ms/image on devices": lambda tier: tier.device_latency_ms,
+}
+SPELLED: dict[str, Callable[[float], str]] = {
+    "ratio": ratio_text,
+    "bytes": bytes_text,
+    "parameters": lambda count: count_text(int(count)),
+    "test accuracy": percent_text,
+    "accuracy on devices": percent_text,
+    "ms/image on devices": ms_text,
+}
+
+
+def differences(before: Version, after: Version) -> list[Difference]:
+    """Everything that is not the same, the versions' own fields first."""
+    found = [
+        Difference(what, _text(getattr(before, field)), _text(getattr(after, field)))
+        for what, field in _OWN.items()
+        if getattr(before, field) != getattr(after, field)
+    ]
+    numbers = sorted({tier.tier for one in (before, after) for tier in one.tiers})
+    return [*found, *(line for number in numbers for line in _tier(number, before, after))]
+
+
+_OWN = {
+    "federation": "federation",
+    "run": "run",
+    "rounds": "round",
+    "recipe": "recipe",
+    "network": "model",
+    "outcome": "outcome",
+    "epsilon": "epsilon",
+    "signed by": "key",
+    "global model": "state_sha256",
+}
+
+
+def _text(value: object) -> str:
+    return UNKNOWN if value is None else str(value)[:40]
+
+
+def _tier(number: int, before: Version, after: Version) -> Iterator[Difference]:
+    one, two = before.tier(number), after.tier(number)
+    if one is None or two is None:
+        yield Difference(f"tier {number}", _there(one), _there(two))
+        return
+    for what, field in FIELDS.items():
+        left, right = field(one), field(two)
+        if left != right:
+            yield Difference(
+                f"tier {number}: {what}",
+                _spelled(what, left),
+                _spelled(what, right),
+                _change(left, right, share="accuracy" in what),
+            )
+    if one.sha256 != two.sha256:
+        yield Difference(f"tier {number}: sha256", one.sha256[:16], two.sha256[:16])
+
+
+def _there(tier: TierModel | None) -> str:
+    return "none" if tier is None else "there"
+
+
+def _spelled(what: str, value: float | None) -> str:
+    return UNKNOWN if value is None else SPELLED[what](value)
+
+
+def _change(before: float | None, after: float | None, *, share: bool) -> str:
+    """Shares in points, everything else in percent."""
+    if before is None or after is None:
+        return ""
+    if share:
+        return f"{(after - before) * 100:+.2f} points"
+    return f"{(after - before) / before:+.1%}" if before else ""
+
+
+def weight_distance(before: Path, after: Path) -> float | None:
+    """How far two global models are apart: the L2 norm of their difference over that of the first.
+
+    `before` and `after` are the versions' folders; None where they are not of the same shapes, or not there.
+    """
+    try:
+        one = SpooledGroups(before / "model" / "state.safetensors")["model"]
+        two = SpooledGroups(after / "model" / "state.safetensors")["model"]
+        if {name: one.kind(name) for name in one} != {name: two.kind(name) for name in two}:
+            return None
+        apart = sum(float(np.sum(np.square(two[name] - one[name], dtype=np.float64))) for name in one)
+        size = sum(float(np.sum(np.square(one[name], dtype=np.float64))) for name in one)
+    except (OSError, PeerError, KeyError):
+        return None
+    return (apart / size) ** 0.5 if size else None

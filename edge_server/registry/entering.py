@@ -1,0 +1,77 @@
+"""From a run's folder to a version in the registry: described, copied, with a card."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from edge_client.files import sync, write_synced
+from edge_server.registry.card import card
+from edge_server.registry.describing import describe_run
+from edge_server.registry.registry import Registry
+from edge_server.registry.version import Version
+from edge_server.run_folder import RunFolder
+from schemas.errors import EdgeError
+from schemas.manifest import manifest_path
+
+log = logging.getLogger(__name__)
+
+
+def default_registry(run: Path) -> Path:
+    """Where the registry lies unless the user says so: beside the run's folder."""
+    return run.absolute().parent / "registry"
+
+
+def enter_run(registry: Registry, run: Path, *, name: str | None = None) -> Version:
+    """Enter what the run in that folder has ended with, under its own name unless another is given.
+
+    Raises `ConfigError` for a folder without a run that is over, or one that has left no ONNX files.
+    """
+    version = describe_run(run, name=name)
+    registry.enter(version, lambda folder: _fill(folder, run, version))
+    return version
+
+
+def enter_or_say_why_not(folder: Path, run: Path) -> Version | None:
+    """As `enter_run`, at the end of a run: what fails here takes nothing from the run."""
+    if not list((run / "onnx").glob("tier-*.onnx")):
+        return None
+    try:
+        return enter_run(Registry(folder), run)
+    except (EdgeError, OSError) as error:
+        log.warning("the models are not entered in registry %s: %s", folder, error)
+        return None
+
+
+def _fill(folder: Path, run: Path, version: Version) -> None:
+    """Copy what the version is made of, and write its card."""
+    for tier in version.tiers:
+        path = run / "onnx" / f"tier-{tier.tier}.onnx"
+        for source in (path, manifest_path(path)):
+            _copy(source, folder / source.name)
+    _copy(run / "signing.pub", folder / "signing.pub")
+    model = RunFolder(run).version(version.round)
+    if model.is_dir():
+        (folder / "model").mkdir()
+        for source in sorted(model.iterdir()):
+            _copy(source, folder / "model" / source.name)
+    described = _json(model / "manifest.json") if model.is_dir() else {}
+    write_synced(folder / "version.json", (version.model_dump_json(indent=2) + "\n").encode())
+    write_synced(folder / "README.md", card(version, described).encode())
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _copy(source: Path, to: Path) -> None:
+    if source.is_file():
+        shutil.copyfile(source, to)
+        sync(to)

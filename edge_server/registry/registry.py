@@ -1,0 +1,158 @@
+"""The registry on disk.
+
+    registry.sqlite             the versions, which of them is active, the rollouts
+    VERSION/README.md           the model card
+    VERSION/tier-1.onnx ...     what devices serve, each with its signed manifest beside it
+    VERSION/signing.pub         the key that has signed them
+    VERSION/model/              the global model: state, channel map, manifest
+
+A version's folder is made aside and renamed, and only then entered: what is listed is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from edge_server.registry.version import Version
+from schemas.errors import ConfigError, nearest
+
+FORMAT = 1
+FILE = "registry.sqlite"
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS versions (
+    version TEXT PRIMARY KEY, federation TEXT NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
+    recipe TEXT, state_sha256 TEXT, key TEXT, test_accuracy REAL, created_at REAL NOT NULL,
+    record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS active (
+    federation TEXT PRIMARY KEY, version TEXT NOT NULL REFERENCES versions, since REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS rollouts (
+    rollout TEXT PRIMARY KEY, version TEXT NOT NULL, federation TEXT NOT NULL, rules TEXT NOT NULL,
+    phase TEXT NOT NULL, opened INTEGER NOT NULL, why TEXT NOT NULL, began_at REAL NOT NULL, ended_at REAL);
+CREATE TABLE IF NOT EXISTS targets (
+    rollout TEXT NOT NULL, device TEXT NOT NULL, tier INTEGER NOT NULL, batch INTEGER NOT NULL,
+    status TEXT NOT NULL, report TEXT, at REAL NOT NULL, PRIMARY KEY (rollout, device));
+"""
+
+
+class Registry:
+    """The registry in a folder, made where there is none; each method is a transaction of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def existing(cls, folder: Path) -> Registry:
+        """One that holds something; raises `ConfigError` where there is none."""
+        if not (folder / FILE).is_file():
+            raise ConfigError(
+                f"there is no registry in {folder}: a run makes one beside its folder; name it with"
+                " --registry DIR, or enter a run's models with `edge-server models add RUN`"
+            )
+        return cls(folder)
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[sqlite3.Connection]:
+        """A connection, and what is done with it all or nothing; on disk at the end of the block."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.folder / FILE, timeout=30)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.executescript(SCHEMA)
+                connection.execute(f"PRAGMA user_version={FORMAT}")
+                with connection:
+                    yield connection
+        except sqlite3.Error as error:
+            raise ConfigError(f"registry {self.folder}: {error}") from error
+
+    def path(self, version: str) -> Path:
+        """Where a version's files are."""
+        return self.folder / version
+
+    def onnx(self, version: str, tier: int) -> Path:
+        """A tier's file."""
+        return self.path(version) / f"tier-{tier}.onnx"
+
+    def enter(self, version: Version, fill: Callable[[Path], None]) -> None:
+        """Keep a version: `fill` writes its files into a folder. One of that name is replaced."""
+        aside, place = self.folder / f".{version.version}.part", self.path(version.version)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(aside)
+        aside.mkdir(parents=True)
+        fill(aside)
+        with self.database() as database:
+            database.execute("DELETE FROM versions WHERE version = ?", (version.version,))
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(place)
+        aside.rename(place)
+        with self.database() as database:
+            database.execute(
+                "INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    version.version,
+                    version.federation,
+                    version.run,
+                    version.round,
+                    version.recipe,
+                    version.state_sha256,
+                    version.key,
+                    version.test_accuracy,
+                    version.created_at,
+                    version.model_dump_json(),
+                ),
+            )
+
+    def versions(self) -> list[Version]:
+        """All of them, the newest first."""
+        with self.database() as database:
+            rows = database.execute(
+                "SELECT record FROM versions ORDER BY created_at DESC, version"
+            ).fetchall()
+        return [self._read(record) for (record,) in rows]
+
+    def version(self, name: str) -> Version:
+        """The version of that name; raises `ConfigError` with the nearest one."""
+        with self.database() as database:
+            row = database.execute("SELECT record FROM versions WHERE version = ?", (name,)).fetchone()
+            names = [one for (one,) in database.execute("SELECT version FROM versions").fetchall()]
+        if row is None:
+            raise ConfigError(f"there is no version '{name}' in {self.folder}{nearest(name, names)}")
+        return self._read(row[0])
+
+    def _read(self, record: str) -> Version:
+        try:
+            return Version.model_validate_json(record)
+        except ValidationError as error:
+            problem = f"{error.error_count()} fields are not as this program writes them"
+            raise ConfigError(f"registry {self.folder / FILE}: {problem}") from error
+
+    # --- which one is meant to be served ---
+    def active(self, federation: str) -> str | None:
+        """The version that a federation's devices are meant to serve, if one was ever named."""
+        return self.actives().get(federation)
+
+    def actives(self) -> dict[str, str]:
+        """The active version of each federation."""
+        with self.database() as database:
+            return dict(database.execute("SELECT federation, version FROM active").fetchall())
+
+    def clear_active(self, version: Version) -> bool:
+        """This version is not the one to be served any more; returns whether it was."""
+        with self.database() as database:
+            row = (version.federation, version.version)
+            gone = database.execute("DELETE FROM active WHERE federation = ? AND version = ?", row)
+            return gone.rowcount > 0
+
+    def set_active(self, version: Version) -> None:
+        """From now on this is the version that its federation's devices are meant to serve."""
+        with self.database() as database:
+            row = (version.federation, version.version, time.time())
+            database.execute("INSERT OR REPLACE INTO active VALUES (?, ?, ?)", row)

@@ -1,0 +1,64 @@
+"""A version as the registry describes it: where it comes from, what each tier's file is, who has signed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from schemas.frozen import Frozen
+from schemas.names import Digest, Name
+from schemas.values import Fraction
+
+Milliseconds = Annotated[float, Field(ge=0)]
+
+
+class TierModel(Frozen):
+    """One tier's ONNX file. `test_accuracy` is the server's; `devices` measured the means beside it.
+
+    `parent_sha256` is the state of the global model that it was cut from.
+    """
+
+    tier: int = Field(ge=1)
+    ratio: float = Field(ge=0, lt=1)
+    sha256: Digest
+    bytes: int = Field(ge=1)
+    parent_sha256: Digest | None = None
+    spec_sha256: Digest | None = None
+    parameters: int | None = None
+    macs: int | None = None
+    test_accuracy: Fraction | None = None
+    devices: int = Field(default=0, ge=0)
+    device_accuracy: Fraction | None = None
+    device_latency_ms: Milliseconds | None = None
+
+
+class Version(Frozen):
+    """What a run ended with: the global model after `round`, and a file for each tier.
+
+    `state_sha256` is the global model's, `parents` those that it was made from, the nearest first. `key` is
+    the fingerprint of the key that has signed every tier's file; None where one of them is not signed.
+    `created_at` is in seconds since 1970.
+    """
+
+    version: Name
+    federation: Name
+    run: Name
+    round: int = Field(ge=0)
+    rounds: int = Field(ge=0)
+    outcome: str
+    recipe: str | None = None
+    model: str
+    parameters: int
+    state_sha256: Digest | None = None
+    parents: tuple[Digest, ...] = ()
+    key: Digest | None = None
+    test_accuracy: Fraction | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    created_at: float
+    tiers: tuple[TierModel, ...]
+
+    def tier(self, number: int) -> TierModel | None:
+        """The model of a tier, if it has one."""
+        return next((one for one in self.tiers if one.tier == number), None)

@@ -1,0 +1,51 @@
+"""Who belongs to which group: always the same for the same devices and version, each tier spread over all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+Group = tuple[str, ...]
+
+
+def groups_of(tiers: Mapping[str, int], version: str, *, canary: int, groups: int) -> tuple[Group, ...]:
+    """The devices, whose `tiers` these are, in groups: `canary` of them first, the rest in equal parts.
+
+    Another version has other devices go first. Where a group has room it holds devices of every tier: what is
+    wrong with the model of one tier alone shall show early.
+    """
+    ordered = _in_order(tiers, version)
+    first, rest = ordered[:canary], ordered[canary:]
+    return tuple(group for group in (first, *_parts(rest, groups)) if group)
+
+
+def missing_tiers(tiers: Mapping[str, int], group: Iterable[str]) -> tuple[int, ...]:
+    """The tiers that have devices, but none in this group."""
+    return tuple(sorted(set(tiers.values()) - {tiers[device] for device in group}))
+
+
+def _in_order(tiers: Mapping[str, int], version: str) -> Group:
+    """Devices by chance that is the same each time; any first part has about the same share of each tier."""
+    of_tier: dict[int, list[str]] = defaultdict(list)
+    for device in sorted(tiers, key=lambda one: _lot(one, version)):
+        of_tier[tiers[device]].append(device)
+    place = {
+        device: ((rank + 0.5) / len(devices), _lot(device, version))
+        for devices in of_tier.values()
+        for rank, device in enumerate(devices)
+    }
+    return tuple(sorted(tiers, key=place.__getitem__))
+
+
+def _lot(device: str, version: str) -> str:
+    return hashlib.sha256(f"{version}/{device}".encode()).hexdigest()
+
+
+def _parts(devices: Group, count: int) -> Iterable[Group]:
+    size, more = divmod(len(devices), count)
+    begin = 0
+    for number in range(count):
+        end = begin + size + (number < more)
+        yield devices[begin:end]
+        begin = end

@@ -1,0 +1,71 @@
+"""How a group stands, and what follows: wait, open the next one, or stop the rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from edge_server.rollout.rules import Rules, rounded_up
+from edge_server.rollout.target import FAILED, Status, Target
+
+
+class Verdict(StrEnum):
+    """What follows from a group's standing."""
+
+    OPEN = "open"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Devices of a group: all, those that are left out because they are away, those kept, those failed."""
+
+    devices: int
+    away: int
+    kept: int
+    failed: int
+
+    @property
+    def counted(self) -> int:
+        """The devices that shares are of."""
+        return self.devices - self.away
+
+
+def standing_of(targets: Iterable[Target]) -> Standing:
+    """Count a group."""
+    statuses = [target.status for target in targets]
+    return Standing(
+        devices=len(statuses),
+        away=statuses.count(Status.AWAY),
+        kept=statuses.count(Status.KEPT),
+        failed=sum(status in FAILED for status in statuses),
+    )
+
+
+def judge(standing: Standing, rules: Rules) -> tuple[Verdict, str]:
+    """What follows from the rules, and why.
+
+    As hawkBit's conditions: succeeded at `success` or more of the group, failed above `error`. Beyond those,
+    a group that can no longer succeed has failed, or the rollout would hang.
+    """
+    counted, failed = standing.counted, standing.failed
+    if counted == 0:
+        return Verdict.OPEN, ""
+    needed = rounded_up(rules.success * counted)
+    if failed > rounded_down(rules.most_failures * counted):
+        return (
+            Verdict.FAILED,
+            f"{failed} of {counted} failed, more than {rules.most_failures:.3g} of the group",
+        )
+    if counted - failed < needed:
+        return Verdict.FAILED, f"{failed} of {counted} failed, so {needed} cannot keep it any more"
+    if standing.kept >= needed:
+        return Verdict.SUCCEEDED, f"{standing.kept} of {counted} kept it"
+    return Verdict.OPEN, ""
+
+
+def rounded_down(number: float) -> int:
+    """The whole number below, where 5% of 20 are one and not, by a hair, none."""
+    return int(round(number, 9))

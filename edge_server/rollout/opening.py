@@ -1,0 +1,120 @@
+"""From what the user asks for to a rollout that runs: a new one, or one that was left."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from edge_client.trust import check_model, read_trusted_key
+from edge_server.registry.registry import Registry
+from edge_server.registry.version import TierModel, Version
+from edge_server.rollout.journal import Known, RolloutJournal, new_id
+from edge_server.rollout.rules import Rules
+from edge_server.rollout.state import Phase, Rollout, TierFile
+from schemas.chunks import BlobRef
+from schemas.errors import ConfigError
+from schemas.manifest import decode_manifest, manifest_path
+
+
+@contextlib.contextmanager
+def one_at_a_time(registry: Registry, federation: str) -> Iterator[None]:
+    """One rollout of a federation at a time; raises `ConfigError` where another process has it."""
+    with (registry.folder / f"rollout-{federation}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"a rollout of federation {federation} is under way in another process: one at a time"
+            ) from None
+        yield
+
+
+def wanted_version(registry: Registry, name: str | None, federation: str | None) -> Version:
+    """The version of that name, or else the active one; raises `ConfigError`."""
+    if name is not None:
+        return registry.version(name)
+    actives = registry.actives()
+    if federation is not None:
+        actives = {key: value for key, value in actives.items() if key == federation}
+    if len(actives) == 1:
+        return registry.version(next(iter(actives.values())))
+    if actives:
+        raise ConfigError(
+            f"name a version, or one of the federations with --federation: {', '.join(actives)}"
+        )
+    raise ConfigError("name a version: none is active yet (`edge-server models list` shows what there is)")
+
+
+def files_of(registry: Registry, version: Version) -> dict[int, TierFile]:
+    """What devices are offered, each file checked against its signature; raises `ConfigError`."""
+    if version.key is None:
+        raise ConfigError(
+            f"{version.version} is not signed, so no device could tell it from a forgery: roll out a version"
+            " that a run has signed (`edge-server models list` shows which)"
+        )
+    key = read_trusted_key(registry.path(version.version) / "signing.pub")
+    files = {}
+    for tier in version.tiers:
+        path = registry.onnx(version.version, tier.tier)
+        check_model(path, _read(path, tier), key, exported_by="server")
+        manifest = decode_manifest(manifest_path(path).read_bytes())
+        files[tier.tier] = TierFile(BlobRef(digest=tier.sha256, size=tier.bytes), manifest)
+    return files
+
+
+def _read(path: Path, tier: TierModel) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}: enter the run again with `edge-server models add`"
+        ) from error
+    if hashlib.sha256(data).hexdigest() != tier.sha256:
+        raise ConfigError(f"{path} is not the file that was entered: enter the run again with `models add`")
+    return data
+
+
+def begun_or_left(
+    journal: RolloutJournal, version: Version, rules: Rules, files: dict[int, TierFile]
+) -> tuple[Rollout, bool]:
+    """The rollout of this version that was left, which goes on by its own rules, or a new one.
+
+    Returns whether it goes on. Raises `ConfigError` while another version is on its way.
+    """
+    left = next((one for one in journal.newest(version.federation) if not one.over), None)
+    if left is None:
+        fresh = Rollout(new_id(version.version), version.version, version.federation, rules, files)
+        journal.begin(fresh)
+        return fresh, False
+    if left.version != version.version:
+        raise ConfigError(
+            f"a rollout of {left.version} is not over: go on with `edge-server rollout {left.version}`,"
+            f" or take it back with `edge-server rollout {left.version} --withdraw`"
+        )
+    return journal.load(left.id, files, now=time.monotonic()), True
+
+
+def to_withdraw(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
+    """The newest rollout of a version, open again so that it can be stopped; raises `ConfigError`."""
+    known = [one for one in journal.newest(version.federation) if one.version == version.version]
+    if not known:
+        raise ConfigError(f"{version.version} was never rolled out: there is nothing to withdraw")
+    _refuse_others(journal, version, known[0])
+    loaded = journal.load(known[0].id, files, now=time.monotonic())
+    return replace(loaded, phase=Phase.RUNNING) if loaded.over else loaded
+
+
+def _refuse_others(journal: RolloutJournal, version: Version, meant: Known) -> None:
+    """What was rolled out after it, and not stopped, is what devices serve now."""
+    lasting = [one for one in journal.newest(version.federation) if one.phase is not Phase.STOPPED]
+    newest = lasting[0] if lasting else meant
+    if newest.version != meant.version:
+        raise ConfigError(
+            f"{newest.version} was rolled out after {version.version}: withdraw that one, or roll another"
+            " version out"
+        )

@@ -1,0 +1,190 @@
+"""A rollout as lines of text or of JSON: what is new since the last look, each thing once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from edge_server.display.units import clean, clock_text, ms_text, names_text, percent_text
+from edge_server.rollout.groups import missing_tiers
+from edge_server.rollout.judging import Verdict, judge, standing_of
+from edge_server.rollout.rollout import eligible, group_name
+from edge_server.rollout.state import Phase, Rollout
+from edge_server.rollout.target import Status, Target
+
+QUIET = frozenset({Status.WAITING, Status.ASKED, Status.SWITCHING})
+"""Too short to be worth a line."""
+
+
+class Progress:
+    """Writes lines to a stream; `as_json`: for programs, an object each."""
+
+    def __init__(self, stream: TextIO, *, as_json: bool = False) -> None:
+        self._stream, self._as_json = stream, as_json
+        self._last: Rollout | None = None
+        self._no_link, self._waits = "", ""
+        self._began: float | None = None
+
+    def known(self, rollout: Rollout) -> None:
+        """Say nothing of how it stands now."""
+        self._last = rollout
+
+    def show(self, rollout: Rollout, no_link: str) -> None:
+        """Write what is new."""
+        before, self._last = self._last, rollout
+        if no_link != self._no_link:
+            self._no_link = no_link
+            self._write("link", no_link or "connected")
+        waits = "" if no_link else waiting_for(rollout, time.monotonic())
+        if waits != self._waits:
+            self._waits = waits
+            if waits:
+                self._write("waiting", waits)
+        if before is rollout:
+            return
+        for target in _changed(before, rollout):
+            fields = {"device": target.device, "status": str(target.status), "group": target.group}
+            report = None if target.report is None else target.report.model_dump(mode="json")
+            self._write("device", told(target), **fields, report=report)
+        for text in _moves(before, rollout):
+            self._write("rollout", text, phase=str(rollout.phase))
+
+    def _write(self, about: str, text: str, **more: Any) -> None:
+        self._began = time.monotonic() if self._began is None else self._began
+        if self._as_json:
+            line = json.dumps({"about": about, "text": text, **more})
+        else:
+            line = f"{clock_text(time.monotonic() - self._began):>7}  {text}"
+        print(line, file=self._stream, flush=True)
+
+
+def waiting_for(rollout: Rollout, now: float) -> str:
+    """What holds the rollout up, if it is that devices are not there."""
+    if rollout.phase is Phase.GATHERING:
+        if rollout.gather_until is None or now < rollout.gather_until:
+            return ""
+        there, expected = len(eligible(rollout)), rollout.rules.expect
+        if there >= expected:
+            return ""
+        return (
+            "no device is online: waiting"
+            if not there
+            else f"{there} of {expected} devices are online: waiting"
+        )
+    if rollout.phase is not Phase.RUNNING:
+        return ""
+    group = [one for one in rollout.group(rollout.opened) if not one.settled or one.status is Status.AWAY]
+    absent = [one.device for one in group if not rollout.alive(one.device)]
+    return f"waiting for {names_text(absent)}: offline" if group and len(absent) == len(group) else ""
+
+
+def _changed(before: Rollout | None, now: Rollout) -> Iterator[Target]:
+    known = {} if before is None else before.targets
+    for name, target in sorted(now.targets.items()):
+        was = known.get(name)
+        if target.status not in QUIET and (was is None or was.status is not target.status):
+            yield target
+
+
+def told(target: Target) -> str:
+    """Where a device is, with what it has measured."""
+    report, device = target.report, clean(target.device)
+    said = f": {clean(report.detail)}" if report is not None and report.detail else ""
+    match target.status:
+        case Status.FETCHING:
+            return f"{device} fetches tier {target.tier}"
+        case Status.COMPARING:
+            return f"{device} compares it with what it runs"
+        case Status.WATCHING:
+            return f"{device} has switched: {measured(target)}"
+        case Status.KEPT if target.had_it:
+            return f"{device} serves it already"
+        case Status.SILENT:
+            return f"{device} is silent since it switched"
+        case Status.AWAY:
+            return f"{device} is away, and left out of its group"
+        case _:
+            cause = f" ({report.cause})" if report is not None and report.cause is not None else ""
+            return f"{device} {_VERBS.get(target.status, target.status)}{cause}{said}"
+
+
+_VERBS = {Status.KEPT: "keeps it", Status.REFUSED: "refuses it", Status.ROLLED_BACK: "has gone back"}
+
+
+def measured(target: Target) -> str:
+    """The two models beside each other."""
+    if target.report is None or target.report.candidate is None:
+        return "nothing was measured"
+    one, two = target.report.running, target.report.candidate
+    new = f"{percent_text(two.accuracy)} of {two.examples} examples, {ms_text(two.latency_ms)} ms"
+    if one is None:
+        return f"{new}; it ran none before"
+    return f"{percent_text(one.accuracy)} -> {new}, before {ms_text(one.latency_ms)} ms"
+
+
+def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:
+    phase = Phase.GATHERING if before is None else before.phase
+    if phase is Phase.GATHERING and now.phase is not Phase.GATHERING:
+        yield from _groups(now)
+    opened = before.opened if before is not None and phase is not Phase.GATHERING else now.opened
+    for number in range(opened, now.opened):
+        why = judge(standing_of(now.group(number)), now.rules)[1]
+        yield f"{group_name(number)}: {why}; {group_name(number + 1)} is open"
+    if phase is now.phase:
+        return
+    if now.phase is Phase.STOPPING:
+        yield f"stopping: {now.why}"
+    if now.phase is Phase.FINISHED:
+        yield f"finished: {_outcome(now)}"
+    if now.phase is Phase.STOPPED:
+        yield f"stopped: {now.why}" if now.why else "stopped"
+        if now.left_with_it:
+            yield f"not heard to have gone back: {names_text(now.left_with_it)}"
+
+
+def _groups(rollout: Rollout) -> Iterator[str]:
+    tiers = {name: target.tier for name, target in rollout.targets.items()}
+    for number in range(rollout.groups):
+        names = [one.device for one in rollout.group(number)]
+        yield f"{group_name(number)}: {len(names)} of {len(tiers)} devices: {names_text(names)}"
+    if missing := missing_tiers(tiers, (one.device for one in rollout.group(0))):
+        listed = ", ".join(str(tier) for tier in missing)
+        yield f"the canary has no device of tier {listed}: their models show only in the groups after it"
+
+
+def _outcome(rollout: Rollout) -> str:
+    standing = standing_of(rollout.targets.values())
+    parts = [f"{standing.kept} of {standing.devices} devices serve {rollout.version}"]
+    parts += [f"{standing.failed} do not"] if standing.failed else []
+    parts += [f"{standing.away} were away"] if standing.away else []
+    return ", ".join(parts)
+
+
+def summary(rollout: Rollout) -> dict[str, Any]:
+    """How it ended, for programs."""
+    groups = []
+    for number in range(rollout.groups):
+        standing = standing_of(rollout.group(number))
+        verdict, why = judge(standing, rollout.rules)
+        groups.append(
+            {
+                "name": group_name(number),
+                "devices": standing.devices,
+                "kept": standing.kept,
+                "failed": standing.failed,
+                "away": standing.away,
+                "opened": number <= rollout.opened,
+                "verdict": str(verdict) if number <= rollout.opened else str(Verdict.OPEN),
+                "why": why,
+            }
+        )
+    return {
+        "rollout": rollout.id,
+        "version": rollout.version,
+        "outcome": str(rollout.phase),
+        "why": rollout.why,
+        "groups": groups,
+        "devices": {name: str(one.status) for name, one in sorted(rollout.targets.items())},
+    }

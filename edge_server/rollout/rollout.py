@@ -1,0 +1,263 @@
+"""A rollout as a pure state machine, after Eclipse hawkBit's: groups that open one after the other.
+
+    gathering (until devices are there) -> running (group by group) -> finished
+                                                     | too many failures
+                                                     v
+                                               stopping (every device that switched goes back) -> stopped
+
+No socket, clock or thread: `step(rollout, event, now)` returns the next state and the commands to carry out.
+A device may be told anything twice, and what it says may come twice, late, or never: it is asked again until
+it has said something final.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_server.fleet import Device
+from edge_server.rollout.events import Command, Connected, Event, Heard, Send, SendChunks, Tick, Withdrawn
+from edge_server.rollout.groups import groups_of
+from edge_server.rollout.judging import Verdict, judge, standing_of
+from edge_server.rollout.state import Phase, Rollout, Step, TierFile
+from edge_server.rollout.target import (
+    ASK_AGAIN_S,
+    CHECK_UP_S,
+    LOADING,
+    REACHED,
+    UNDER_WAY,
+    Status,
+    Target,
+    accepts,
+)
+from edge_server.tiers import tier_of
+from schemas.messages import Birth, BlobRequest, Death, ModelOffer, ModelReport, ModelWithdrawal
+
+
+def step(rollout: Rollout, event: Event, now: float) -> Step:
+    """Apply one event."""
+    if rollout.over:
+        return rollout, []
+    match event:
+        case Connected(chunk_bytes):
+            return settle(_connected(rollout, chunk_bytes, now), now)
+        case Heard(message):
+            return _heard(rollout, message, now)
+        case Withdrawn(why):
+            return settle(stop(rollout, why, now), now)
+        case Tick():
+            return settle(rollout, now)
+
+
+def _connected(rollout: Rollout, chunk_bytes: int, now: float) -> Rollout:
+    files = {
+        tier: TierFile(file.ref.model_copy(update={"chunk_bytes": chunk_bytes}), file.manifest)
+        for tier, file in rollout.files.items()
+    }
+    until = now + rollout.rules.gather_s if rollout.gather_until is None else rollout.gather_until
+    return replace(rollout, files=files, gather_until=until)
+
+
+# --- what devices say ---
+def _heard(rollout: Rollout, message: Birth | Death | ModelReport | BlobRequest, now: float) -> Step:
+    match message:
+        case Birth():
+            return settle(_born(rollout, message, now), now)
+        case Death():
+            return replace(rollout, fleet=rollout.fleet.died(message, now)), []
+        case ModelReport():
+            return settle(_reported(rollout, message, now), now)
+        case BlobRequest():
+            return rollout, _chunks(rollout, message)
+
+
+def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
+    """A device is there, or back: one that is under way is asked at once, a new one joins the last group."""
+    if not rollout.fleet.has_room_for(birth.device):
+        return rollout
+    known = rollout.fleet.devices.get(birth.device)
+    rollout = replace(rollout, fleet=rollout.fleet.born(birth))
+    target = rollout.targets.get(birth.device)
+    if target is None:
+        return _joined(rollout, birth, now) if rollout.phase is Phase.RUNNING else rollout
+    back = known is None or not known.alive or birth.session > known.session
+    if target.status is Status.AWAY:
+        return rollout.put(_waiting(rollout, replace(target, status=Status.WAITING), now))
+    return rollout.put(replace(target, ask_at=now)) if back else rollout
+
+
+def _joined(rollout: Rollout, birth: Birth, now: float) -> Rollout:
+    tier = tier_of(birth.profile, max(rollout.files))
+    late = Target(birth.device, tier, max(0, rollout.groups - 1))
+    return rollout.put(_waiting(rollout, late, now)) if tier in rollout.files else rollout
+
+
+def _reported(rollout: Rollout, report: ModelReport, now: float) -> Rollout:
+    target = rollout.targets.get(report.device)
+    if target is None or report.rollout != rollout.id or not accepts(target, report):
+        return rollout
+    status = REACHED[report.stage]
+    deadline = now + _patience(rollout, status)
+    return rollout.put(
+        replace(target, status=status, report=report, ask_at=now + CHECK_UP_S, deadline=deadline)
+    )
+
+
+def _chunks(rollout: Rollout, request: BlobRequest) -> list[Command]:
+    """What a device asks for, if it is the file of its own tier; anything else is not to be had here."""
+    target = rollout.targets.get(request.device)
+    if target is None or rollout.phase is not Phase.RUNNING or target.group > rollout.opened:
+        return []
+    ref = rollout.files[target.tier].ref
+    known = request.digest == ref.digest and request.first < ref.chunks
+    return [SendChunks(request.device, ref, request.first, request.count)] if known else []
+
+
+def _patience(rollout: Rollout, status: Status) -> float:
+    rules = rollout.rules
+    return rules.terms.watch_s + rules.silent_s if status is Status.WATCHING else rules.away_s
+
+
+def _waiting(rollout: Rollout, target: Target, now: float) -> Target:
+    return replace(target, ask_at=0.0, deadline=now + rollout.rules.away_s)
+
+
+# --- what the state itself calls for ---
+def settle(rollout: Rollout, now: float) -> Step:
+    """Do what is due: form the groups, ask, give up, judge, end."""
+    if rollout.phase is Phase.GATHERING:
+        rollout = _gathered(rollout, now)
+    commands: list[Command] = []
+    if rollout.phase is Phase.RUNNING:
+        rollout = _judged(_overdue(rollout, now), now)
+    if rollout.phase is Phase.RUNNING:
+        rollout, commands = _asked(rollout, now)
+    if rollout.phase is Phase.STOPPING:
+        rollout, commands = _withdrawing(rollout, now)
+    return rollout, commands
+
+
+def eligible(rollout: Rollout) -> tuple[Device, ...]:
+    """The devices that are connected and that there is a file for."""
+    tiers = max(rollout.files)
+    return tuple(one for one in rollout.fleet.alive() if tier_of(one.profile, tiers) in rollout.files)
+
+
+def _gathered(rollout: Rollout, now: float) -> Rollout:
+    """Form the groups, once enough devices are there."""
+    there = eligible(rollout)
+    if rollout.gather_until is None or now < rollout.gather_until or len(there) < rollout.rules.expect:
+        return rollout
+    tiers = {one.name: tier_of(one.profile, max(rollout.files)) for one in there}
+    canary = rollout.rules.canary_of(len(tiers))
+    groups = groups_of(tiers, rollout.version, canary=canary, groups=rollout.rules.groups)
+    targets = {
+        device: _waiting(rollout, Target(device, tiers[device], number), now)
+        for number, group in enumerate(groups)
+        for device in group
+    }
+    return replace(rollout, phase=Phase.RUNNING, targets=targets, opened=0)
+
+
+def _overdue(rollout: Rollout, now: float) -> Rollout:
+    """Who was not heard of for too long: silent, if it may serve the new model, else away."""
+    for target in _open(rollout):
+        queueing = target.status is Status.WAITING and rollout.alive(target.device)
+        if not (target.settled or queueing) and now >= target.deadline:
+            served = target.status in (Status.SWITCHING, Status.WATCHING)
+            rollout = rollout.put(replace(target, status=Status.SILENT if served else Status.AWAY))
+    return rollout
+
+
+def _open(rollout: Rollout) -> tuple[Target, ...]:
+    return tuple(one for one in rollout.targets.values() if one.group <= rollout.opened)
+
+
+def _judged(rollout: Rollout, now: float) -> Rollout:
+    """Stop, open the next group, or finish, as the groups stand."""
+    for number in range(rollout.opened + 1):
+        verdict, why = judge(standing_of(rollout.group(number)), rollout.rules)
+        if verdict is Verdict.FAILED:
+            return stop(rollout, f"{group_name(number)}: {why}", now)
+    if verdict is not Verdict.SUCCEEDED:
+        return rollout
+    if rollout.opened + 1 < rollout.groups:
+        waiting = [_waiting(rollout, one, now) for one in rollout.group(rollout.opened + 1)]
+        opened = replace(rollout, opened=rollout.opened + 1)
+        return replace(opened, targets={**opened.targets, **{one.device: one for one in waiting}})
+    done = all(target.settled for target in rollout.targets.values())
+    return replace(rollout, phase=Phase.FINISHED) if done else rollout
+
+
+def group_name(number: int) -> str:
+    """The canary, then groups from 1."""
+    return "canary" if number == 0 else f"group {number}"
+
+
+def _asked(rollout: Rollout, now: float) -> Step:
+    """Offer the model to whoever is due, and to no more at once than may fetch."""
+    commands: list[Command] = []
+    loading = sum(one.status in LOADING for one in rollout.targets.values())
+    for target in _open(rollout):
+        if not rollout.alive(target.device) or now < target.ask_at:
+            continue
+        if target.status is Status.WAITING and loading < rollout.rules.at_once:
+            loading += 1
+            target = replace(target, status=Status.ASKED, deadline=now + rollout.rules.away_s)
+        if target.status in UNDER_WAY or target.status is Status.SILENT:
+            patience = ASK_AGAIN_S if target.status is Status.ASKED else CHECK_UP_S
+            rollout = rollout.put(replace(target, ask_at=now + patience))
+            commands.append(Send(target.device, _offer(rollout, target)))
+    return rollout, commands
+
+
+def _offer(rollout: Rollout, target: Target) -> ModelOffer:
+    file = rollout.files[target.tier]
+    return ModelOffer(
+        federation=rollout.federation,
+        device=target.device,
+        rollout=rollout.id,
+        version=rollout.version,
+        tier=target.tier,
+        blob=file.ref,
+        manifest=file.manifest,
+        terms=rollout.rules.terms,
+    )
+
+
+# --- stopping ---
+def stop(rollout: Rollout, why: str, now: float) -> Rollout:
+    """Open nothing more, and have every device go back that may serve the new model."""
+    if rollout.phase is Phase.STOPPING:
+        return rollout
+    at_once = [replace(one, ask_at=now) for one in rollout.targets.values()]
+    return replace(
+        rollout,
+        phase=Phase.STOPPING,
+        why=why,
+        stop_until=now + rollout.rules.silent_s,
+        targets={one.device: one for one in at_once},
+    )
+
+
+def _withdrawing(rollout: Rollout, now: float) -> Step:
+    """Tell devices until each has gone back; the rollout waits for those that may serve the new model."""
+    told = [one for one in rollout.targets.values() if one.status in UNDER_WAY or one.may_serve]
+    awaited = [one for one in told if one.may_serve or rollout.alive(one.device)]
+    commands: list[Command] = []
+    for target in told:
+        if rollout.alive(target.device) and now >= target.ask_at:
+            rollout = rollout.put(replace(target, ask_at=now + ASK_AGAIN_S))
+            commands.append(Send(target.device, _withdrawal(rollout, target)))
+    if not awaited or now >= rollout.stop_until:
+        return replace(rollout, phase=Phase.STOPPED), commands
+    return rollout, commands
+
+
+def _withdrawal(rollout: Rollout, target: Target) -> ModelWithdrawal:
+    return ModelWithdrawal(
+        federation=rollout.federation,
+        device=target.device,
+        rollout=rollout.id,
+        version=rollout.version,
+        detail=rollout.why[:500],
+    )

@@ -1,0 +1,66 @@
+"""What a device says of its board in its birth message, and what `edge-client profile` prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edge_client.board import speed
+from edge_client.board.processor import processor
+from edge_client.cli import main
+from edge_client.profile import profile
+from schemas.messages import Birth, encode_message
+from schemas.values import DataCard, MeasuredSpeed
+from tests.board.trees import PI, tree
+
+CARD = DataCard(source="digits", examples=1, input_shape=(1, 8, 8), num_classes=10)
+MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000)
+
+
+def test_the_birth_message_says_what_the_board_is_and_how_it_is(tmp_path: Path) -> None:
+    root = tree(tmp_path / "root", PI)
+    speed.keep(speed.kept_at(tmp_path), MEASURED, processor(root))
+    told = profile(tmp_path, tier=2, root=root)
+    assert told.machine == "Raspberry Pi 3 Model B Rev 1.2"
+    assert (told.memory_bytes, told.memory_free_bytes) == (400_000_000, 300_000_000)
+    assert (told.celsius, told.power, told.battery, told.link) == (61.225, "battery", 0.42, "wifi")
+    assert "under-voltage" in told.throttling
+    assert told.speed == MEASURED
+    assert told.tier == 2
+    birth = Birth(federation="home", device="pi", session=1, profile=told, data=CARD)
+    assert len(encode_message(birth)) < Birth.max_bytes / 2
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff\xfe\0" * 9, b"9" * 5000])
+def test_a_board_whose_files_are_garbage_has_a_birth_message_too(tmp_path: Path, garbage: bytes) -> None:
+    told = profile(tmp_path, root=tree(tmp_path / "root", dict.fromkeys(PI, garbage)))
+    assert told.memory_bytes == 0
+    assert encode_message(Birth(federation="home", device="pi", session=1, profile=told, data=CARD))
+
+
+def test_the_command_measures_and_keeps_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "--state-dir", str(tmp_path), "--seconds", "0.05", "--format", "json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["profile"]["speed"]["memory_bytes_per_s"] > 0
+    assert printed["board"]["storage"]["total"] > 0
+    assert profile(tmp_path).speed == MeasuredSpeed.model_validate(printed["profile"]["speed"])
+
+
+def test_without_a_benchmark_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--state-dir", str(tmp_path), "--no-benchmark"]) == 0
+    assert "not measured" in capsys.readouterr().out
+    assert not speed.kept_at(tmp_path).exists()
+
+
+def test_the_devices_file_says_which_device_is_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.toml"
+    file.write_text('device-id = "pi"\nstate-dir = "here"\ntier = 3\n')
+    assert main(["profile", "--config", str(file), "--seconds", "0.02", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"]["tier"] == 3
+    assert speed.kept_at(tmp_path / "here").is_file()

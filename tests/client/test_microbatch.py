@@ -1,0 +1,159 @@
+"""Batches in parts where memory is short: the same result, and a reason where not even that will do."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_client.board.memory import Memory, memory
+from edge_client.cost import network_cost
+from edge_client.data.labelled import LabelledData, labelled
+from edge_client.microbatch import MARGIN, micro_batch
+from edge_client.recording import Recorder
+from edge_client.shortage import is_shortage
+from edge_client.surgery import arrays_of
+from edge_client.training import TrainingResult, train
+from schemas.errors import PeerError
+from schemas.strategy import Piece, TrainingPlan
+from schemas.values import Reason
+from tests.board.trees import GROUP, PI, tree
+
+SHAPE = (1, 8, 8)
+
+
+def network(*, normalised: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(8) if normalised else nn.Identity()
+    return nn.Sequential(nn.Conv2d(1, 8, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+
+
+def examples(count: int) -> LabelledData:
+    rng = np.random.default_rng(0)
+    return labelled(rng.integers(0, 255, (count, *SHAPE)).astype(np.uint8), np.arange(count) % 10)
+
+
+def plan(**words: object) -> TrainingPlan:
+    return TrainingPlan(**{"learning_rate": 0.1, "batch_size": 16, "local_epochs": 2, **words})
+
+
+def with_free(free: int | None) -> Memory:
+    return Memory(physical=10**9, available=free, limit=None, free=free)
+
+
+def needed(module: nn.Module, batch: int, count: int) -> int:
+    cost = network_cost(module, SHAPE)
+    total = cost.training(plan(), examples=count, batch=batch, pixel_bytes=0).total
+    return round(MARGIN * (total - cost.parameters)) + 1
+
+
+def outcome(words: dict[str, object], at_once: int | None) -> tuple[dict[str, np.ndarray], TrainingResult]:
+    module = network()
+    # 40 examples: the last batch of an epoch has 8, and 16 in parts of 6 leaves one of 4.
+    result = train(module, examples(40), plan(**words), micro_batch=at_once, recorder=Recorder())
+    return arrays_of(module), result
+
+
+@pytest.mark.parametrize("at_once", [1, 6])
+@pytest.mark.parametrize(
+    "words",
+    [
+        {},
+        {"momentum": 0.9, "weight_decay": 0.01},
+        {"optimizer": "adam", "learning_rate": 0.001},
+        {"objectives": (Piece(name="prox", options={"mu": 0.1}),)},
+        {"objectives": (Piece(name="scaffold"),)},
+        {"objectives": (Piece(name="attentive", options={"layers": ("0",)}),)},
+    ],
+)
+def test_a_batch_in_parts_trains_what_the_whole_batch_does(words: dict[str, object], at_once: int) -> None:
+    whole, all_at_once = outcome(words, None)
+    parts, in_parts = outcome(words, at_once)
+    for name, array in whole.items():
+        np.testing.assert_allclose(parts[name], array, rtol=0, atol=2e-5)
+    assert in_parts.metrics.steps == all_at_once.metrics.steps == 6
+    assert in_parts.metrics.train_loss == pytest.approx(all_at_once.metrics.train_loss, abs=1e-4)
+    for group, arrays in all_at_once.groups.items():
+        for name, array in arrays.items():
+            np.testing.assert_allclose(in_parts.groups[group][name], array, rtol=0, atol=2e-5)
+
+
+def test_where_there_is_room_batches_stay_whole() -> None:
+    module = network()
+    assert micro_batch(module, SHAPE, plan(), examples=40, memory=with_free(10**9)) is None
+    assert micro_batch(module, SHAPE, plan(), examples=40, memory=with_free(None)) is None
+    exactly = with_free(needed(module, 16, 40))
+    assert micro_batch(module, SHAPE, plan(), examples=40, memory=exactly) is None
+
+
+def test_a_batch_is_cut_into_as_few_parts_as_fit() -> None:
+    module = network()
+    # 16 in 1, 2, 3, ... parts is 16, 8, 6, 4, ... at once.
+    for size in (8, 6, 4, 1):
+        free = with_free(needed(module, size, 40))
+        assert micro_batch(module, SHAPE, plan(), examples=40, memory=free) == size
+
+
+def test_fewer_examples_than_a_batch_are_one_batch() -> None:
+    module = network()
+    free = with_free(needed(module, 5, 5))
+    assert micro_batch(module, SHAPE, plan(), examples=5, memory=free) is None
+
+
+def test_what_fits_in_no_way_is_refused_with_figures() -> None:
+    with pytest.raises(PeerError, match=r"training needs [\d.]+ MB more, 0 MB are free") as refused:
+        micro_batch(network(), SHAPE, plan(), examples=40, memory=with_free(1000))
+    assert refused.value.reason == Reason.NO_MEMORY
+
+
+@pytest.mark.parametrize("objectives", [(), (Piece(name="mix"),)])
+def test_batches_that_are_more_than_their_parts_are_not_cut(objectives: tuple[Piece, ...]) -> None:
+    module = network(normalised=not objectives)
+    half = with_free(needed(module, 8, 40))
+    with pytest.raises(PeerError, match="batches of 16") as refused:
+        micro_batch(module, SHAPE, plan(objectives=objectives), examples=40, memory=half)
+    assert refused.value.reason == Reason.NO_MEMORY
+
+
+def test_a_control_groups_limit_is_what_there_is(tmp_path: Path) -> None:
+    module = network()
+    root = tree(tmp_path, PI, {f"sys/fs/cgroup/{GROUP}/memory.max": str(10**8 + needed(module, 8, 40))})
+    # 100 MB of the group are in use.
+    assert micro_batch(module, SHAPE, plan(), examples=40, memory=memory(root)) == 8
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes."),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_a_shortage_of_memory_is_known_by_its_words(error: BaseException) -> None:
+    assert is_shortage(error)
+    assert not is_shortage(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_under_a_real_limit_a_task_ends_with_its_reason_and_the_process_goes_on() -> None:
+    """The address space may grow by 200 MB: what needs 10 GB is refused, before it begins or by torch."""
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.client.under_a_limit"], capture_output=True, text=True, timeout=120
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    told = json.loads(child.stdout.splitlines()[-1])
+    assert told["free_mb"] <= 200
+    assert told["too_large"]["reason"] == told["by_surprise"]["reason"] == "no-memory"
+    assert "MB are free" in told["too_large"]["detail"]
+    assert "alloc" in told["by_surprise"]["detail"]
+    assert 1 <= told["in_parts"] < 1024
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY

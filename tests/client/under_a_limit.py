@@ -1,0 +1,85 @@
+"""A process that limits its own address space, and trains: `python -m tests.client.under_a_limit`."""
+
+from __future__ import annotations
+
+import json
+import queue
+import resource
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from edge_client.board.memory import memory
+from edge_client.data.labelled import labelled
+from edge_client.microbatch import micro_batch
+from edge_client.session_events import WorkDone, WorkFailed
+from edge_client.training import train
+from edge_client.worker import Worker
+from schemas.messages import Task
+from schemas.strategy import TrainingPlan
+from tests.schemas.examples import MESSAGES_BY_KIND
+
+ROOM = 200 * 1024 * 1024
+SHAPE = (1, 64, 64)
+
+
+def network() -> nn.Module:
+    """16 channels of 64x64 twice: half a megabyte and more of activations per example."""
+    return nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(65_536, 10))
+
+
+def main() -> None:
+    """Print what became of a task that fits in no way, of one that was not foreseen, and of one in parts."""
+    torch.set_num_threads(1)
+    module, plan = network(), TrainingPlan(learning_rate=0.01, batch_size=1024)
+    data = labelled(np.zeros((256, *SHAPE), np.uint8), np.arange(256) % 10)
+    # Whatever libraries and threads reserve once is reserved before the limit.
+    train(module, data.subset(range(4)), plan)
+    told: dict[str, Any] = {}
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    worker = Worker(inbox)
+    _ended(worker, inbox, lambda: None)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + ROOM, resource.RLIM_INFINITY))
+    told["free_mb"] = (memory().free or 0) / 2**20
+    huge = plan.model_copy(update={"batch_size": 65_536})
+    told["too_large"] = _ended(worker, inbox, lambda: _fit(_normalised(), huge, 20_000))
+    told["by_surprise"] = _ended(worker, inbox, lambda: torch.zeros(2**31))
+    at_once = _fit(module, plan, len(data))
+    train(module, data, plan, micro_batch=at_once)
+    told["in_parts"] = at_once
+    print(json.dumps(told))
+
+
+def _normalised() -> nn.Module:
+    return nn.Sequential(nn.BatchNorm2d(1), network())
+
+
+def _fit(module: nn.Module, plan: TrainingPlan, examples: int) -> int | None:
+    return micro_batch(module, SHAPE, plan, examples=examples, memory=memory())
+
+
+def _ended(worker: Worker, inbox: queue.SimpleQueue[Any], job: Any) -> dict[str, str]:
+    """What the device would tell of a task that comes to this."""
+    task = MESSAGES_BY_KIND["task"]
+    assert isinstance(task, Task)
+
+    def done(_: threading.Event) -> WorkDone:
+        job()
+        return WorkDone(MESSAGES_BY_KIND["update"])  # type: ignore[arg-type]
+
+    worker._begin(task, done)
+    event = inbox.get(timeout=60)
+    return {"reason": str(event.reason), "detail": event.detail} if isinstance(event, WorkFailed) else {}
+
+
+def _address_space() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize:"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""What is told of brokers: one that is absent, one that is well, and those that are not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+import edge_client.doctor.broker
+from edge_client.address import BrokerAddress, TlsFiles, parse_address
+from edge_client.cli import main
+from edge_client.doctor.broker import broker, packets
+from edge_client.doctor.finding import Finding
+from edge_client.doctor.network import network
+from edge_server.broker.launch import find_mosquitto, running_broker
+from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
+from schemas.topics import Channel, DeviceTopic, server_filters
+from schemas.values import Reason
+from tests.identity.conftest import (
+    FEDERATION,
+    Mosquitto,
+    _await_port,
+    address_of,
+    free_ports,
+    identity,
+    new_authority,
+    running_mosquitto,
+    server_files,
+)
+
+NOW = time.time()
+DAY_S = 86_400.0
+
+
+@pytest.fixture(autouse=True)
+def _no_server_answers_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where one is there is its answer waited for."""
+    monkeypatch.setattr(edge_client.doctor.broker, "ANSWER_S", 0.2)
+
+
+@contextlib.contextmanager
+def mosquitto(folder: Path, *lines: str) -> Iterator[BrokerAddress]:
+    """A real one that takes anybody, with these lines in its configuration."""
+    binary = find_mosquitto()
+    if binary is None:
+        pytest.skip("no mosquitto on this machine")
+    (port,) = free_ports(1)
+    user = ["user root"] if os.geteuid() == 0 else []
+    conf, log = folder / "mosquitto.conf", folder / "mosquitto.log"
+    conf.write_text("\n".join([f"listener {port} 127.0.0.1", "allow_anonymous true", *user, *lines]) + "\n")
+    with log.open("wb") as output:
+        child = subprocess.Popen([binary, "-c", str(conf)], stdout=output, stderr=output)
+    try:
+        _await_port(child, port, log)
+        yield parse_address(f"mqtt://127.0.0.1:{port}")
+    finally:
+        child.terminate()
+        child.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def server(address: BrokerAddress, federation: str, files: TlsFiles | None = None) -> Iterator[None]:
+    """Answers requests for blobs as `edge-server run` does: there is none."""
+    ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="server", protocol=mqtt.MQTTv5)
+
+    def answer(_client: mqtt.Client, _data: object, message: mqtt.MQTTMessage) -> None:
+        asked = decode_message(message.payload)
+        if isinstance(asked, BlobRequest):
+            refusal = Refusal(
+                federation=federation, device=asked.device, reason=Reason.UNKNOWN_BLOB, digest=asked.digest
+            )
+            client.publish(
+                str(DeviceTopic(federation, asked.device, Channel.DOWN)), encode_message(refusal), qos=1
+            )
+
+    client.on_message = answer
+    client.on_subscribe = lambda *_: ready.put(True)
+    if files is not None:
+        client.tls_set(str(files.ca), str(files.certificate), str(files.key))
+    client.connect(address.host, address.port)
+    client.loop_start()
+    try:
+        client.subscribe([(one, 1) for one in server_filters(federation)])
+        assert ready.get(timeout=30)
+        yield
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def levels(found: Iterator[Finding]) -> dict[str, str]:
+    return {one.check: one.level for one in found}
+
+
+def told(found: Iterator[Finding], check: str) -> Finding:
+    return next(one for one in found if one.check == check)
+
+
+def test_an_absent_broker_is_a_failure_with_its_address() -> None:
+    (port,) = free_ports(1)
+    (found,) = network(parse_address(f"mqtt://127.0.0.1:{port}"), "pi", NOW)
+    assert found.level == "failure"
+    assert str(port) in found.detail
+    assert "start the broker" in found.remedy
+
+
+def test_a_name_that_nobody_knows_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    (found,) = network(parse_address("mqtt://no-such-host.invalid"), "pi", NOW)
+    assert found.level == "failure"
+    assert "no-such-host.invalid" in found.detail
+
+
+def test_the_command_says_what_failed_and_ends_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_client.doctor.libraries.TRIALS", {"numpy": "import numpy as m"})
+    (port,) = free_ports(1)
+    words = ["doctor", "--state-dir", str(tmp_path), "--broker", f"mqtt://127.0.0.1:{port}"]
+    assert main(words) == 1
+    printed = capsys.readouterr().out
+    assert "refuses connections" in printed
+    assert "import numpy" in printed
+    assert main([*words, "--offline"]) == 0
+
+
+def test_a_broker_of_our_own_with_a_server_behind_it_is_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_client.doctor.broker, "ANSWER_S", 30.0)
+    with running_broker("embedded", tmp_path) as running:
+        address = parse_address(running.url)
+        assert levels(network(address, "pi", NOW)) == {"broker": "ok"}
+        with server(address, "home"):
+            found = list(broker(address, "home", "pi"))
+    assert [(one.check, one.level) for one in found] == [
+        ("mqtt", "ok"),
+        ("packet limit", "ok"),
+        ("may subscribe", "ok"),
+        ("may publish", "ok"),
+        ("server", "ok"),
+    ]
+
+
+def test_without_a_server_all_else_can_be_well(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as address:
+        found = told(broker(address, "home", "pi"), "server")
+    assert found.level == "warning"
+    assert "edge-server run" in found.remedy
+
+
+def test_access_rules_that_forbid_a_device_its_own_topics_are_found_out(tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("topic read fed/v1/home/#\ntopic write fed/v1/home/devices/other/up/#\n")
+    rules.chmod(0o600)
+    with mosquitto(tmp_path, f"acl_file {rules}") as address:
+        refused = told(broker(address, "home", "pi"), "may publish")
+        assert refused.level == "failure"
+        assert "Not authorized" in refused.detail
+        assert "fed/v1/home/devices/pi/up/#" in refused.remedy
+        assert told(broker(address, "home", "other"), "may publish").level == "ok"
+
+
+def test_a_broker_that_wants_a_name_refuses_strangers(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, "allow_anonymous false") as address:
+        found = list(broker(address, "home", "pi"))
+    assert [(one.check, one.level) for one in found] == [("mqtt", "failure")]
+    assert "certificate" in found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("most", "level"),
+    # Chunks of 262,144 and of 65,536 bytes, and 1,024 bytes around them.
+    [(None, "ok"), (263_168, "ok"), (263_167, "warning"), (66_560, "warning"), (66_559, "failure")],
+)
+def test_a_packet_limit_is_held_against_what_chunks_need(most: int | None, level: str) -> None:
+    assert packets(most).level == level
+
+
+def test_the_limit_that_a_broker_announces_is_seen(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, "max_packet_size 100000") as address:
+        found = told(broker(address, "home", "pi"), "packet limit")
+    assert found.level == "warning"
+    assert "100000 bytes" in found.detail
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerAddress, Path]]:
+    """A broker as `edge-server enroll` sets it up, as the device sees it, and a folder."""
+    folder = tmp_path_factory.mktemp("authority")
+    authority = new_authority(folder / "authority")
+    files = identity(authority, "pi", folder / "pi")
+    with running_mosquitto(authority) as running:
+        assert isinstance(running, Mosquitto)
+        with server(address_of(authority, files), FEDERATION, server_files(authority)):
+            yield address_of(authority, files), folder
+
+
+def test_an_enrolled_device_is_well(
+    place: tuple[BrokerAddress, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge_client.doctor.broker, "ANSWER_S", 30.0)
+    address, _ = place
+    reached = levels(network(address, "pi", NOW))
+    assert reached == {"broker": "ok", "certificate": "ok", "tls": "ok"}
+    assert set(levels(broker(address, FEDERATION, "pi")).values()) == {"ok"}
+
+
+def test_another_authority_is_told_from_the_right_one(place: tuple[BrokerAddress, Path]) -> None:
+    address, folder = place
+    assert address.tls is not None
+    other = new_authority(folder / "other")
+    wrong = folder / "wrong.pem"
+    wrong.write_bytes(other.ca_pem)
+    files = TlsFiles(wrong, address.tls.certificate, address.tls.key)
+    found = told(network(BrokerAddress(address.host, address.port, files), "pi", NOW), "tls")
+    assert found.level == "failure"
+    assert "not signed by the authority" in found.detail
+    assert "--ca" in found.remedy or "wrong" in found.remedy
+
+
+def test_a_certificate_of_somebody_else_or_of_yesterday_is_told(place: tuple[BrokerAddress, Path]) -> None:
+    address, _ = place
+    somebody = told(network(address, "other", NOW), "certificate")
+    assert somebody.level == "failure"
+    assert "'pi'" in somebody.detail
+    much_later = told(network(address, "pi", NOW + 20 * 365 * DAY_S), "certificate")
+    assert much_later.level == "failure"
+    assert "expired" in much_later.detail
+    assert "edge-server enroll" in much_later.remedy
+
+
+def test_a_broker_without_tls_is_told_from_a_bad_certificate(
+    place: tuple[BrokerAddress, Path], tmp_path: Path
+) -> None:
+    address, _ = place
+    with mosquitto(tmp_path) as plain:
+        mixed = BrokerAddress(plain.host, plain.port, address.tls)
+        found = told(network(mixed, "pi", NOW), "tls")
+    assert found.level == "failure"
+    assert found.remedy

@@ -1,0 +1,62 @@
+"""Room and time: what is told of a board that has too little of either."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edge_client.board.memory import Memory
+from edge_client.doctor.machine import clock, disk, kernel_synchronised, room
+
+
+def with_free(free: int | None, limit: int | None = None) -> Memory:
+    return Memory(physical=10**9, available=free, limit=limit, free=free)
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "level"), [(5000, "ok"), (999, "warning"), (99, "failure"), (0, "failure")]
+)
+def test_a_disk_is_judged_by_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mb: int, level: str
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=free_mb * 1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    found = disk(tmp_path / "state")
+    assert found.level == level
+    assert (found.remedy == "") == (level == "ok")
+
+
+def test_a_state_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    found = disk(tmp_path / "file" / "state")
+    assert found.level == "failure"
+    assert "cannot be written" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("memory", "level", "remedy"),
+    [
+        (with_free(10**9), "ok", ""),
+        (with_free(200_000_000), "warning", "close other programs"),
+        (with_free(50_000_000), "failure", "close other programs"),
+        (with_free(50_000_000, limit=128_000_000), "failure", "MemoryMax"),
+        (with_free(None), "warning", "/proc"),
+    ],
+)
+def test_memory_is_judged_by_what_a_process_may_still_take(memory: Memory, level: str, remedy: str) -> None:
+    found = room(memory)
+    assert found.level == level
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(("kept", "level"), [(True, "ok"), (False, "warning"), (None, "warning")])
+def test_a_clock_that_nobody_keeps_right_is_told(kept: bool | None, level: str) -> None:
+    found = clock(lambda: kept)
+    assert found.level == level
+    assert bool(found.remedy) == (level == "warning")
+
+
+def test_the_kernel_says_whether_its_clock_is_kept_right() -> None:
+    assert kernel_synchronised() in (True, False)

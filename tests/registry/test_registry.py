@@ -1,0 +1,232 @@
+"""The registry: what a run leaves in it, what it says of that, and what a kill in the middle leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.trust import check_model, read_trusted_key
+from edge_server.history import DeviceRecord, RoundRecord, Summary
+from edge_server.journal import Aggregated, Journal
+from edge_server.notary import run_notary
+from edge_server.registry.difference import differences, weight_distance
+from edge_server.registry.entering import default_registry, enter_or_say_why_not, enter_run
+from edge_server.registry.registry import Registry
+from edge_server.run_folder import RunFolder
+from schemas.blobs import digest_of
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap, SubModelSpec
+from tests.rollout.shelf import classifier, entered, fitted, key_in
+
+STATES = [digest_of(f"round {number}".encode()) for number in (1, 2, 3)]
+
+
+def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale: float = 1.0) -> Path:
+    """What a run of three rounds and one tier leaves, as far as the registry looks at it."""
+    folder = RunFolder(path)
+    for name in ("models", "onnx"):
+        (path / name).mkdir(parents=True)
+    record = {"fraction": 1.0, "local_epochs": 1, "selected": (), "completed": (), "duration_s": 1.0}
+    for number in (1, 2, 3):
+        figures = {"tier_accuracy": {1: accuracy}, "test_accuracy": accuracy}
+        folder.add_round(RoundRecord(round=number, uplink_bytes=0, downlink_bytes=0, **record, **figures))
+    journal = Journal(folder.journal, durable=False)
+    for number, state in enumerate(STATES, start=1):
+        journal.closed(number, state, updates=[Aggregated("pi", 1, state, 0)], over=[], record="", traffic={})
+    journal.close()
+    notary = run_notary("home", run, path, None)
+    params = {"weight": np.full((2, 2), scale, np.float32)}
+    folder.save_model(3, params, ChannelMap(groups={}, parameters={}), {"federation": "home"}, durable=False)
+    notary.model(folder.version(3) / "manifest.json", 3)
+    onnx = classifier(folder.onnx(1), fitted() * scale)
+    provenance = {"round": "3", "tier": "1", "prune_ratio": "0.5", "parent_sha256": STATES[2]}
+    notary.export(onnx, provenance, SubModelSpec())
+    device = DeviceRecord(
+        device="pi",
+        tier=1,
+        ratio=0.5,
+        parameters=650,
+        macs=640,
+        onnx_bytes=9,
+        onnx_accuracy=0.9,
+        latency_ms=2.0,
+    )
+    folder.write_summary(
+        Summary(
+            federation="home",
+            run=run,
+            recipe="attending",
+            outcome="finished",
+            rounds=3,
+            duration_s=3.0,
+            model="one-layer",
+            parameters=650,
+            test_accuracy=accuracy,
+            devices=(device, device.model_copy(update={"device": "pi-2", "onnx_accuracy": 0.7})),
+        )
+    )
+    return path
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "registry")
+
+
+def test_a_run_is_entered_with_its_parents_its_metrics_and_its_signature(registry, tmp_path) -> None:
+    entered_one = enter_run(registry, run_folder(tmp_path / "run"))
+    (version,) = registry.versions()
+    assert version == entered_one
+    assert (version.version, version.round, version.recipe) == ("home-1", 3, "attending")
+    assert (version.state_sha256, version.parents) == (STATES[2], (STATES[1], STATES[0]))
+    tier = version.tier(1)
+    # Two devices with 90% and 70%: 80% in the mean.
+    assert (tier.ratio, tier.parent_sha256, tier.devices, tier.device_accuracy) == (0.5, STATES[2], 2, 0.8)
+    public = registry.path("home-1") / "signing.pub"
+    assert version.key == read_trusted_key(public).fingerprint
+
+
+def test_what_is_entered_needs_the_run_no_more(registry, tmp_path) -> None:
+    import shutil
+
+    run = run_folder(tmp_path / "run")
+    enter_run(registry, run)
+    shutil.rmtree(run)
+    path, key = registry.onnx("home-1", 1), read_trusted_key(registry.path("home-1") / "signing.pub")
+    assert check_model(path, path.read_bytes(), key, exported_by="server").run == "home-1"
+    names = {one.name for one in (registry.path("home-1") / "model").iterdir()}
+    assert names == {"state.safetensors", "channel-map.json", "manifest.json", "manifest.signed.json"}
+
+
+def test_the_card_has_a_head_that_programs_read_and_says_what_each_file_is(registry, tmp_path) -> None:
+    yaml = pytest.importorskip("yaml")
+    version = enter_run(registry, run_folder(tmp_path / "run"))
+    card = (registry.path("home-1") / "README.md").read_text()
+    head = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
+    assert (head["version"], head["recipe"], head["parents"]) == (
+        "home-1",
+        "attending",
+        list(version.parents),
+    )
+    assert head["tiers"][0]["sha256"] == version.tier(1).sha256
+    assert head["epsilon"] is None
+    assert "| [1](tier-1.onnx) | 50% |" in card
+    assert "edge-client infer tier-1.onnx IMAGE --trust signing.pub" in card
+
+
+def test_a_text_that_would_break_the_head_is_spelled_out(registry, tmp_path) -> None:
+    yaml = pytest.importorskip("yaml")
+    run = run_folder(tmp_path / "run")
+    summary = Summary.model_validate_json((run / "summary.json").read_bytes())
+    odd = 'yes: "no"\n- x #'
+    (run / "summary.json").write_text(summary.model_copy(update={"recipe": odd}).model_dump_json())
+    enter_run(registry, run)
+    card = (registry.path("home-1") / "README.md").read_text()
+    assert yaml.safe_load(card.split("---\n")[1])["recipe"] == odd
+
+
+def test_a_version_entered_again_replaces_the_one_before(registry, tmp_path) -> None:
+    run = run_folder(tmp_path / "run")
+    first = enter_run(registry, run)
+    again = enter_run(registry, run)
+    assert [one.created_at for one in registry.versions()] == [again.created_at]
+    assert again.created_at > first.created_at
+
+
+def test_a_kill_while_a_version_is_entered_leaves_none_half(registry, tmp_path, monkeypatch) -> None:
+    run = run_folder(tmp_path / "run")
+    rename = Path.rename
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        enter_run(registry, run)
+    assert registry.versions() == []
+    assert not registry.path("home-1").exists()
+    monkeypatch.setattr(Path, "rename", rename)
+    enter_run(registry, run)
+    assert [one.version for one in registry.versions()] == ["home-1"]
+
+
+def test_a_file_that_is_not_the_one_that_was_signed_is_not_entered(registry, tmp_path) -> None:
+    run = run_folder(tmp_path / "run")
+    classifier(run / "onnx" / "tier-1.onnx", fitted() * 2)
+    with pytest.raises(ConfigError, match="is not trusted"):
+        enter_run(registry, run)
+    assert registry.versions() == []
+
+
+def test_a_run_that_is_not_over_or_has_no_models_is_not_entered(registry, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="no folder of a run that is over"):
+        enter_run(registry, tmp_path)
+    run = run_folder(tmp_path / "run")
+    (run / "onnx" / "tier-1.onnx").unlink()
+    with pytest.raises(ConfigError, match="no ONNX files"):
+        enter_run(registry, run)
+    assert enter_or_say_why_not(registry.folder, run) is None
+
+
+def test_a_registry_that_cannot_be_written_takes_nothing_from_the_run(tmp_path, caplog) -> None:
+    run = run_folder(tmp_path / "run")
+    (tmp_path / "registry").write_text("in the way")
+    assert enter_or_say_why_not(default_registry(run), run) is None
+    assert "not entered in registry" in caplog.text
+
+
+def test_an_unknown_version_is_answered_with_the_nearest(registry, tmp_path) -> None:
+    enter_run(registry, run_folder(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"there is no version 'home-2' in .*did you mean 'home-1'"):
+        registry.version("home-2")
+
+
+def test_each_federation_has_its_own_active_version(registry) -> None:
+    one = entered(registry, "a-1", fitted(), None, federation="a")
+    two = entered(registry, "b-1", fitted(), None, federation="b")
+    registry.set_active(one)
+    registry.set_active(two)
+    registry.set_active(entered(registry, "a-2", fitted(), None, federation="a"))
+    assert registry.actives() == {"a": "a-2", "b": "b-1"}
+
+
+def test_a_version_without_a_signature_says_so(registry, tmp_path) -> None:
+    run = run_folder(tmp_path / "run")
+    (run / "onnx" / "tier-1.onnx.manifest.json").unlink()
+    (run / "signing.pub").unlink()
+    assert enter_run(registry, run).key is None
+    assert "Not signed." in (registry.path("home-1") / "README.md").read_text()
+
+
+def test_a_database_that_is_none_is_said_to_be_damaged(registry) -> None:
+    registry.folder.mkdir()
+    (registry.folder / "registry.sqlite").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(ConfigError, match="file is not a database"):
+        registry.versions()
+
+
+def test_two_versions_beside_each_other(registry, tmp_path) -> None:
+    before = enter_run(registry, run_folder(tmp_path / "one"))
+    after = enter_run(registry, run_folder(tmp_path / "two", run="home-2", accuracy=0.9, scale=1.5))
+    found = {one.what: one for one in differences(before, after)}
+    assert found["tier 1: test accuracy"].change == "+10.00 points"
+    assert found["run"].after == "home-2"
+    assert "recipe" not in found
+    # All four weights from 1 to 1.5: half of the first's norm apart.
+    assert weight_distance(registry.path("home-1"), registry.path("home-2")) == pytest.approx(0.5)
+    assert differences(before, before) == []
+
+
+def test_weights_that_are_not_there_are_no_distance_apart(registry) -> None:
+    entered(registry, "a", fitted(), key_in(registry.folder.parent))
+    assert weight_distance(registry.path("a"), registry.path("a")) is None
+
+
+def test_the_version_lies_beside_its_files_as_json(registry, tmp_path) -> None:
+    version = enter_run(registry, run_folder(tmp_path / "run"))
+    written = json.loads((registry.path("home-1") / "version.json").read_text())
+    assert written["tiers"][0]["sha256"] == version.tier(1).sha256

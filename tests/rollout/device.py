@@ -1,0 +1,119 @@
+"""A device's whole part in rollouts without a broker: real files and slots, comparisons that are made up."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.agent_settings import AgentSettings
+from edge_client.data.labelled import labelled
+from edge_client.rollout.measuring import Measuring, Pair
+from edge_client.rollout.taking_part import Ran, RolloutPart
+from edge_client.rollout.trial_events import Comparison
+from edge_client.slots import ServedModel, Slots
+from edge_client.trust import TrustedKey
+from edge_client.workplace import LocalData
+from schemas.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
+from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
+from schemas.rollout import Measured, Terms
+from schemas.values import CapabilityProfile
+from tests.client.signed import SERVER, manifest_of
+
+OLD, NEW = b"the old model" * 99, b"the new model" * 999
+REF = BlobRef(digest=digest_of(NEW), size=len(NEW), chunk_bytes=4096)
+MEASURED = Measured(examples=4, accuracy=0.75, latency_ms=1.0)
+GOOD = Comparison(MEASURED, MEASURED, 0, 0)
+
+
+def offer(rollout: str = "r-1", **more: Any) -> ModelOffer:
+    """The new model, signed by the server."""
+    fields = {
+        "federation": "home",
+        "device": "pi",
+        "rollout": rollout,
+        "version": "v2",
+        "tier": 2,
+        "blob": REF,
+        "manifest": SERVER.sign(manifest_of(NEW)),
+        "terms": Terms(watch_s=0.0),
+    }
+    return ModelOffer.model_validate({**fields, **more})
+
+
+def examples() -> LocalData:
+    images = np.zeros((8, 1, 8, 8), np.uint8)
+    data = labelled(images, np.arange(8))
+    return LocalData(data, data.subset([0, 1, 2, 3]))
+
+
+class Device:
+    """One process of it; a later one in the same folder is the next. `compare` says what comparisons find."""
+
+    def __init__(
+        self,
+        state: Path,
+        patch: pytest.MonkeyPatch,
+        *,
+        compare: Callable[[Pair], Comparison] = lambda _: GOOD,
+        trust: TrustedKey | None = None,
+    ) -> None:
+        self.slots, self.inbox, self.sent = (
+            Slots(state / "serving"),
+            queue.SimpleQueue[Any](),
+            list[Message](),
+        )
+        self.clock = 0.0
+        patch.setattr("edge_client.rollout.taking_part.time.monotonic", lambda: self.clock)
+        patch.setattr(Measuring, "begin", lambda _, pair, most, tell: tell(compare(pair)))
+        settings = AgentSettings(
+            federation="home",
+            device="pi",
+            address=parse_address("mqtt://127.0.0.1:1"),
+            state=state,
+            source="digits",
+            profile=CapabilityProfile(),
+            trust=trust,
+        )
+        self.part = RolloutPart(settings, examples(), self.inbox, self.sent.append)
+
+    @property
+    def reports(self) -> list[ModelReport]:
+        return [message for message in self.sent if isinstance(message, ModelReport)]
+
+    def serves(self) -> bytes | None:
+        served = self.slots.current()
+        return None if served is None else served.read()
+
+    def hear(self, message: Message) -> None:
+        """A message of the rollout, as bytes."""
+        self.part.hear(encode_message(message))
+
+    def go_on(self, *, most: int = 8) -> None:
+        """Answer what it asks for and let time pass, until it asks for nothing more."""
+        answered = 0
+        for _ in range(most):
+            for message in self.sent[answered:]:
+                if isinstance(message, BlobRequest):
+                    for index in range(message.first, message.first + message.count):
+                        data = NEW[index * REF.chunk_bytes :][: REF.chunk_size(index)]
+                        self.part.takes(decode_chunk(encode_chunk(REF.digest, index, data)))
+                answered += 1
+            self.clock += 1.0
+            self.part.tick(training=False)
+            while not self.inbox.empty():
+                event = self.inbox.get()
+                assert isinstance(event, Ran)
+                self.part.ran(event)
+
+
+def serving(state: Path, data: bytes = OLD) -> None:
+    """A model in use before it all begins."""
+    slots = Slots(state / "serving")
+    slots.fill(data, ServedModel(version="v1", digest=digest_of(data)))
+    slots.switch(digest_of(data))

@@ -1,0 +1,102 @@
+"""A rollout by hand: devices that are born, say where they are, and are told what the machine decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from edge_server.rollout.events import Connected, Event, Heard, SendChunks, Tick
+from edge_server.rollout.rollout import step
+from edge_server.rollout.rules import Rules
+from edge_server.rollout.state import Rollout, TierFile
+from edge_server.rollout.target import Status
+from schemas.chunks import CHUNK_BYTES, BlobRef, digest_of
+from schemas.messages import Birth, Death, Message, ModelReport
+from schemas.rollout import Cause, Measured, Stage, Terms
+from schemas.values import CapabilityProfile, DataCard
+
+FEDERATION, VERSION = "home", "v2"
+TERMS = Terms(watch_s=30.0)
+RULES = Rules(canary="1", groups=2, gather_s=5.0, away_s=100.0, silent_s=50.0, terms=TERMS)
+FILES = {tier: TierFile(BlobRef(digest=digest_of(f"tier {tier}".encode()), size=300_000)) for tier in (1, 2)}
+CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)
+DONE = Measured(examples=100, accuracy=0.9, latency_ms=1.0)
+
+
+def birth(device: str, *, tier: int = 1, session: int = 1) -> Birth:
+    profile = CapabilityProfile(tier=tier)
+    return Birth(federation=FEDERATION, device=device, session=session, profile=profile, data=CARD)
+
+
+@dataclass
+class World:
+    """The machine, its clock, and what was sent."""
+
+    rules: Rules = RULES
+    now: float = 1000.0
+    sent: list[tuple[str, Message]] = field(default_factory=list)
+    chunks: list[SendChunks] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rollout = Rollout("r-1", VERSION, FEDERATION, self.rules, FILES)
+
+    def do(self, event: Event) -> list[tuple[str, Message]]:
+        """Step, and return what was sent in it."""
+        self.rollout, commands = step(self.rollout, event, self.now)
+        new = []
+        for command in commands:
+            if isinstance(command, SendChunks):
+                self.chunks.append(command)
+            else:
+                new.append((command.device, command.message))
+        self.sent += new
+        return new
+
+    def wait(self, seconds: float) -> list[tuple[str, Message]]:
+        """Let time pass, and a tick come."""
+        self.now += seconds
+        return self.do(Tick())
+
+    def begin(self, *devices: str, tiers: dict[str, int] | None = None) -> World:
+        """Connect, have these devices born, and form the groups."""
+        self.do(Connected(CHUNK_BYTES))
+        for device in devices:
+            self.do(Heard(birth(device, tier=(tiers or {}).get(device, 1))))
+        self.wait(self.rules.gather_s)
+        return self
+
+    def say(
+        self, device: str, stage: Stage, cause: Cause | None = None, **more: Any
+    ) -> list[tuple[str, Message]]:
+        """A device says where it is."""
+        measured = {"candidate": DONE, "running": DONE} if stage is not Stage.OFFERED else {}
+        report = ModelReport(
+            federation=FEDERATION,
+            device=device,
+            rollout="r-1",
+            version=VERSION,
+            stage=stage,
+            cause=cause,
+            **{**measured, **more},
+        )
+        return self.do(Heard(report))
+
+    def lost(self, device: str) -> None:
+        """Its last will comes."""
+        self.do(Heard(Death(federation=FEDERATION, device=device, session=1)))
+
+    def status(self, device: str) -> Status:
+        """Where the machine thinks that it is."""
+        return self.rollout.targets[device].status
+
+    def group(self, number: int) -> list[str]:
+        """The names of a group."""
+        return [target.device for target in self.rollout.group(number)]
+
+    def offered(self) -> set[str]:
+        """Who was offered the model so far."""
+        return {device for device, message in self.sent if message.kind == "model-offer"}
+
+    def withdrawn(self) -> set[str]:
+        """Who was told to go back so far."""
+        return {device for device, message in self.sent if message.kind == "model-withdrawal"}

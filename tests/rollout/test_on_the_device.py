@@ -1,0 +1,289 @@
+"""A device's part in a rollout with real files: the switch, the way back, and a power cut at every write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_client.files import sweep
+from edge_client.rollout.health import Health, write_health
+from edge_client.rollout.trial_events import Comparison, Made
+from edge_client.trust import check_model
+from schemas.chunks import digest_of
+from schemas.errors import PeerError
+from schemas.messages import ModelWithdrawal
+from schemas.rollout import Cause, Measured, Stage, Terms
+from tests.client.signed import STRANGER, TRUSTED, manifest_of
+from tests.client.test_slots import PowerCut, failing_power
+from tests.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
+
+BAD = Comparison(MEASURED, Measured(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
+EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "4"))
+"""The power goes at every n-th step of writing; 1 is for `make chaos`."""
+TAKEN_BACK = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2")
+
+
+def begin(device: Device) -> None:
+    device.part.connected()
+    device.hear(offer())
+    device.go_on()
+
+
+def test_an_offered_model_is_put_in_use_with_the_servers_word_beside_it(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch, trust=TRUSTED)
+    begin(device)
+    assert device.serves() == NEW
+    served = device.slots.current()
+    assert check_model(served.path, NEW, TRUSTED).what == "tier-export"
+    assert (served.model.version, served.model.accuracy) == ("v2", 0.75)
+    assert device.reports[-1].stage is Stage.KEPT
+    # What was fetched is needed no more, nor are the examples.
+    assert sorted(path.name for path in (tmp_path / "rollout").rglob("*") if path.is_file()) == ["trial.json"]
+
+
+def test_a_worse_model_never_comes_into_use(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch, compare=lambda _: BAD)
+    begin(device)
+    assert device.serves() == OLD
+    assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.ACCURACY)
+
+
+def test_both_models_are_compared_before_the_switch_and_again_after_it(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    pairs = []
+
+    def compare(pair):
+        pairs.append((pair.running.read_bytes(), pair.candidate.read_bytes()))
+        return GOOD
+
+    begin(Device(tmp_path, monkeypatch, compare=compare))
+    assert set(pairs) == {(OLD, NEW)}
+    assert len(pairs) == 2
+
+
+def test_requests_that_fail_after_the_switch_bring_the_former_model_back(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+
+    def fail_once_in_use(pair):
+        served = device.slots.current()
+        if served.model.digest == REF.digest:
+            write_health(served.folder, Health(digest=REF.digest, starts=1, requests=50, errors=40))
+        return GOOD
+
+    monkeypatch.setattr(
+        "edge_client.rollout.measuring.Measuring.begin",
+        lambda _, pair, most, tell: tell(fail_once_in_use(pair)),
+    )
+    begin(device)
+    assert device.serves() == OLD
+    assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, Cause.ERRORS)
+    assert [report.stage for report in device.reports].count(Stage.SWITCHED) == 1
+
+
+def test_a_second_trial_of_the_same_model_does_not_see_the_failures_of_the_first(
+    tmp_path, monkeypatch
+) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+    begin(device)
+    write_health(device.slots.current().folder, Health(digest=REF.digest, starts=9, requests=50, errors=40))
+    device.hear(TAKEN_BACK)
+    assert device.serves() == OLD
+    device.hear(offer("r-2"))
+    device.go_on()
+    assert (device.serves(), device.reports[-1].stage) == (NEW, Stage.KEPT)
+
+
+def test_a_version_that_is_withdrawn_after_it_was_kept_is_given_up(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+    begin(device)
+    device.hear(TAKEN_BACK)
+    assert device.serves() == OLD
+    assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, Cause.WITHDRAWN)
+
+
+def test_a_version_of_an_earlier_rollout_is_given_up_when_it_is_withdrawn(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+    begin(device)
+    device.hear(offer("r-2", version="v3", blob=REF.model_copy(update={"digest": "0" * 64})))
+    for _ in range(2):
+        device.hear(TAKEN_BACK)
+        assert device.serves() == OLD
+        assert (device.reports[-1].rollout, device.reports[-1].stage) == ("r-1", Stage.ROLLED_BACK)
+    assert device.reports[-1].detail == "it is not in use"
+
+
+def test_a_first_model_has_nothing_to_go_back_to_and_says_so(tmp_path, monkeypatch) -> None:
+    device = Device(tmp_path, monkeypatch)
+    begin(device)
+    device.hear(TAKEN_BACK)
+    assert device.serves() == NEW
+    assert "no model before it" in device.reports[-1].detail
+
+
+def test_a_model_of_the_last_run_is_taken_into_a_slot_so_that_there_is_a_way_back(
+    tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "model.onnx").write_bytes(OLD)
+    device = Device(tmp_path, monkeypatch)
+    begin(device)
+    device.hear(TAKEN_BACK)
+    assert device.serves() == OLD
+
+
+def test_another_form_of_the_file_is_served_where_it_is_the_better_one(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    other = b"the new model in eight bits" * 99
+
+    def compare(pair):
+        if pair.made is not None:
+            pair.made.write_bytes(other)
+        return replace(GOOD, made=Made("int8", digest_of(other)))
+
+    device = Device(tmp_path, monkeypatch, compare=compare)
+    begin(device)
+    served = device.slots.current()
+    assert device.serves() == other
+    assert (served.model.variant, served.model.parent) == ("int8", REF.digest)
+    assert device.reports[-1].stage is Stage.KEPT
+    # The same version again, in another rollout: it is there already.
+    device.hear(offer("r-2"))
+    assert (device.reports[-1].stage, device.reports[-1].candidate) == (Stage.KEPT, None)
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [
+        (offer(manifest=None), "not signed"),
+        (offer(manifest=STRANGER.sign(manifest_of(NEW))), "signed with key"),
+        (offer(tier=1), "tier 2 in home, not this file"),
+        (
+            offer(manifest=STRANGER.sign(manifest_of(NEW)).model_copy(update={"key": TRUSTED.fingerprint})),
+            "altered",
+        ),
+    ],
+)
+def test_what_the_trusted_key_has_not_signed_is_not_even_fetched(
+    tmp_path, monkeypatch, offered, said
+) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch, trust=TRUSTED)
+    device.part.connected()
+    device.hear(offered)
+    device.go_on()
+    assert device.reports[-1].cause is Cause.UNTRUSTED
+    assert said in device.reports[-1].detail
+    assert [message.kind for message in device.sent] == ["model-report"]
+    assert device.serves() == OLD
+
+
+def test_what_is_none_of_this_devices_business_is_refused(tmp_path, monkeypatch) -> None:
+    device = Device(tmp_path, monkeypatch)
+    for message in (offer(device="pi-2"), device_report(device, tmp_path, monkeypatch)):
+        with pytest.raises(PeerError):
+            device.hear(message)
+
+
+def device_report(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    other = Device(tmp_path / "other", monkeypatch)
+    other.part.connected()
+    other.hear(offer())
+    return other.reports[0]
+
+
+def test_a_comparison_waits_for_a_training_to_end_but_not_for_ever(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    asked = []
+    device = Device(tmp_path, monkeypatch, compare=lambda pair: asked.append(pair) or GOOD)
+    device.part.connected()
+    device.hear(offer())
+    tick = device.part.tick
+    monkeypatch.setattr(device.part, "tick", lambda training: tick(training=True))
+    device.go_on(most=60)
+    assert asked == []
+    device.go_on(most=120)
+    assert len(asked) == 1
+
+
+def test_a_disk_that_takes_no_note_of_the_trial_switches_nothing(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr("edge_client.rollout.trial_file.write_synced", full)
+    begin(device)
+    assert device.serves() == OLD
+    assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
+
+
+def test_a_device_that_starts_without_a_link_goes_on_with_its_watch(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+    device.part.connected()
+    device.hear(offer(terms=Terms(watch_s=3600.0)))
+    device.go_on()
+    assert (device.serves(), device.reports[-1].stage) == (NEW, Stage.SWITCHED)
+    later = Device(tmp_path, monkeypatch, compare=lambda _: BAD)
+    later.go_on(most=100)
+    assert (later.serves(), later.reports[-1].stage) == (OLD, Stage.ROLLED_BACK)
+
+
+# --- the power goes ---
+@pytest.mark.parametrize("ends", ["kept", "given up"])
+def test_wherever_the_power_goes_one_of_two_whole_models_is_in_use_and_the_trial_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    def compare_in(state: Path) -> Callable[[object], Comparison]:
+        """Good before the switch; after it as the case wants."""
+        from edge_client.slots import Slots
+
+        def compare(_: object) -> Comparison:
+            in_use = Slots(state / "serving").current()
+            bad = ends == "given up" and in_use is not None and in_use.model.digest == REF.digest
+            return BAD if bad else GOOD
+
+        return compare
+
+    cut_at, seen = 0, set()
+    while True:
+        state = tmp_path / f"cut-{cut_at}"
+        serving(state)
+        with failing_power(state, monkeypatch, cut_at) as steps, suppress(PowerCut):
+            begin(Device(state, monkeypatch, compare=compare_in(state)))
+        sweep(state)
+        later = Device(state, monkeypatch, compare=compare_in(state))
+        seen.add(later.serves())
+        assert later.serves() in (OLD, NEW), steps
+        later.part.connected()
+        later.hear(offer())
+        later.go_on()
+        assert later.serves() == (NEW if ends == "kept" else OLD), steps
+        assert later.reports[-1].stage is (Stage.KEPT if ends == "kept" else Stage.ROLLED_BACK), steps
+        if len(steps) <= cut_at:
+            break
+        cut_at += EVERY
+    # Every stage is noted, and four files of a slot are written: each of them in four steps.
+    assert cut_at > 4 * (4 + 4)
+    assert seen == {OLD, NEW}
+
+
+def test_terms_without_a_watch_still_look_once(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    device = Device(tmp_path, monkeypatch)
+    device.part.connected()
+    device.hear(offer(terms=Terms(watch_s=0.0)))
+    device.go_on()
+    assert device.reports[-1].stage is Stage.KEPT

@@ -1,0 +1,234 @@
+"""What `edge-server rollout` begins, goes on with, and refuses; what its journal keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli import EDGE_SERVER
+from edge_server.registry.registry import Registry
+from edge_server.rollout.events import Withdrawn
+from edge_server.rollout.journal import RolloutJournal, new_id
+from edge_server.rollout.opening import begun_or_left, files_of, one_at_a_time, to_withdraw, wanted_version
+from edge_server.rollout.progress import Progress, summary
+from edge_server.rollout.rollout import step, stop
+from edge_server.rollout.rules import Rules
+from edge_server.rollout.state import Phase
+from edge_server.rollout.target import Status
+from schemas.errors import ConfigError
+from schemas.names import is_name
+from schemas.rollout import Cause, Stage
+from tests.rollout.fleet import FILES, RULES, World
+from tests.rollout.shelf import entered, fitted, key_in
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    registry = Registry(tmp_path / "registry")
+    registry.folder.mkdir()
+    signer = key_in(tmp_path)
+    for number, name in enumerate(("v1", "v2"), start=1):
+        entered(registry, name, fitted() * number, signer)
+    return registry
+
+
+@pytest.fixture
+def journal(registry: Registry) -> RolloutJournal:
+    return RolloutJournal(registry)
+
+
+def test_a_rollout_that_was_left_goes_on_by_its_own_rules(registry, journal) -> None:
+    version = registry.version("v1")
+    files = files_of(registry, version)
+    first, left = begun_or_left(journal, version, RULES, files)
+    again, goes_on = begun_or_left(journal, version, Rules(canary="50%"), files)
+    assert (left, goes_on) == (False, True)
+    assert (again.id, again.rules) == (first.id, RULES)
+
+
+def test_another_version_waits_until_that_one_is_over(registry, journal) -> None:
+    one, two = registry.version("v1"), registry.version("v2")
+    rollout, _ = begun_or_left(journal, one, RULES, files_of(registry, one))
+    with pytest.raises(ConfigError, match=r"a rollout of v1 is not over: go on .* or take it back"):
+        begun_or_left(journal, two, RULES, files_of(registry, two))
+    journal.save(rollout, replace(rollout, phase=Phase.STOPPED))
+    assert begun_or_left(journal, two, RULES, files_of(registry, two))[1] is False
+
+
+def test_the_journal_gives_back_what_was_reached(registry, journal) -> None:
+    world = World().begin("a", "b", "c")
+    journal.begin(world.rollout)
+    before = world.rollout
+    (canary,) = world.group(0)
+    world.say(canary, Stage.KEPT)
+    (second,) = world.group(1)
+    world.say(second, Stage.SWITCHED, Cause.ERRORS)
+    journal.save(before, world.rollout)
+    loaded = journal.load("r-1", FILES, now=5.0)
+    assert (loaded.phase, loaded.opened, loaded.rules) == (Phase.RUNNING, 1, RULES)
+    assert {name: one.status for name, one in loaded.targets.items()} == {
+        name: one.status for name, one in world.rollout.targets.items()
+    }
+    assert loaded.targets[canary].report == world.rollout.targets[canary].report
+    assert loaded.targets[second].status is Status.WATCHING
+
+
+def test_only_what_is_new_is_written(registry, journal, monkeypatch) -> None:
+    world = World().begin("a", "b")
+    journal.begin(world.rollout)
+    monkeypatch.setattr(Registry, "database", lambda _: pytest.fail("nothing was to be written"))
+    before = world.rollout
+    world.wait(60)
+    assert before != world.rollout
+    journal.save(before, world.rollout)
+
+
+def test_a_version_is_withdrawn_from_those_that_it_was_rolled_out_to(registry, journal) -> None:
+    version = registry.version("v1")
+    world = World().begin("a")
+    world.rollout = replace(world.rollout, version="v1")
+    journal.begin(world.rollout)
+    before = world.rollout
+    world.say("a", Stage.KEPT)
+    journal.save(before, world.rollout)
+    assert world.rollout.phase is Phase.FINISHED
+    opened = to_withdraw(journal, version, FILES)
+    stopping = stop(opened, "withdrawn by hand", 0.0)
+    assert (stopping.phase, stopping.left_with_it) == (Phase.STOPPING, ("a",))
+
+
+def test_only_the_last_version_that_was_rolled_out_can_be_withdrawn(registry, journal) -> None:
+    one, two = registry.version("v1"), registry.version("v2")
+    with pytest.raises(ConfigError, match="v1 was never rolled out"):
+        to_withdraw(journal, one, {})
+    for version in (one, two):
+        rollout, _ = begun_or_left(journal, version, RULES, files_of(registry, version))
+        journal.save(rollout, replace(rollout, phase=Phase.FINISHED))
+    with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
+        to_withdraw(journal, one, {})
+    # One that was stopped is served by nobody.
+    last = journal.load(journal.newest("home")[0].id, {}, now=0.0)
+    journal.save(last, replace(last, phase=Phase.STOPPED))
+    assert to_withdraw(journal, one, {}).version == "v1"
+
+
+def test_without_a_version_it_is_the_active_one(registry) -> None:
+    with pytest.raises(ConfigError, match="name a version: none is active yet"):
+        wanted_version(registry, None, None)
+    registry.set_active(registry.version("v2"))
+    assert wanted_version(registry, None, None).version == "v2"
+    registry.set_active(entered(registry, "w1", fitted(), None, federation="work"))
+    with pytest.raises(ConfigError, match="one of the federations with --federation: home, work"):
+        wanted_version(registry, None, None)
+    assert wanted_version(registry, None, "work").version == "w1"
+
+
+def test_a_version_that_is_not_signed_is_not_rolled_out(registry) -> None:
+    with pytest.raises(ConfigError, match="bare is not signed"):
+        files_of(registry, entered(registry, "bare", fitted(), None))
+
+
+def test_a_file_that_was_altered_in_the_registry_is_not_rolled_out(registry) -> None:
+    path = registry.onnx("v1", 1)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(ConfigError, match="is not the file that was entered"):
+        files_of(registry, registry.version("v1"))
+    path.unlink()
+    with pytest.raises(ConfigError, match="No such file or directory: enter the run again"):
+        files_of(registry, registry.version("v1"))
+
+
+def test_one_rollout_at_a_time(registry) -> None:
+    with one_at_a_time(registry, "home"):
+        with (
+            pytest.raises(ConfigError, match="under way in another process"),
+            one_at_a_time(registry, "home"),
+        ):
+            pass
+        with one_at_a_time(registry, "work"):
+            pass
+
+
+def test_the_name_of_a_rollout_may_stand_in_a_message(registry) -> None:
+    assert is_name(new_id("x" * 64))
+    assert new_id("v1") != new_id("v1")
+
+
+# --- what people and programs read ---
+def lines_of(world: World, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> list[str]:
+    import sys
+
+    progress = Progress(sys.stdout, as_json=as_json)
+    for canary in world.group(0):
+        progress.show(world.rollout, "")
+        world.say(canary, Stage.SWITCHED)
+        progress.show(world.rollout, "")
+        world.say(canary, Stage.ROLLED_BACK, Cause.ERRORS, detail="20 of 40 requests failed")
+        progress.show(world.rollout, "")
+    return capsys.readouterr().out.splitlines()
+
+
+def test_progress_says_each_thing_once(capsys) -> None:
+    lines = [line.split(maxsplit=1)[1] for line in lines_of(World().begin("a", "b"), capsys)]
+    assert len(lines) == len(set(lines))
+    assert lines[-1] == "stopped: canary: 1 of 1 failed, more than 0.05 of the group"
+    assert "has gone back (errors): 20 of 40 requests failed" in lines[-2]
+    assert "has switched: 90.00% -> 90.00% of 100 examples, 1 ms, before 1 ms" in lines[-3]
+
+
+def test_progress_for_programs_is_a_document_per_line(capsys) -> None:
+    world = World().begin("a", "b")
+    values = [json.loads(line) for line in lines_of(world, capsys, as_json=True)]
+    told = [value for value in values if value["about"] == "device"]
+    assert [value["status"] for value in told] == ["watching", "rolled back"]
+    assert told[-1]["report"]["cause"] == "errors"
+    ended = summary(world.rollout)
+    assert (ended["outcome"], [group["opened"] for group in ended["groups"]]) == ("stopped", [True, False])
+
+
+def test_a_withdrawal_by_hand_is_said_as_such(capsys) -> None:
+    import sys
+
+    world = World().begin("a")
+    progress = Progress(sys.stdout)
+    progress.show(world.rollout, "")
+    world.rollout, _ = step(world.rollout, Withdrawn("withdrawn by hand"), world.now)
+    progress.show(world.rollout, "")
+    assert "stopping: withdrawn by hand" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("v3", "there is no version 'v3'"),
+        ("v1 --canary 0", "'0' is neither a number of devices nor a share such as 10%"),
+        ("v1 --success 1.5", "1.5 is no share: 0 to 1, or 0% to 100%"),
+        ("v1 --latency-ratio 0.5", "0.5 is not within 1 to 1000"),
+        ("v1 --withdraw", "v1 was never rolled out"),
+        ("", "name a version: none is active yet"),
+    ],
+)
+def test_what_makes_no_sense_is_bad_usage(registry, capsys, words: str, said: str) -> None:
+    line = ["rollout", *words.split(), "--registry", str(registry.folder)]
+    assert EDGE_SERVER.run(line) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_verbs_of_the_registry(registry, capsys) -> None:
+    def run(*words: str) -> str:
+        assert EDGE_SERVER.run(["models", *words, "--registry", str(registry.folder)]) == 0
+        return capsys.readouterr().out
+
+    assert [line.split()[0] for line in run("list").splitlines()] == ["version", "v2", "v1"]
+    assert "active is v1" in run("set-active", "v1")
+    listed = json.loads(run("list", "--format", "json"))
+    assert [(one["version"], one["active"]) for one in listed] == [("v2", False), ("v1", True)]
+    assert run("show", "v1") == "# v1\n"
+    assert json.loads(run("show", "v1", "--format", "json"))["folder"] == str(registry.path("v1"))
+    assert "tier 1: sha256" in run("diff", "v1", "v2")
+    assert json.loads(run("diff", "v1", "v2", "--format", "json"))["weights_apart"] is None
+    assert EDGE_SERVER.run(["models", "list", "--registry", str(registry.folder / "none")]) == 2
+    assert "there is no registry in" in capsys.readouterr().err

@@ -1,0 +1,216 @@
+"""The rollout as a state machine, transition by transition."""
+
+from __future__ import annotations
+
+from edge_server.rollout.events import Connected, Heard, Withdrawn
+from edge_server.rollout.state import Phase
+from edge_server.rollout.target import CHECK_UP_S, Status
+from schemas.chunks import SMALL_CHUNK_BYTES
+from schemas.messages import BlobRequest
+from schemas.rollout import Cause, Stage
+from tests.rollout.fleet import FEDERATION, FILES, RULES, World, birth
+
+FIVE = ("a", "b", "c", "d", "e")
+
+
+def test_it_waits_for_a_device_and_for_as_many_as_are_expected() -> None:
+    world = World(RULES.model_copy(update={"expect": 2}))
+    world.begin("a")
+    assert world.wait(1000) == []
+    assert world.rollout.phase is Phase.GATHERING
+    world.do(Heard(birth("b")))
+    assert world.rollout.phase is Phase.RUNNING
+
+
+def test_only_the_canary_is_offered_the_model_at_first() -> None:
+    world = World().begin(*FIVE)
+    assert [len(world.group(number)) for number in range(3)] == [1, 2, 2]
+    assert world.offered() == set(world.group(0))
+    world.wait(60)
+    assert world.offered() == set(world.group(0))
+
+
+def test_groups_open_one_after_the_other_and_the_last_one_finishes_it() -> None:
+    world = World().begin(*FIVE)
+    for number in range(3):
+        assert world.offered() == {device for n in range(number + 1) for device in world.group(n)}
+        for device in world.group(number):
+            world.say(device, Stage.SWITCHED)
+            world.say(device, Stage.KEPT)
+    assert world.rollout.phase is Phase.FINISHED
+
+
+def test_a_device_gets_the_file_of_its_own_tier_and_of_no_other() -> None:
+    world = World().begin("a", "b", tiers={"a": 1, "b": 2})
+    (device,) = world.group(0)
+    tier = {"a": 1, "b": 2}[device]
+    assert world.sent[0][1].blob == FILES[tier].ref
+    for number, file in FILES.items():
+        asked = BlobRequest(federation=FEDERATION, device=device, digest=file.ref.digest, first=0, count=2)
+        world.do(Heard(asked))
+        assert bool(world.chunks) is (number == tier)
+        world.chunks.clear()
+
+
+def test_a_device_of_a_group_that_is_not_open_gets_no_chunks() -> None:
+    world = World().begin(*FIVE)
+    later = world.group(1)[0]
+    digest = FILES[1].ref.digest
+    world.do(Heard(BlobRequest(federation=FEDERATION, device=later, digest=digest, first=0, count=2)))
+    assert world.chunks == []
+
+
+def test_chunks_are_small_where_the_broker_takes_only_small_packets() -> None:
+    world = World()
+    world.do(Connected(SMALL_CHUNK_BYTES))
+    world.do(Heard(birth("a")))
+    world.wait(5)
+    assert world.sent[0][1].blob.chunk_bytes == SMALL_CHUNK_BYTES
+
+
+def test_a_bad_model_stops_at_the_canary_which_alone_is_told_to_go_back() -> None:
+    world = World().begin(*FIVE)
+    (canary,) = world.group(0)
+    world.say(canary, Stage.SWITCHED)
+    world.say(canary, Stage.ROLLED_BACK, Cause.ERRORS)
+    assert world.rollout.phase is Phase.STOPPED
+    assert world.rollout.why == "canary: 1 of 1 failed, more than 0.05 of the group"
+    assert world.offered() == {canary}
+    assert world.withdrawn() == set()
+
+
+def test_a_failure_in_a_later_group_takes_the_model_from_those_who_have_kept_it() -> None:
+    world = World().begin(*FIVE)
+    (canary,) = world.group(0)
+    world.say(canary, Stage.KEPT)
+    one, two = world.group(1)
+    world.say(one, Stage.SWITCHED)
+    world.say(two, Stage.REFUSED, Cause.ACCURACY)
+    assert world.rollout.phase is Phase.STOPPING
+    assert world.withdrawn() == {canary, one}
+    world.say(one, Stage.ROLLED_BACK, Cause.WITHDRAWN)
+    assert world.rollout.phase is Phase.STOPPING
+    world.say(canary, Stage.ROLLED_BACK, Cause.WITHDRAWN)
+    assert world.rollout.phase is Phase.STOPPED
+    assert world.rollout.left_with_it == ()
+    assert world.offered() == {canary, one, two}
+
+
+def test_a_withdrawal_that_is_lost_is_said_again_and_at_last_given_up() -> None:
+    world = World().begin("a")
+    world.say("a", Stage.SWITCHED)
+    world.do(Withdrawn("by hand"))
+    assert world.wait(1) == []
+    assert [message.kind for _, message in world.wait(5)] == ["model-withdrawal"]
+    world.wait(RULES.silent_s)
+    assert world.rollout.phase is Phase.STOPPED
+    assert world.rollout.left_with_it == ("a",)
+
+
+def test_a_device_that_had_the_version_before_is_not_told_to_go_back() -> None:
+    world = World(RULES.model_copy(update={"canary": "2"})).begin("a", "b")
+    world.say("a", Stage.KEPT, candidate=None, running=None)
+    world.say("b", Stage.REFUSED, Cause.LATENCY)
+    assert world.rollout.phase is Phase.STOPPED
+    assert world.withdrawn() == set()
+    assert world.status("a") is Status.KEPT
+
+
+def test_an_offer_that_is_not_answered_is_repeated_and_one_that_is_only_now_and_then() -> None:
+    world = World().begin("a")
+    assert world.wait(4.9) == []
+    assert [message.kind for _, message in world.wait(0.2)] == ["model-offer"]
+    world.say("a", Stage.FETCHED)
+    assert world.wait(CHECK_UP_S - 0.1) == []
+    assert [message.kind for _, message in world.wait(0.2)] == ["model-offer"]
+
+
+def test_a_device_that_is_back_is_asked_at_once() -> None:
+    world = World().begin("a")
+    world.say("a", Stage.FETCHED)
+    world.lost("a")
+    assert world.wait(50) == []
+    assert [message.kind for _, message in world.do(Heard(birth("a", session=2)))] == ["model-offer"]
+
+
+def test_a_device_that_stays_away_is_left_out_and_one_that_comes_back_counts_again() -> None:
+    world = World(RULES.model_copy(update={"canary": "2", "groups": 1})).begin("a", "b")
+    world.lost("a")
+    world.say("b", Stage.KEPT)
+    assert world.rollout.phase is Phase.RUNNING
+    world.wait(RULES.away_s)
+    assert world.status("a") is Status.AWAY
+    assert world.rollout.phase is Phase.FINISHED
+
+
+def test_a_group_that_is_away_as_a_whole_is_waited_for() -> None:
+    world = World().begin("a", "b", "c")
+    (canary,) = world.group(0)
+    world.lost(canary)
+    world.wait(10 * RULES.away_s)
+    assert world.status(canary) is Status.AWAY
+    assert world.rollout.phase is Phase.RUNNING
+    assert world.offered() == {canary}
+    world.do(Heard(birth(canary, session=2)))
+    world.say(canary, Stage.KEPT)
+    assert world.rollout.opened == 1
+
+
+def test_a_device_that_goes_silent_after_the_switch_has_failed() -> None:
+    world = World().begin(*FIVE)
+    (canary,) = world.group(0)
+    world.say(canary, Stage.SWITCHED)
+    world.lost(canary)
+    world.wait(RULES.terms.watch_s + RULES.silent_s)
+    assert world.status(canary) is Status.SILENT
+    assert world.rollout.phase is Phase.STOPPING
+
+
+def test_no_more_devices_than_allowed_fetch_at_a_time() -> None:
+    world = World(RULES.model_copy(update={"canary": "5", "at_once": 2})).begin(*FIVE)
+    first = world.offered()
+    assert len(first) == 2
+    for device in first:
+        world.say(device, Stage.OFFERED)
+    assert world.offered() == first
+    world.say(min(first), Stage.FETCHED)
+    assert len(world.offered()) == 3
+
+
+def test_a_device_that_waits_for_its_turn_is_not_taken_for_away() -> None:
+    world = World(RULES.model_copy(update={"canary": "5", "at_once": 2})).begin(*FIVE)
+    world.wait(RULES.away_s)
+    # The two that have not answered are away, two others have their turn, and the last one waits.
+    statuses = sorted(world.status(device) for device in FIVE)
+    assert statuses == ["asked", "asked", "away", "away", "waiting"]
+
+
+def test_a_device_that_joins_late_is_in_the_last_group() -> None:
+    world = World().begin("a", "b", "c")
+    world.do(Heard(birth("late")))
+    assert world.rollout.targets["late"].group == 2
+    assert "late" not in world.offered()
+
+
+def test_what_was_final_stays() -> None:
+    world = World(RULES.model_copy(update={"canary": "2", "success": 0.5})).begin("a", "b")
+    world.say("a", Stage.REFUSED, Cause.ACCURACY)
+    world.say("a", Stage.SWITCHED)
+    assert world.status("a") is Status.REFUSED
+
+
+def test_what_is_said_of_another_rollout_is_nobodys_business() -> None:
+    world = World().begin("a")
+    report = world.say("a", Stage.FETCHED)
+    assert report == []
+    said = world.rollout.targets["a"].report.model_copy(update={"rollout": "r-0", "stage": Stage.KEPT})
+    world.do(Heard(said))
+    assert world.status("a") is Status.COMPARING
+
+
+def test_when_it_is_over_nothing_changes_it() -> None:
+    world = World().begin("a")
+    world.say("a", Stage.REFUSED, Cause.ACCURACY)
+    over = world.rollout
+    world.say("a", Stage.KEPT)
+    assert (over.phase, world.rollout) == (Phase.STOPPED, over)

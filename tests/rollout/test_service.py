@@ -1,0 +1,133 @@
+"""The rollout's edge: what comes over the broker, and what is none of a rollout's business."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.link import Arrived, LinkDown, LinkUp
+from edge_server.registry.registry import Registry
+from edge_server.rollout.journal import RolloutJournal
+from edge_server.rollout.service import Interrupted, RolloutService
+from edge_server.rollout.state import Phase, Rollout
+from schemas.chunks import SMALL_CHUNK_BYTES, digest_of
+from schemas.errors import PeerError
+from schemas.messages import BlobRequest, Telemetry, decode_message, encode_message
+from schemas.topics import Channel, DeviceTopic
+from schemas.values import Reason
+from tests.rollout.fleet import FEDERATION, FILES, RULES, VERSION, birth
+
+DATA = bytes(range(256)) * 1172
+
+
+class FakeLink:
+    """Keeps what would be sent."""
+
+    def __init__(self, *_: Any, **named: Any) -> None:
+        self.named, self.published, self.frames = named, list[tuple[str, bytes]](), list[bytes]()
+
+    def handle(self, event: Any) -> None:
+        """Nothing to do."""
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        self.published.append((topic, payload))
+
+    def send_chunk(self, key: Any, topic: str, read: Any) -> None:
+        assert topic.endswith("/down/blob")
+        self.frames.append(read())
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutService:
+    monkeypatch.setattr("edge_server.rollout.service.Link", FakeLink)
+    journal = RolloutJournal(Registry(tmp_path / "registry"))
+    rollout = Rollout("r-1", VERSION, FEDERATION, RULES.model_copy(update={"gather_s": 0.0}), FILES)
+    journal.begin(rollout)
+    path = tmp_path / "tier-1.onnx"
+    path.write_bytes(DATA[:300_000])
+    files = {FILES[1].ref.digest: path}
+    shown: list[Any] = []
+    address = parse_address("mqtt://127.0.0.1:1")
+    service = RolloutService(rollout, journal, address, files, lambda *seen: shown.append(seen))
+    service.shown = shown
+    return service
+
+
+def hear(
+    service: RolloutService, message: Any, *, channel: Channel = Channel.UP_ROLLOUT, device: str = ""
+) -> None:
+    topic = DeviceTopic(FEDERATION, device or message.device, channel)
+    service._handle(Arrived(str(topic), encode_message(message)))
+
+
+def test_a_device_that_is_born_is_offered_the_model_and_served_its_chunks(service) -> None:
+    service._handle(LinkUp(1, None))
+    hear(service, birth("pi"), channel=Channel.BIRTH)
+    ((topic, payload),) = service._link.published
+    assert topic == "fed/v1/home/devices/pi/down/rollout"
+    offer = decode_message(payload)
+    assert (offer.kind, offer.blob) == ("model-offer", FILES[1].ref)
+    request = {"federation": FEDERATION, "device": "pi", "digest": offer.blob.digest, "first": 1, "count": 64}
+    hear(service, BlobRequest(**request))
+    # 300,000 bytes in chunks of 262,144: the second and last has the rest, behind a header of 20 bytes.
+    assert [len(frame) for frame in service._link.frames] == [20 + 300_000 - 262_144]
+
+
+def test_its_connection_is_its_own(service) -> None:
+    assert service._link.named["client_id"] == "home-rollout"
+
+
+def test_a_broker_for_small_packets_gets_small_chunks(service) -> None:
+    service._handle(LinkUp(1, 128 * 1024))
+    assert service._rollout.files[1].ref.chunk_bytes == SMALL_CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("message", "device", "reason"),
+    [
+        (birth("pi"), "other", Reason.WRONG_SENDER),
+        (Telemetry(federation=FEDERATION, device="pi", session=1, phase="idle"), "pi", Reason.UNKNOWN_KIND),
+        (birth("pi").model_copy(update={"federation": "work"}), "pi", Reason.WRONG_FEDERATION),
+    ],
+)
+def test_what_is_none_of_a_rollouts_business_is_refused(
+    service, message: Any, device: str, reason: Reason
+) -> None:
+    with pytest.raises(PeerError) as refused:
+        hear(service, message, device=device)
+    assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize("payload", [b"junk", b"{}", b"\xff" * 99])
+def test_junk_does_not_end_a_rollout(service, payload: bytes) -> None:
+    service.inbox.put(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.UP_ROLLOUT)), payload))
+    service._turn()
+    assert service._rollout.phase is Phase.GATHERING
+
+
+def test_a_retained_message_that_was_cleared_says_nothing(service) -> None:
+    before = service._rollout
+    service._handle(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.BIRTH)), b""))
+    assert service._rollout is before
+
+
+def test_a_link_that_is_down_is_said(service) -> None:
+    service._handle(LinkDown("nobody listens"))
+    assert "nobody listens; trying again" in service.shown[-1][1]
+
+
+def test_ctrl_c_leaves_the_rollout_as_it_is(service) -> None:
+    service.interrupt()
+    with pytest.raises(Interrupted, match="the same command goes on with it"):
+        service._handle(service.inbox.get())
+
+
+def test_a_digest_that_is_not_of_its_tier_gets_nothing(service) -> None:
+    service._handle(LinkUp(1, None))
+    hear(service, birth("pi"), channel=Channel.BIRTH)
+    other = digest_of(b"another file of the registry")
+    hear(service, BlobRequest(federation=FEDERATION, device="pi", digest=other, first=0, count=1))
+    assert service._link.frames == []

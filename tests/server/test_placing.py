@@ -1,0 +1,153 @@
+"""The tiers of a run's devices that state none: by memory, speed, measured rounds and refusals."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.cost import network_cost
+from edge_client.session_events import WorkDone, WorkFailed
+from edge_client.worker import Worker
+from edge_server.federation import RoundRules
+from edge_server.fleet import Device
+from edge_server.journal_reader import JournalReader
+from edge_server.participant import Status
+from edge_server.recovery import recover
+from edge_server.round_events import Note, Strike
+from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.evidence import MARGIN, REFERENCE
+from edge_server.workshop import Workshop
+from schemas.messages import Task, TaskReply
+from schemas.values import CapabilityProfile, MeasuredSpeed, Reason
+from tests.board.trees import GROUP, PI, tree
+from tests.integration.bench import CARD, Bench
+from tests.rounds.by_hand import NAME, RUN, of, training
+
+RESIDENT = 200_000_000
+
+
+def undecided(name: str, *, free: int | None, speed: float | None = None) -> Device:
+    """It states no tier, and has so many bytes for a training after its libraries."""
+    measured = MeasuredSpeed(
+        resident_bytes=RESIDENT, training_macs_per_s=speed, memory_bytes_per_s=None if speed is None else 1e12
+    )
+    left = None if free is None else RESIDENT + free
+    return Device(name, 1, CapabilityProfile(memory_free_bytes=left, speed=measured), CARD)
+
+
+def needed(workshop: Workshop, tier: int) -> int:
+    """Bytes that must be free for a tier, told from its own network."""
+    cost = network_cost(workshop._network_of(tier).requires_grad_(True), (1, 8, 8))
+    plan = workshop._config.training
+    return round(MARGIN * cost.training(plan, examples=CARD.examples).total)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    words = ("model.name=cnn", "deliver=false", "tiers.ratios=[0.7, 0.5, 0.3, 0.1, 0.0]")
+    made = Bench(tmp_path, "fedavg", *words)
+    weak = undecided("weak", free=needed(made.workshop, 2) + 1000)
+    made.devices = (weak, undecided("strong", free=10**9))
+    return made
+
+
+def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_it(bench: Bench) -> None:
+    workshop = bench.workshop
+    weak, strong = bench.devices
+    tasks = bench.tasks(1, 1)
+    assert {name: task.tier for name, task in tasks.items()} == {"weak": 2, "strong": 5}
+    assert (workshop.tier(weak), workshop.tier(strong)) == (2, 5)
+    # "strong" had no memory for its task after all: the next planning asks for less, and it is kept.
+    workshop.struck("strong", 1, Reason.NO_MEMORY)
+    record, updates = bench.round(1)
+    assert {name: task.tier for name, task in bench.tasks(2, 2).items()} == {"weak": 2, "strong": 4}
+    paces = load_checkpoint(bench.folder.checkpoint(1)).paces
+    assert paces.keys() == {"weak", "strong"}
+    cost = network_cost(workshop._network_of(4).requires_grad_(True), (1, 8, 8))
+    macs, moved = (one(examples=24, epochs=1) for one in (cost.training_macs, cost.training_bytes))
+    expected = macs / REFERENCE.macs + moved / REFERENCE.bytes
+    assert paces["strong"] == pytest.approx(updates["strong"].metrics.seconds / expected)
+    assert record.completed == ("strong", "weak")
+    # A server that was killed here goes on with the same tiers.
+    reader = JournalReader(bench.folder.journal)
+    recovered = recover(reader, RoundRules(rounds=2), "federation", now=0.0)
+    reader.close()
+    assert recovered is not None
+    assert recovered.resumption.undecided == {"weak", "strong"}
+    again = Workshop(workshop._config, "run-1", bench.folder, resume=recovered.resumption)
+    bench.workshop = again
+    assert {name: task.tier for name, task in bench.tasks(2, 3).items()} == {"weak": 2, "strong": 4}
+
+
+def test_a_slow_device_gets_what_it_can_train_in_time(bench: Bench) -> None:
+    # Half of 600 s: at 1 MAC a second not even the smallest is done, which is then the one to try.
+    bench.devices = (undecided("weak", free=10**9, speed=1.0), undecided("strong", free=10**9, speed=1e12))
+    assert {name: task.tier for name, task in bench.tasks(1, 1).items()} == {"weak": 1, "strong": 5}
+
+
+def test_where_no_evidence_is_needed_no_network_is_looked_at(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_server.placing.network_cost", None)
+    stated = [Device(name, 1, CapabilityProfile(tier=3), CARD) for name in ("weak", "strong")]
+    bench.devices = tuple(stated)
+    assert {task.tier for task in bench.tasks(1, 1).values()} == {3}
+
+
+def no_memory(device: str) -> TaskReply:
+    return TaskReply(
+        federation=NAME,
+        device=device,
+        run=RUN,
+        round=1,
+        attempt=1,
+        accepted=False,
+        reason=Reason.NO_MEMORY,
+        detail="training needs 90 MB more, 40 MB are free",
+    )
+
+
+def test_a_task_without_memory_is_shown_and_kept_once_and_counts_against_nobody() -> None:
+    run = training("a", "b")
+    commands = run.hear(no_memory("a"))
+    (note,) = of(Note, commands)
+    assert (note.device, note.reason) == ("a", Reason.NO_MEMORY)
+    assert "40 MB are free" in note.detail
+    assert of(Strike, commands) == [Strike("a", 1, Reason.NO_MEMORY)]
+    assert run.status("a") is Status.DECLINED
+    assert of(Strike, run.hear(no_memory("a"))) == []
+    assert run.federation.conducts == {}
+
+
+def trained_or_refused(bench: Bench, task: Task) -> str:
+    """What a device says of a task: its own worker does it."""
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    Worker(inbox).start(task, bench.places["strong"])
+    while True:
+        event = inbox.get(timeout=120)
+        if isinstance(event, WorkDone):
+            return "done"
+        if isinstance(event, WorkFailed):
+            return str(event.reason)
+
+
+def test_a_device_whose_limit_was_lowered_refuses_until_its_task_fits(bench: Bench, tmp_path: Path) -> None:
+    """Its birth spoke of much memory; now its control group has room for the third tier, one by one."""
+    cost = network_cost(bench.workshop._network_of(3).requires_grad_(True), (1, 8, 8))
+    plan = bench.workshop._config.training
+    alone = cost.training(plan, examples=CARD.examples, batch=1, pixel_bytes=0).total - cost.parameters
+    room = {f"sys/fs/cgroup/{GROUP}/memory.max": str(100_000_000 + round(MARGIN * alone) + 1000)}
+    bench.places["strong"] = replace(bench.places["strong"], board=tree(tmp_path / "root", PI, room))
+    said, tiers = [], []
+    for attempt in (1, 2, 3):
+        task = bench.tasks(1, attempt)["strong"]
+        tiers.append(task.tier)
+        said.append(trained_or_refused(bench, task))
+        if said[-1] == Reason.NO_MEMORY:
+            bench.workshop.struck("strong", 1, Reason.NO_MEMORY)
+    assert tiers == [5, 4, 3]
+    assert said == ["no-memory", "no-memory", "done"]

@@ -1,0 +1,120 @@
+"""Which tier a device gets when it does not state one: by its memory, by its time, by what it has shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.strategy.evidence import REFERENCE, ByEvidence, Candidate, Needs, Speed, Trained
+
+MB = 1_000_000
+# Tiers of 10, 20 and 40 MB and of 100 bytes per example; of 3, 6 and 12 M MACs, and of 2, 4 and 8 MB moved.
+POLICY = ByEvidence(
+    needs=(
+        Needs(10 * MB, 100, 3 * MB, 2 * MB),
+        Needs(20 * MB, 100, 6 * MB, 4 * MB),
+        Needs(40 * MB, 100, 12 * MB, 8 * MB),
+    ),
+    levels=(0.6, 0.3, 0.0),
+    deadline_s=20.0,
+    epochs=lambda number: 2 if number == 1 else 4,
+)
+NEVER = 1e30
+
+
+def tier(candidate: Candidate, state: object = None, number: int = 1) -> int:
+    return POLICY.act(state, [candidate], number)["a"]
+
+
+def board(**words: object) -> Candidate:
+    return Candidate("a", **{"examples": 1000, "guess": 2, "free": 1000 * MB, **words})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "expected"),
+    # 1,000 examples take 0.1 MB; times 1.2 the tiers need 12.12, 24.12 and 48.12 MB.
+    [(0, 1), (12, 1), (24, 1), (24.2, 2), (48, 2), (48.2, 3), (10_000, 3)],
+)
+def test_the_largest_sub_model_that_fits_the_memory_is_chosen(free_mb: float, expected: int) -> None:
+    assert tier(board(free=int(free_mb * MB))) == expected
+
+
+def test_examples_need_memory_too() -> None:
+    # 100,000 examples take 10 MB: 1.2 * 50 = 60 MB for the largest.
+    assert tier(board(free=59 * MB, examples=100_000)) == 2
+    assert tier(board(free=61 * MB, examples=100_000)) == 3
+
+
+@pytest.mark.parametrize(
+    ("speed", "expected"),
+    # Half of 20 s; 1,000 examples, twice: 6, 12 and 24 G MACs, so 0.6, 1.2 and 2.4 G a second.
+    [(0.1e9, 1), (0.6e9, 1), (1.19e9, 1), (1.21e9, 2), (2.39e9, 2), (2.41e9, 3)],
+)
+def test_the_largest_sub_model_that_trains_in_time_is_chosen(speed: float, expected: int) -> None:
+    assert tier(board(speed=Speed(speed, NEVER))) == expected
+
+
+@pytest.mark.parametrize(
+    ("speed", "expected"),
+    # 4, 8 and 16 GB are moved in those 10 s.
+    [(0.1e9, 1), (0.79e9, 1), (0.81e9, 2), (1.59e9, 2), (1.61e9, 3)],
+)
+def test_what_is_moved_takes_its_time_too(speed: float, expected: int) -> None:
+    assert tier(board(speed=Speed(NEVER, speed))) == expected
+
+
+def test_where_nothing_is_known_of_speed_memory_alone_decides() -> None:
+    assert tier(board(speed=None)) == 3
+
+
+def test_a_round_with_more_epochs_asks_for_less() -> None:
+    assert tier(board(speed=Speed(2.41e9, NEVER)), number=1) == 3
+    assert tier(board(speed=Speed(2.41e9, NEVER)), number=2) == 2
+
+
+def test_the_tighter_of_memory_and_time_decides() -> None:
+    assert tier(board(free=25 * MB, speed=Speed(9e9, NEVER))) == 2
+    assert tier(board(free=1000 * MB, speed=Speed(0.6e9, NEVER))) == 1
+
+
+def test_what_a_device_states_wins_over_all_evidence() -> None:
+    assert tier(board(stated=3, free=0, speed=Speed(1.0, 1.0), refusals=9)) == 3
+    assert tier(board(stated=7)) == 3
+
+
+@pytest.mark.parametrize(("guess", "expected"), [(1, 1), (3, 3), (9, 3)])
+def test_where_free_memory_is_not_known_a_guess_takes_its_place(guess: int, expected: int) -> None:
+    assert tier(board(free=None, guess=guess)) == expected
+
+
+def test_every_task_that_found_no_memory_costs_a_tier_of_what_the_memory_speaks_for() -> None:
+    assert [tier(board(refusals=times)) for times in range(4)] == [3, 2, 1, 1]
+    # The time allows two tiers as it is: a refusal by memory changes nothing there.
+    assert tier(board(speed=Speed(1.21e9, NEVER), refusals=1)) == 2
+
+
+def test_measured_rounds_correct_what_was_believed() -> None:
+    believed = board(speed=Speed(NEVER, NEVER))
+    assert tier(believed) == 3
+    assert Speed(10e9, 20e9) == REFERENCE
+    # The reference board needs 24 G / 10 G + 16 GB / 20 GB = 3.2 s for the largest; this one took 16 s.
+    slow = POLICY.observe(None, [Trained("a", 1000, 2, 16.0, ratio=0.0)])
+    assert slow == {"a": pytest.approx(5.0)}
+    # 5 times 3.2, 1.6 and 0.8 s are 16, 8 and 4 s, and 10 s are there.
+    assert tier(believed, slow) == 2
+    # The middle in 24 s is a pace of 15: halfway from 5 it is 10, which is 8 s for the smallest.
+    slower = POLICY.observe(slow, [Trained("a", 1000, 2, 24.0, ratio=0.3)])
+    assert slower == {"a": pytest.approx(10.0)}
+    assert tier(believed, slower) == 1
+
+
+def test_a_ratio_between_two_tiers_counts_as_between_them() -> None:
+    # 0.15 is halfway between 6 M and 12 M MACs, 4 MB and 8 MB: 9 G / 10 G + 6 GB / 20 GB = 1.2 s.
+    assert POLICY.observe({}, [Trained("a", 1000, 1, 2.4, ratio=0.15)]) == {"a": pytest.approx(2.0)}
+
+
+def test_a_training_of_nothing_teaches_nothing_and_the_order_of_devices_is_irrelevant() -> None:
+    assert POLICY.observe({"b": 1.0}, [Trained("a", 0, 2, 1.0, 0.0), Trained("a", 5, 2, 0.0, 0.0)]) == {
+        "b": 1.0
+    }
+    two = [Trained("a", 10, 1, 1.0, 0.0), Trained("b", 20, 1, 1.0, 0.3)]
+    assert POLICY.observe(None, two) == POLICY.observe(None, two[::-1])

@@ -1,0 +1,131 @@
+"""What training really takes: one training in a process of its own, and how far that process has grown.
+
+The processes are forks of one that has imported everything and computed nothing. Each sets up its allocator
+as a device does, and trains the same network on four examples first, so that kernels are loaded; then it
+gives back what it can, and its peak begins anew.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from edge_client.allocator import keep_freed_memory
+from edge_client.channels import trace_channels
+from edge_client.cost import network_cost
+from edge_client.data.labelled import LabelledData, labelled
+from edge_client.models.build import build_model
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.slicing import extract
+from edge_client.submodels import SubModels
+from edge_client.surgery import arrays_of
+from edge_client.training import train
+from schemas.strategy import TrainingPlan
+from schemas.values import ModelSpec
+from tests.benchmarks.resident import forget_peak, peak_rss, rss
+
+RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
+GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+SHAPES = {"two-nn": GREY, "mlp": GREY, "cnn": COLOUR, "resnet56": COLOUR, "mobilenet-v2": COLOUR}
+OPTIMIZERS: dict[str, dict[str, object]] = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9},
+    "adam": {"optimizer": "adam", "learning_rate": 0.001},
+}
+EXAMPLES = 160
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training."""
+
+    model: str
+    tier: int
+    optimizer: str = "sgd"
+    batch: int = 32
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Bytes of one training: as predicted, and as the process has grown; MACs of one example."""
+
+    case: Case
+    predicted: int
+    measured: int
+    macs: int
+
+    @property
+    def ratio(self) -> float:
+        """What is predicted, over what was measured."""
+        return self.predicted / self.measured
+
+
+def every_case() -> list[Case]:
+    """Every shipped network at every tier with every kind of optimizer; more batch sizes with plain SGD."""
+    tiers = range(1, len(RATIOS) + 1)
+    usual = [Case(model, tier, kind) for model in SHAPES for tier in tiers for kind in OPTIMIZERS]
+    return usual + [
+        Case(model, tier, batch=batch) for model in SHAPES for tier in (1, 5) for batch in (8, 64)
+    ]
+
+
+def grown(case: Case) -> Growth:
+    """Train in a fork of this process; to be called before anything is computed here."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        failed = 1
+        try:
+            told = asdict(_measured(case))
+            os.write(writing, json.dumps(told).encode())
+            failed = 0
+        finally:
+            os._exit(failed)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status or not said:
+        raise RuntimeError(f"{case} could not be measured")
+    return Growth(**{**json.loads(said), "case": case})
+
+
+def _measured(case: Case) -> Growth:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    model = ModelSpec(name=case.model, input_shape=SHAPES[case.model], num_classes=10)
+    whole = build_model(model)
+    channels = trace_channels(whole, model.input_shape)
+    spec = prefix_spec(group_ratios(entry(case.model), RATIOS[case.tier - 1], channels), channels)
+    cut = extract(arrays_of(whole), spec, channels)
+    params = {name: np.array(cut[name]) for name in cut}
+    del whole, cut
+
+    def training(count: int, batch: int) -> tuple[torch.nn.Module, TrainingPlan]:
+        plan = TrainingPlan(**{"learning_rate": 0.01, "batch_size": batch, **OPTIMIZERS[case.optimizer]})
+        module = SubModels().get(model, spec, channels, params)
+        train(module, _examples(model.input_shape, count), plan)
+        return module, plan
+
+    training(4, 2)
+    gc.collect()
+    # What was freed and not given back would hide as much of what comes now.
+    ctypes.CDLL(None).malloc_trim(0)
+    forget_peak()
+    before = rss() or 0
+    module, plan = training(EXAMPLES, case.batch)
+    measured = (peak_rss() or 0) - before
+    cost = network_cost(module, model.input_shape)
+    return Growth(case, cost.training(plan, examples=EXAMPLES).total, measured, cost.macs)
+
+
+def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
+    rng = np.random.default_rng(0)
+    return labelled(rng.integers(0, 255, (count, *shape)).astype(np.uint8), np.arange(count) % 10)
