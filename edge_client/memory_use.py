@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import resource
 import sys
 from pathlib import Path
@@ -22,7 +23,8 @@ def resident_bytes() -> int:
 def give_back() -> None:
     """Return freed memory to the system, where the C library would keep it (glibc); elsewhere nothing.
 
-    Loading a network takes several times its size for a moment.
+    Loading a network takes several times its size for a moment, and importing libraries leaves cycles behind.
     """
+    gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -14,7 +14,6 @@ import base64
 import binascii
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,6 +114,9 @@ def _pixels(value: Any, model: LoadedModel) -> Pixels:
 
 def _array(body: bytes) -> Pixels:
     """The array of an `.npy` file, or `images` (or the only one) of an `.npz`."""
+    # Imported here: most requests are no archives, and a megabyte is much for a small board.
+    import zipfile
+
     try:
         if body[:2] != b"PK":
             return np.asarray(np.lib.format.read_array(io.BytesIO(body), allow_pickle=False))

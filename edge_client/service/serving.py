@@ -53,6 +53,7 @@ class Serving:
             self._other.open()
         self._watchdog.ready()
         try:
+            tidied = -1
             while not self._stopped.is_set():
                 self._look.wait(self._poll_s)
                 self._look.clear()
@@ -60,7 +61,9 @@ class Serving:
                 self._predictor.refresh()
                 if self._notes is not None:
                     self._notes.save()
-                give_back()
+                # Only after work: to look through all objects takes a small board a while.
+                if tidied != (tidied := self._predictor.tally.answered):
+                    give_back()
         finally:
             self._watchdog.stopping()
             self._web.close()

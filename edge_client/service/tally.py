@@ -22,6 +22,11 @@ class Tally:
         self._buckets: Counter[float] = Counter()
         self._images, self._answered, self._seconds = 0, 0, 0.0
 
+    @property
+    def answered(self) -> int:
+        """How many requests the model has answered."""
+        return self._answered
+
     def request(self, door: str, outcome: str) -> None:
         """A request at `door` ended with `ok`, `bad`, `busy`, `unready` or `failed`."""
         with self._lock:
