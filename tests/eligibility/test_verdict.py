@@ -47,7 +47,7 @@ def test_without_the_rule_nothing_is_broken(name: str):
     assert judge(Rules(), Conditions(**{field: bad})).eligibility is TRAIN
 
 
-@pytest.mark.parametrize("name", RULES.keys() - {"quiet-hours"})
+@pytest.mark.parametrize("name", sorted(RULES.keys() - {"quiet-hours"}))
 def test_what_the_board_does_not_tell_breaks_no_rule_and_is_named(name: str):
     key, limit, field, _, bad, _, _ = RULES[name]
     rules = Rules.model_validate({key: limit})
