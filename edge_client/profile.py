@@ -6,8 +6,8 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from edge_client.board import speed
 from edge_client.board.board import Board, look
+from edge_client.board.kept_speed import kept_at, recall
 from edge_client.board.reading import ROOT
 from edge_client.board.thermal import hottest
 from schemas.values import CapabilityProfile
@@ -20,7 +20,7 @@ def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> Capab
 
     Nothing is measured here: the speed is the one that `edge-client profile` has left in the folder.
     """
-    return described(look(state, root), tier=tier, measured=speed.kept_at(state))
+    return described(look(state, root), tier=tier, measured=kept_at(state))
 
 
 def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
@@ -36,7 +36,7 @@ def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityPr
         disk_bytes=board.storage.total if board.storage else None,
         disk_free_bytes=board.storage.free if board.storage else None,
         accelerator=board.accelerator,
-        speed=speed.recall(measured, chip),
+        speed=recall(measured, chip),
         celsius=hottest(board.zones),
         throttling=board.throttling or (),
         power=board.power.source,

@@ -1,26 +1,19 @@
-"""How fast the board trains and moves memory: about three seconds of work, kept for later starts.
+"""How fast the board trains and moves memory: about three seconds of work.
 
 Trained is a reference block: a convolution of 3x3 over 32 channels of 16x16, batch normalisation, and a layer
-of ten outputs, in batches of 32. Without torch only memory is measured. `edge-client profile` measures; what
-it finds lies in the state folder, and `edge-client run` reads it there: it never measures by itself.
+of ten outputs, in batches of 32. Without torch only memory is measured.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
-from edge_client.board.processor import Processor
 from edge_client.board.reading import text
-from edge_client.files import write_synced
-from schemas.frozen import Frozen
-from schemas.values import MeasuredSpeed, Text
+from schemas.values import MeasuredSpeed
 
 SECONDS = 3.0
 TRAINING_SHARE = 0.8
@@ -31,13 +24,6 @@ PASSES = 3
 """A training step costs about three forward passes (Baydin et al. 2018, section 3.2)."""
 COPIED_BYTES = 32 * 1024 * 1024
 """More than any cache of a board."""
-
-
-class KeptSpeed(Frozen):
-    """A measurement, and what it holds for: another processor or another torch is to be measured anew."""
-
-    of: Text
-    speed: MeasuredSpeed
 
 
 def measure(seconds: float = SECONDS) -> MeasuredSpeed:
@@ -51,33 +37,6 @@ def measure(seconds: float = SECONDS) -> MeasuredSpeed:
         memory_bytes_per_s=copies * 2 * COPIED_BYTES,
         resident_bytes=resident,
     )
-
-
-def keep(path: Path, speed: MeasuredSpeed, processor: Processor) -> None:
-    """Put a measurement down for later starts."""
-    write_synced(path, KeptSpeed(of=_named(processor), speed=speed).model_dump_json().encode())
-
-
-def recall(path: Path, processor: Processor) -> MeasuredSpeed | None:
-    """The measurement that is kept, if there is one and it is of this processor and this torch."""
-    try:
-        kept = KeptSpeed.model_validate_json(text(path))
-    except ValidationError:
-        return None
-    return kept.speed if kept.of == _named(processor) else None
-
-
-def kept_at(state: Path) -> Path:
-    """Where the measurement lies in a state folder."""
-    return state / "speed.json"
-
-
-def _named(processor: Processor) -> str:
-    torch = "none"
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        torch = metadata.version("torch")
-    named = f"{processor.board or ''} {processor.model} {processor.cores} {processor.architecture} {torch}"
-    return named[:500]
 
 
 def _training(seconds: float) -> float | None:

@@ -53,7 +53,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Look, measure, keep, print."""
-    from edge_client.board import speed
+    from edge_client.board import kept_speed, speed
     from edge_client.board.board import look
     from edge_client.commands.run import default_state
     from edge_client.profile import described
@@ -61,8 +61,8 @@ def execute(args: argparse.Namespace) -> int:
     state = args.state_dir or default_state(args.federation, args.device_id)
     board = look(state)
     if not args.no_benchmark:
-        speed.keep(speed.kept_at(state), speed.measure(args.seconds), board.processor)
-    told = described(board, tier=getattr(args, "tier", None), measured=speed.kept_at(state))
+        kept_speed.keep(kept_speed.kept_at(state), speed.measure(args.seconds), board.processor)
+    told = described(board, tier=getattr(args, "tier", None), measured=kept_speed.kept_at(state))
     if args.format == "json":
         print_json({"profile": told.model_dump(mode="json"), "board": _plain(board)})
     else:

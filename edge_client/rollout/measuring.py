@@ -9,15 +9,11 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
-from edge_client.data.labelled import LabelledData, sample
-from edge_client.files import write_synced
 from edge_client.rollout.trial_events import Comparison, Made, Objection
 from edge_client.variants.choosing import EXPORT_ALONE, Wish
 from edge_client.workplace import LocalData
@@ -27,7 +23,6 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 300.0
 LAST_LINES = 300
-CALIBRATION = 100
 
 
 @dataclass(frozen=True)
@@ -69,10 +64,11 @@ class Measuring:
 
     def _compare(self, pair: Pair, most: int) -> Comparison:
         try:
-            data = local_examples(self._data, most)
-            if not len(data):
+            # Arrays are nothing that a device needs before it has something to do.
+            from edge_client.rollout.examples import write_examples
+
+            if not write_examples(self._examples, self._data, most):
                 return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))
-            _write(self._examples, data, sample(self._data.train, CALIBRATION))
             wanted = {
                 "running": None if pair.running is None else str(pair.running),
                 "candidate": str(pair.candidate),
@@ -102,15 +98,6 @@ class Measuring:
         return read_comparison(out)
 
 
-def local_examples(data: LocalData, most: int) -> LabelledData:
-    """Some of what the device never trains on, always the same; of what it does, where there is nothing else.
-
-    One example at least, for without any nothing could be run at all.
-    """
-    held_out = data.held_out if len(data.held_out) else data.train
-    return sample(held_out, max(1, most))
-
-
 def read_comparison(text: str) -> Comparison:
     """What the process has found."""
     try:
@@ -136,9 +123,3 @@ def _crashed(code: int, err: str) -> Objection:
     last = (err.strip().splitlines() or [""])[-1][-LAST_LINES:]
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return Cause.CRASHES, f"running it ended with {how}{': ' if last else ''}{last}"
-
-
-def _write(path: Path, data: LabelledData, calibration: LabelledData) -> None:
-    buffer = BytesIO()
-    np.savez(buffer, images=data.images, labels=data.labels, calibration=calibration.images)
-    write_synced(path, buffer.getvalue(), durable=False)

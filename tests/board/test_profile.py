@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.board import speed
+from edge_client.board import kept_speed
 from edge_client.board.processor import processor
 from edge_client.cli import main
 from edge_client.profile import profile
@@ -21,7 +21,7 @@ MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resi
 
 def test_the_birth_message_says_what_the_board_is_and_how_it_is(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", PI)
-    speed.keep(speed.kept_at(tmp_path), MEASURED, processor(root))
+    kept_speed.keep(kept_speed.kept_at(tmp_path), MEASURED, processor(root))
     told = profile(tmp_path, tier=2, root=root)
     assert told.machine == "Raspberry Pi 3 Model B Rev 1.2"
     assert (told.memory_bytes, told.memory_free_bytes) == (400_000_000, 300_000_000)
@@ -53,7 +53,7 @@ def test_the_command_measures_and_keeps_what_it_found(
 def test_without_a_benchmark_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--state-dir", str(tmp_path), "--no-benchmark"]) == 0
     assert "not measured" in capsys.readouterr().out
-    assert not speed.kept_at(tmp_path).exists()
+    assert not kept_speed.kept_at(tmp_path).exists()
 
 
 def test_the_devices_file_says_which_device_is_meant(
@@ -63,4 +63,4 @@ def test_the_devices_file_says_which_device_is_meant(
     file.write_text('device-id = "pi"\nstate-dir = "here"\ntier = 3\n')
     assert main(["profile", "--config", str(file), "--seconds", "0.02", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["profile"]["tier"] == 3
-    assert speed.kept_at(tmp_path / "here").is_file()
+    assert kept_speed.kept_at(tmp_path / "here").is_file()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.board import speed
+from edge_client.board import kept_speed, speed
 from edge_client.board.processor import Processor
 from schemas.values import MeasuredSpeed
 
@@ -37,23 +37,23 @@ def test_without_torch_only_memory_is_measured(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_was_measured_is_there_at_the_next_start(tmp_path: Path) -> None:
-    path = speed.kept_at(tmp_path / "state")
-    speed.keep(path, MEASURED, CHIP)
-    assert speed.recall(path, CHIP) == MEASURED
+    path = kept_speed.kept_at(tmp_path / "state")
+    kept_speed.keep(path, MEASURED, CHIP)
+    assert kept_speed.recall(path, CHIP) == MEASURED
 
 
 @pytest.mark.parametrize("other", [{"cores": 1}, {"model": "BCM2711"}, {"architecture": "armv7l"}])
 def test_what_was_measured_on_another_processor_is_not_believed(
     tmp_path: Path, other: dict[str, str]
 ) -> None:
-    path = speed.kept_at(tmp_path)
-    speed.keep(path, MEASURED, CHIP)
-    assert speed.recall(path, replace(CHIP, **other)) is None
+    path = kept_speed.kept_at(tmp_path)
+    kept_speed.keep(path, MEASURED, CHIP)
+    assert kept_speed.recall(path, replace(CHIP, **other)) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\0", b"[]", b'{"of": "a", "speed": {"resident_bytes": -1}}'])
 def test_a_kept_measurement_that_is_garbage_is_none(tmp_path: Path, content: bytes) -> None:
-    path = speed.kept_at(tmp_path)
+    path = kept_speed.kept_at(tmp_path)
     path.write_bytes(content)
-    assert speed.recall(path, CHIP) is None
-    assert speed.recall(tmp_path / "nowhere", CHIP) is None
+    assert kept_speed.recall(path, CHIP) is None
+    assert kept_speed.recall(tmp_path / "nowhere", CHIP) is None

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from edge_client.data.sources import load_source
+from edge_client.rollout.examples import local_examples
 from edge_client.rollout.judging import judge_comparison
 from edge_client.rollout.measure import _better, _found, in_turns
-from edge_client.rollout.measuring import Measuring, Pair, local_examples, read_comparison
+from edge_client.rollout.measuring import Measuring, Pair, read_comparison
 from edge_client.rollout.trial_events import Comparison
 from edge_client.workplace import LocalData
 from schemas.chunks import digest_of

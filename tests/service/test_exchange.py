@@ -178,7 +178,7 @@ def test_no_request_fails_while_models_are_exchanged(tmp_path: Path) -> None:
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for number in range(12):
+    for number in range(6):
         replace(path, kinds[number % 3])
         predictor.refresh()
     stop.set()
