@@ -1,7 +1,7 @@
 """What was measured of a board's speed, kept for later starts.
 
-`edge-client profile` measures; what it finds lies in the state folder, and `edge-client run` reads it there: it
-never measures by itself.
+`edge-client profile` measures; what it finds lies in the state folder, and `edge-client run` reads it there:
+it never measures by itself.
 """
 
 from __future__ import annotations
