@@ -24,7 +24,10 @@ def vacant(federation: Federation, now: float) -> int:
     Not while parts of the model are published for several devices: that is over before long.
     """
     rules, broadcast = federation.rules, federation.broadcast
-    if not rules.replaces or (broadcast is not None and not broadcast.over):
+    # Asked after every event: most rounds end here.
+    if not rules.replaces or federation.participants.count({Status.DECLINED}) <= federation.replaced:
+        return 0
+    if broadcast is not None and not broadcast.over:
         return 0
     if _deadline(federation) - now < TIME_LEFT * rules.deadline_s:
         return 0

@@ -16,7 +16,7 @@ from tests.fuzz.targets import LIES, TARGETS, Target, decoded, safetensors
 from tests.groups import encode_groups
 from tests.schemas.examples import GROUPS
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(max_examples=40, deadline=None)
 every_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 scalars = (

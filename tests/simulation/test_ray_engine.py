@@ -17,6 +17,8 @@ from tests.simulation.small import SMALL, StopAfter, history, last_model, run
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: .[ray]")
 long = pytest.mark.timeout(600)
+with_chaos = pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="make chaos does these")
+"""A cluster takes longer to begin than to be tested."""
 
 MIXED = ("num-clients=5", "fraction=0.6", "rounds=3", "workers=2")
 
@@ -82,6 +84,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_ray
 @long
+@with_chaos
 def test_a_cluster_comes_to_the_same_bytes_as_the_local_engine(local: Path, tmp_path: Path) -> None:
     out = tmp_path / "ray"
     assert run(out, "scaffold", *MIXED, "engine=ray").outcome == "finished"
@@ -92,7 +95,7 @@ def test_a_cluster_comes_to_the_same_bytes_as_the_local_engine(local: Path, tmp_
 
 @needs_ray
 @long
-@pytest.mark.skipif(os.environ.get("CHAOS_EVERY_WRITE") != "1", reason="make chaos does this")
+@with_chaos
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_an_interrupted_cluster_is_ended_and_the_local_engine_resumes_its_run(
     local: Path, tmp_path: Path
