@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from edge_client.allocator import keep_freed_memory
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
 from edge_client.cost import training_cost
@@ -149,6 +150,8 @@ def measured(work: Callable[[], dict[str, int]]) -> dict[str, int]:
 def main() -> None:
     """Do one work; prints its figures as JSON."""
     work, folder, *more = sys.argv[1:]
+    # As `edge-client run` does before anything else; the cost model is of processes that did.
+    keep_freed_memory()
     if work == "prepare":
         prepare(Path(folder), more[0])
     elif work == "travel":
