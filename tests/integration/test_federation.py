@@ -76,7 +76,9 @@ def check_onnx(folder: Path, state: Path, run: str) -> None:
     for tier in range(1, 6):
         of_server = load_model(folder / "onnx" / f"tier-{tier}.onnx")
         of_device = load_model(state / device_name(tier - 1) / "models" / "model.onnx")
-        assert of_device.provenance == of_server.provenance
+        # Which form of its model a device found the fastest is its own business.
+        own = {key: value for key, value in of_device.provenance.items() if key not in ("variant", "parent")}
+        assert own == of_server.provenance
         assert of_server.provenance["run_id"] == run
         assert of_server.provenance["tier"] == str(tier)
         onnx.checker.check_model(onnx.load(folder / "onnx" / f"tier-{tier}.onnx"))
