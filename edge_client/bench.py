@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,8 @@ def bench(
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:
     """Measure a loaded model; half of `seconds` goes to latency and half to throughput."""
     inputs = _noise(model, BATCH)
-    single = _durations(lambda: model.run(inputs[:1]), seconds / 2)
-    batched = _durations(lambda: model.run(inputs), seconds / 2)
+    (single,) = _durations([lambda: model.run(inputs[:1])], seconds / 2)
+    (batched,) = _durations([lambda: model.run(inputs)], seconds / 2)
     return BenchResult(
         threads=threads,
         runs=len(single),
@@ -72,17 +73,14 @@ def latencies_ms(models: Sequence[LoadedModel], *, seconds: float) -> list[float
 
     They take turns, so that whatever else the machine does slows all of them alike.
     """
-    inputs = [_noise(model, 1) for model in models]
-    taken: list[list[float]] = [[] for _ in models]
-    for _ in range(_WARM_UP_RUNS):
-        for model, one in zip(models, inputs, strict=True):
-            model.run(one)
-    end = time.perf_counter() + seconds
-    while not taken[-1] or time.perf_counter() < end:
-        for model, one, times in zip(models, inputs, taken, strict=True):
-            start = time.perf_counter()
-            model.run(one)
-            times.append(time.perf_counter() - start)
+    return medians_ms([partial(model.run, _noise(model, 1)) for model in models], seconds=seconds)
+
+
+def medians_ms(
+    runs: Sequence[Callable[[], object]], *, seconds: float, least: int = 1, most: int | None = None
+) -> list[float]:
+    """Median milliseconds of each of `runs`, which take `least` to `most` turns within `seconds`."""
+    taken = _durations(runs, seconds, least=least, most=most)
     return [float(np.median(times)) * 1e3 for times in taken]
 
 
@@ -90,14 +88,18 @@ def _noise(model: LoadedModel, count: int) -> Inputs:
     return np.random.default_rng(0).standard_normal((count, *model.input_shape), dtype=np.float32)
 
 
-def _durations(run: Callable[[], object], seconds: float) -> list[float]:
-    """Seconds of each run within a time budget; first runs, which allocate, do not count."""
+def _durations(
+    runs: Sequence[Callable[[], object]], seconds: float, *, least: int = 1, most: int | None = None
+) -> list[list[float]]:
+    """Seconds of each turn of each within a time budget; first ones, which allocate, do not count."""
     for _ in range(_WARM_UP_RUNS):
-        run()
-    taken: list[float] = []
+        for run in runs:
+            run()
+    taken: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + seconds
-    while not taken or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
+    while (turns := len(taken[0])) < least or (turns != most and time.perf_counter() < end):
+        for run, times in zip(runs, taken, strict=True):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
     return taken

@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from edge_client.surgery import count_macs
 from schemas.strategy import TrainingPlan, TrainingSettings
+from schemas.values import TRAINING_PASSES
 
 COPIES: dict[str, int] = {"sgd": 0, "adam": 2}
 """How many numbers an optimizer keeps of each trained one; SGD with momentum keeps one."""
@@ -33,8 +34,6 @@ TRAFFIC = 25
 """So many bytes could be copied in the time that a byte of a step's working memory costs, beside what is
 computed: pages are new each time, kernels begin and end. Fitted to the five networks, which it tells apart
 up to a factor of three."""
-PASSES = 3
-"""Of the forward pass's cost, a training step (Baydin et al. 2018, section 3.2: at most four)."""
 FRAGMENTS = 1.35
 """What the allocator holds for each byte that is kept: blocks come and go in many sizes. Fitted."""
 WORKING = 2.25
@@ -101,7 +100,7 @@ class NetworkCost:
 
     def training_macs(self, *, examples: int, epochs: int) -> int:
         """Of a whole training: a step takes about three forward passes."""
-        return PASSES * self.macs * examples * epochs
+        return TRAINING_PASSES * self.macs * examples * epochs
 
     def training_bytes(self, *, examples: int, epochs: int) -> float:
         """What a whole training moves, in bytes that a processor copies."""

@@ -12,7 +12,7 @@ from edge_client.session_events import Command, DrawEntropy, Send, StartWork
 from edge_client.session_state import Phase, Session, Step
 from edge_client.transfer import Receiving
 from schemas.chunks import Chunk
-from schemas.messages import BlobRequest, Task
+from schemas.messages import Task
 
 Asking = Callable[[Receiving, float], tuple[Receiving, list[transfer.TransferCommand]]]
 
@@ -133,15 +133,7 @@ def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -
 def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
     """Turn the transfer's asks into messages; its other commands are ours as they are."""
     return [
-        Send(
-            BlobRequest(
-                federation=session.federation,
-                device=session.device,
-                digest=command.ref.digest,
-                first=command.first,
-                count=command.count,
-            )
-        )
+        Send(command.request(session.federation, session.device))
         if isinstance(command, transfer.Ask)
         else command
         for command in commands

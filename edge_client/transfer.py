@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from schemas.chunks import BlobRef, Chunk
 from schemas.errors import PeerError
+from schemas.kinds.fetching import BlobRequest
 
 WINDOW = 16
 """Most chunks asked for and not yet received: 4 MB of 256 kB chunks."""
@@ -29,6 +30,12 @@ class Ask:
     ref: BlobRef
     first: int
     count: int
+
+    def request(self, federation: str, device: str) -> BlobRequest:
+        """The same as a message, of or to this device."""
+        return BlobRequest(
+            federation=federation, device=device, digest=self.ref.digest, first=self.first, count=self.count
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from edge_server.round_events import (
     SpoolChunk,
 )
 from schemas.blobs import Chunk
-from schemas.messages import BlobRequest, Delivery, TaskReply, Update
+from schemas.messages import Delivery, TaskReply, Update
 from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0
@@ -225,14 +225,8 @@ def _commands(participant: Participant, commands: list[transfer.TransferCommand]
     made: list[Command] = []
     for command in commands:
         match command:
-            case transfer.Ask(ref, first, count):
-                request = BlobRequest(
-                    federation=participant.assignment.task.federation,
-                    device=participant.device,
-                    digest=ref.digest,
-                    first=first,
-                    count=count,
-                )
+            case transfer.Ask():
+                request = command.request(participant.assignment.task.federation, participant.device)
                 made.append(Send(participant.device, request))
             case transfer.WriteChunk():
                 made.append(SpoolChunk(participant.device, command))

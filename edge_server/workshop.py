@@ -32,7 +32,6 @@ from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
 from edge_server.notary import Notary
 from edge_server.on_disk import wait_for_disk
-from edge_server.placing import Placing
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.publishing import Publisher
 from edge_server.recovery import Resumption
@@ -55,6 +54,7 @@ from edge_server.strategy.strategy import Network, close, plan, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.tasks import Job, TaskTerms, training_jobs
 from edge_server.testing import Testing
+from edge_server.tiering import Tiering
 from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients
 from schemas.blobs import CHUNK_BYTES, decode_json, encode_json
@@ -138,7 +138,7 @@ class Workshop:
         self._state = self._privacy.opened(self._state, secret)
         resume = resume or Resumption(0)
         self._knows(resume.clients)
-        self._placing = Placing(
+        self._tiering = Tiering(
             config,
             self._network_of,
             self._strategy.local_epochs or (lambda _: config.training.local_epochs),
@@ -175,7 +175,7 @@ class Workshop:
         described = self._assigning.described(self.chunk_bytes)
         self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
-        self._placing.place(command.devices, self._state.paces, command.round)
+        self._tiering.place(command.devices, self._state.paces, command.round)
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
         entropy = self._entropy(command)
@@ -263,7 +263,7 @@ class Workshop:
         """Note in the journal what counts against a device, or speaks for a smaller tier."""
         self._journal.struck(device, round_number, reason)
         if reason == Reason.NO_MEMORY:
-            self._placing.short_of_memory(device)
+            self._tiering.short_of_memory(device)
 
     # --- aggregating ---
     def close(
@@ -288,7 +288,7 @@ class Workshop:
         self._state = close(
             self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
         )
-        self._state = replace(self._state, paces=self._placing.observe(self._state.paces, trained))
+        self._state = replace(self._state, paces=self._tiering.observe(self._state.paces, trained))
         # Nothing of the round is named before the journal does: the disk is waited for once, before that.
         self._state_sha256 = self._save(command.round, durable=False)
         record = round_record(
@@ -381,7 +381,7 @@ class Workshop:
 
     def tier(self, device: Device) -> int:
         """The device's tier among those of this federation."""
-        return self._placing.tier(device)
+        return self._tiering.tier(device)
 
     def _network_of(self, tier: int) -> nn.Module:
         """The network that a tier trains, to be looked at."""

@@ -67,11 +67,16 @@ class Eligibility(StrEnum):
 Bytes = Annotated[int, Field(ge=0, le=10**15)]
 
 
+TRAINING_PASSES = 3
+"""What a training step costs, in forward passes (Kaplan et al. 2020, section 2.1; Baydin et al. 2018, section
+3.2: at most four)."""
+
+
 class MeasuredSpeed(Frozen):
     """What a device has measured on a reference block; what could not be measured is left out.
 
-    `training_macs_per_s` counts a step as three forward passes. `resident_bytes` is what a process holds
-    that can train, before it has anything to train.
+    `training_macs_per_s` counts a step as `TRAINING_PASSES` forward passes. `resident_bytes` is what a
+    process holds that can train, before it has anything to train.
     """
 
     training_macs_per_s: float | None = Field(default=None, gt=0, le=1e18)

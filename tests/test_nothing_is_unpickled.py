@@ -95,6 +95,7 @@ def test_what_could_unpickle_is_found(source: str, names: list[str]):
 
 @pytest.mark.parametrize(
     "source",
+    # Text again, of which nothing is run.
     [
         '"""Nothing here is ever unpickled: no pickle.loads, no eval()."""  # import pickle',
         "import torch\ntorch.load(path, weights_only=True)",

@@ -13,15 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.board.reading import text
-from schemas.values import MeasuredSpeed
+from schemas.values import TRAINING_PASSES, MeasuredSpeed
 
 SECONDS = 3.0
 TRAINING_SHARE = 0.8
 """Of the time; the rest is for memory."""
 CHANNELS, SIDE, CLASSES, BATCH = 32, 16, 10, 32
 BLOCK_MACS = CHANNELS * CHANNELS * 9 * SIDE * SIDE + CHANNELS * SIDE * SIDE * CLASSES
-PASSES = 3
-"""A training step costs about three forward passes (Baydin et al. 2018, section 3.2)."""
 COPIED_BYTES = 32 * 1024 * 1024
 """More than any cache of a board."""
 
@@ -32,7 +30,7 @@ def measure(seconds: float = SECONDS) -> MeasuredSpeed:
     resident = _resident() if steps is not None else None
     copies = _rate(_copying(), seconds * (1 - TRAINING_SHARE))
     return MeasuredSpeed(
-        training_macs_per_s=None if steps is None else steps * BATCH * PASSES * BLOCK_MACS,
+        training_macs_per_s=None if steps is None else steps * BATCH * TRAINING_PASSES * BLOCK_MACS,
         # Each copy reads and writes.
         memory_bytes_per_s=copies * 2 * COPIED_BYTES,
         resident_bytes=resident,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.command_line import DONE, FAILED
 from edge_client.command_output import Subparsers, add_verb, print_json, print_table
-from edge_client.config_option import ReadConfig
+from edge_client.commands.options import add_device_options
 
 if TYPE_CHECKING:
     from edge_client.doctor.finding import Finding
@@ -36,19 +35,7 @@ def register(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers, "doctor", help="check libraries, broker, clock and room, with remedies", examples=EXAMPLES
     )
-    parser.add_argument(
-        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="the device's client.toml"
-    )
-    parser.add_argument(
-        "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="(default: %(default)s)"
-    )
-    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
-    parser.add_argument("--cert", type=Path, help="this device's certificate (mqtts://)")
-    parser.add_argument("--key", type=Path, help="this device's private key (mqtts://)")
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument(
-        "--device-id", default=socket.gethostname(), metavar="NAME", help="(default: host name)"
-    )
+    add_device_options(parser)
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the device's (default: under ~)")
     parser.add_argument("--offline", action="store_true", help="leave the broker out")
     parser.set_defaults(execute=execute)

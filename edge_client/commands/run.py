@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from edge_client.command_output import (
     print_json,
     read_trust_option,
 )
-from edge_client.config_option import ReadConfig
+from edge_client.commands.options import add_device_options
 from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -53,19 +52,7 @@ last finished epoch that was kept, and with the chunks that are still missing.
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
-    parser.add_argument(
-        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="client.toml: options as keys"
-    )
-    parser.add_argument(
-        "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="(default: %(default)s)"
-    )
-    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
-    parser.add_argument("--cert", type=Path, help="this device's certificate (mqtts://)")
-    parser.add_argument("--key", type=Path, help="this device's private key (mqtts://)")
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument(
-        "--device-id", default=socket.gethostname(), metavar="NAME", help="(default: host name)"
-    )
+    add_device_options(parser)
     parser.add_argument("--data", default="digits", metavar="SOURCE", help="see below (default: %(default)s)")
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where named data sets lie")
     parser.add_argument("--partition", default="iid", metavar="P", help="iid, dirichlet(ALPHA) or shards(K)")

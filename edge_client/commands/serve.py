@@ -20,6 +20,7 @@ from edge_client.command_output import (
     print_json,
     read_trust_option,
 )
+from edge_client.commands.options import add_tls_options
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ def register(subparsers: Subparsers) -> None:
         help="look for another model so often (default: 1)",
     )
     parser.add_argument("--broker", metavar="URL", help="answer over this MQTT broker too")
-    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
-    parser.add_argument("--cert", type=Path, help="this service's certificate (mqtts://)")
-    parser.add_argument("--key", type=Path, help="this service's private key (mqtts://)")
+    add_tls_options(parser, whose="this service's")
     parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
     parser.add_argument("--device-id", metavar="NAME", help="whose topics (default: host name)")
     add_trust_option(parser)

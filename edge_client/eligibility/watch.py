@@ -19,7 +19,7 @@ class Watch:
     """Holds a device to its owner's rules; `look` reads the board."""
 
     def __init__(self, rules: Rules, look: Callable[[], Conditions]) -> None:
-        self._rules, self._look = rules, look
+        self._rules, self._look, self._asks_nothing = rules, look, rules.asks_nothing
         self._next = 0.0
         self._unknown: tuple[str, ...] = ()
         self.standing = Standing()
@@ -31,7 +31,7 @@ class Watch:
 
     def turn(self, now: float, *, at_work: bool) -> list[Command]:
         """What is to be done at `now`, in seconds; usually nothing."""
-        if self._rules.asks_nothing or now < self._next:
+        if self._asks_nothing or now < self._next:
             return []
         self._next = now + self._rules.check_every_s
         seen = self._look()

@@ -9,21 +9,21 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edge_client.bench import medians_ms
 from edge_client.data.labelled import LabelledData, Labels, Pixels, labelled
 from edge_client.inference import LoadedModel, load_model
 from schemas.errors import ConfigError
 from schemas.rollout import Cause
 
 SECONDS = 0.5
-LEAST_RUNS, MOST_RUNS = 10, 400
-WARM_UP_RUNS = 3
+LEAST_RUNS, MOST_RUNS = 7, 400
 
 
 def main() -> int:
@@ -104,15 +104,8 @@ def _found(path: Path, running: LoadedModel | None, images: Pixels, labels: Labe
 
 def in_turns(models: list[LoadedModel], images: Pixels, *, seconds: float = SECONDS) -> list[float]:
     """The median of each model's milliseconds for one image; whatever else runs here slows all of them."""
-    taken: list[list[float]] = [[] for _ in models]
-    end = time.perf_counter() + seconds
-    while len(taken[0]) < LEAST_RUNS or (time.perf_counter() < end and len(taken[0]) < MOST_RUNS):
-        for model, times in zip(models, taken, strict=True):
-            begin = time.perf_counter()
-            model.logits(images[:1])
-            times.append(time.perf_counter() - begin)
-    # First runs, which allocate, do not count.
-    return [float(np.median(times[WARM_UP_RUNS:])) * 1e3 for times in taken]
+    runs = [partial(model.logits, images[:1]) for model in models]
+    return medians_ms(runs, seconds=seconds, least=LEAST_RUNS, most=MOST_RUNS)
 
 
 def _measured(right: Any, milliseconds: float) -> dict[str, Any]:

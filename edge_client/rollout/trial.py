@@ -46,7 +46,6 @@ from edge_client.session_events import (
     Tick,
 )
 from edge_client.transfer import Receiving, TransferCommand
-from schemas.messages import BlobRequest
 from schemas.rollout import Cause, Stage, Terms
 
 MAX_RESTARTS = 3
@@ -173,15 +172,7 @@ def _asking(trials: Trials, ask: Asking, now: float) -> Step:
 
 def _requests(trials: Trials, commands: list[TransferCommand]) -> list[Command]:
     return [
-        Send(
-            BlobRequest(
-                federation=trials.federation,
-                device=trials.device,
-                digest=command.ref.digest,
-                first=command.first,
-                count=command.count,
-            )
-        )
+        Send(command.request(trials.federation, trials.device))
         if isinstance(command, transfer.Ask)
         else command
         for command in commands

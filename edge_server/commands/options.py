@@ -6,6 +6,8 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+from edge_client.commands.options import add_tls_options
+
 RUNS = Path("runs")
 
 
@@ -23,9 +25,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="mqtt://host:1883, or auto, mosquitto, embedded: one started on this machine (default: auto)",
     )
-    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
-    parser.add_argument("--cert", type=Path, help="the server's certificate (mqtts://)")
-    parser.add_argument("--key", type=Path, help="the server's private key (mqtts://)")
+    add_tls_options(parser, whose="the server's")
 
 
 def run_folder(out: Path | None, federation: str) -> Path:

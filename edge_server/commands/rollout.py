@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.command_output import Subparsers, add_verb, positive_float, positive_int
+from edge_client.commands.options import add_tls_options
 from edge_server.commands.models import add_registry_option
 
 if TYPE_CHECKING:
@@ -72,9 +73,7 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--broker", default="mqtt://127.0.0.1:1883", metavar="URL", help="the devices' (default: %(default)s)"
     )
-    parser.add_argument("--ca", type=Path, help="certificate of the broker's authority (mqtts://)")
-    parser.add_argument("--cert", type=Path, help="the rollout's certificate (mqtts://)")
-    parser.add_argument("--key", type=Path, help="the rollout's private key (mqtts://)")
+    add_tls_options(parser, whose="the rollout's")
 
 
 def _add_groups(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edge_server.simulation.profiles import BoardProfile
+from schemas.values import TRAINING_PASSES
 
 FLOPS_PER_MAC = 2
-PASSES_PER_TRAINED_EXAMPLE = 3
 DELIVERY_PASSES = 16
 """An export is compared on 8 inputs, each through torch and through ONNX (`edge_client.export`).
 
@@ -42,7 +42,7 @@ def task_times(
     No `epochs` is a scoring pass: one forward pass over the examples. The board's `latency_s` is not in it:
     that is per message, whatever its size.
     """
-    passes = PASSES_PER_TRAINED_EXAMPLE * epochs if epochs else 1
+    passes = TRAINING_PASSES * epochs if epochs else 1
     return _times(board, downlink_bytes, macs * examples * passes, uplink_bytes)
 
 

@@ -92,7 +92,7 @@ def test_a_slow_device_gets_what_it_can_train_in_time(bench: Bench) -> None:
 def test_where_no_evidence_is_needed_no_network_is_looked_at(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_server.placing.network_cost", None)
+    monkeypatch.setattr("edge_server.tiering.network_cost", None)
     stated = [Device(name, 1, CapabilityProfile(tier=3), CARD) for name in ("weak", "strong")]
     bench.devices = tuple(stated)
     assert {task.tier for task in bench.tasks(1, 1).values()} == {3}

@@ -30,7 +30,7 @@ Build = Callable[[int], nn.Module]
 """From a tier, counted from 1, to its sub-model."""
 
 
-class Placing:
+class Tiering:
     """Of one run; `build` makes a tier's network, `epochs` says how many a round asks for.
 
     `refusals` are tasks for which devices had no memory, as far as the journal knows of any; `undecided` the
