@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edge_server.explanation import Choices, Observation
 from edge_server.fleet import Device
 from edge_server.round_events import Assignment
 from schemas.frozen import Frozen
@@ -44,6 +45,8 @@ CREATE TABLE IF NOT EXISTS rounds (
 CREATE TABLE IF NOT EXISTS deliveries (
     attempt INTEGER NOT NULL, device TEXT NOT NULL, message TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (attempt, device));
+CREATE TABLE IF NOT EXISTS choices (attempt INTEGER PRIMARY KEY, round INTEGER NOT NULL, said TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS observations (round INTEGER PRIMARY KEY, said TEXT NOT NULL);
 """
 
 
@@ -202,6 +205,18 @@ class Journal:
         row = (delivery.attempt, delivery.device, delivery.model_dump_json(), time.time())
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
+
+    def chosen(self, choices: Choices) -> None:
+        """Why a planning chose whom it chose."""
+        row = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
+        with self._written() as written:
+            written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", row)
+
+    def observed(self, observation: Observation) -> None:
+        """What a closed round showed."""
+        row = (observation.round, observation.model_dump_json(exclude_defaults=True))
+        with self._written() as written:
+            written.execute("INSERT OR REPLACE INTO observations VALUES (?, ?)", row)
 
     def close(self) -> None:
         """End the connection."""

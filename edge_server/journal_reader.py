@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edge_server.explanation import Choices, Observation
 from edge_server.journal import FORMAT, Aggregated
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update
@@ -177,6 +178,22 @@ class JournalReader:
         """Every delivery that was acknowledged."""
         rows = self._connection.execute("SELECT message FROM deliveries ORDER BY rowid")
         return [Delivery.model_validate_json(message) for (message,) in rows]
+
+    def choices(self, *, since: int = 0) -> list[Choices]:
+        """Why each planning chose whom it chose, in order; `since` leaves out earlier attempts."""
+        return [Choices.model_validate_json(said) for said in self._said("choices", "attempt", since)]
+
+    def observations(self, *, since: int = 0) -> list[Observation]:
+        """What the closed rounds showed, in order; `since` leaves out earlier rounds."""
+        return [Observation.model_validate_json(said) for said in self._said("observations", "round", since)]
+
+    def _said(self, table: str, key: str, since: int) -> list[str]:
+        # A run of before they were kept has no such table.
+        known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        if known is None:
+            return []
+        rows = self._connection.execute(f"SELECT said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
+        return [said for (said,) in rows]
 
 
 def read_examined(path: Path) -> list[Examined]:

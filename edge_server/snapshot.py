@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from edge_server.history import DeviceRecord, RoundRecord, Summary
+from schemas.values import BoardState, CapabilityProfile
 
 
 @dataclass(frozen=True)
 class DeviceView:
     """One device now. `state` is a word such as offline, idle, training, uploading, done, refused.
 
-    `epoch` of `epochs` is where its training is; bytes count since the run began.
+    `epoch` of `epochs` is where its training is; bytes count since the run began. `seen_at` is when the
+    server last heard of it (seconds since 1970), `attention` its score (AdaFL), `refused` counts by reason.
     """
 
     device: str
@@ -26,6 +28,13 @@ class DeviceView:
     downlink_bytes: int = 0
     uplink_bytes: int = 0
     reason: str = ""
+    rounds: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    attention: float | None = None
+    seen_at: float | None = None
+    profile: CapabilityProfile | None = None
+    board: BoardState | None = None
+    ineligible_because: str = ""
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,20 @@ class MeasuredSpeed(Frozen):
     resident_bytes: Bytes | None = None
 
 
+class BoardState(Frozen):
+    """How a board is just now; what cannot be read is left out.
+
+    `memory_bytes` is what the device's process holds, `memory_free_bytes` what it could still take, `load`
+    the system's mean of the last minute per core.
+    """
+
+    celsius: float | None = Field(default=None, ge=-100, le=300)
+    battery: Fraction | None = None
+    memory_bytes: Bytes | None = None
+    memory_free_bytes: Bytes | None = None
+    load: float | None = Field(default=None, ge=0, le=1e6)
+
+
 class CapabilityProfile(Frozen):
     """What a device can do, and how it was when it said so. `tier` 1 is the weakest; absent: let the server
     decide.

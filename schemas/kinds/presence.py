@@ -8,7 +8,16 @@ from pydantic import Field
 
 from schemas.kinds.message import Message
 from schemas.names import Name
-from schemas.values import CapabilityProfile, DataCard, Eligibility, Loss, RoundNumber, Tally, Text
+from schemas.values import (
+    BoardState,
+    CapabilityProfile,
+    DataCard,
+    Eligibility,
+    Loss,
+    RoundNumber,
+    Tally,
+    Text,
+)
 
 
 class Birth(Message):
@@ -35,7 +44,7 @@ class Death(Message):
 
 
 class Telemetry(Message):
-    """Where a device is in its work; lost ones are not missed."""
+    """Where a device is in its work, and how its board is; lost ones are not missed."""
 
     kind: Literal["telemetry"] = "telemetry"
     device: Name
@@ -45,3 +54,4 @@ class Telemetry(Message):
     epoch: Tally | None = None
     epochs: Tally | None = None
     loss: Loss | None = None
+    board: BoardState | None = None

@@ -41,6 +41,7 @@ from schemas.secure import MaskedSegment, MaskingTerms, Member
 from schemas.strategy import Piece, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.values import (
+    BoardState,
     CapabilityProfile,
     DataCard,
     DeliveryMetrics,
@@ -232,6 +233,9 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         epoch=1,
         epochs=2,
         loss=0.75,
+        board=BoardState(
+            celsius=48.5, battery=0.8, memory_bytes=310_000_000, memory_free_bytes=120_000_000, load=0.9
+        ),
     ),
     "round-announcement": RoundAnnouncement(
         federation=FEDERATION, run=RUN, round=3, rounds=10, phase="training", selected=5

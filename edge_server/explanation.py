@@ -1,0 +1,72 @@
+"""Why a round was planned as it was, and what it showed of channels and clients: kept for whoever asks.
+
+Nothing of it is needed to go on with a run; what is kept is bounded, however many devices there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.frozen import Frozen
+from schemas.names import Name
+from schemas.submodel import Kept
+from schemas.values import Attempt, RoundNumber, Text
+
+MOST_DEVICES = 1000
+"""Told of one by one; those that are chosen come first."""
+MOST_SIMILAR = 64
+"""Clients in a table of similarities."""
+
+
+class Choice(Frozen):
+    """A device that was there at a planning: chosen or not, and why, in words.
+
+    `score` is what the selection went by, where it goes by anything (AdaFL: the device's attention).
+    """
+
+    device: Name
+    chosen: bool
+    because: Text
+    score: float | None = None
+    tier: int | None = None
+    ratio: float | None = None
+
+
+class Choices(Frozen):
+    """One planning; `left_out` more devices were there that are not listed."""
+
+    attempt: Attempt
+    round: RoundNumber
+    devices: tuple[Choice, ...]
+    left_out: int = 0
+
+
+class ChannelScores(Frozen):
+    """The channels of one group: what they scored [C], and which of them each tier keeps.
+
+    `attention` is the devices' mean (ATTENDING, equation 7), `magnitude` the L1 norm of the global model's
+    weights. Channels are numbered as in the global model of that round.
+    """
+
+    layers: tuple[str, ...]
+    measure: Literal["attention", "magnitude"]
+    scores: tuple[float, ...]
+    kept: Mapping[int, Kept] = {}
+
+
+class Similarity(Frozen):
+    """How alike the clients' updates of a round are [K, K]: IGFL's psi, divided by the vectors' norms."""
+
+    clients: tuple[Name, ...]
+    values: tuple[tuple[Annotated[float, Field(ge=-1.01, le=1.01)], ...], ...]
+
+
+class Observation(Frozen):
+    """What a closed round showed; `groups` by channel group."""
+
+    round: RoundNumber
+    groups: Mapping[str, ChannelScores] = {}
+    similarity: Similarity | None = None
