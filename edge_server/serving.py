@@ -21,6 +21,7 @@ from edge_server.reopening import locked, open_run
 from edge_server.rules import make_rules
 from edge_server.server import Server, Suspended
 from edge_server.snapshot import Watcher
+from edge_server.watching import watchers
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
@@ -71,15 +72,13 @@ def serve(
 def run_and_tell(
     args: argparse.Namespace, out: Path, run: Callable[[BrokerAddress, Watcher], Summary]
 ) -> int:
-    """Run with the broker and the display that were asked for; say where the run is, or how it goes on."""
-    from edge_server.display.display import make_display
-
+    """Run with the broker and the watchers that were asked for; say where the run is, or how it goes on."""
     try:
         with (
             broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
-            make_display(format=args.format) as display,
+            watchers(args, out) as watcher,
         ):
-            summary = run(address, display)
+            summary = run(address, watcher)
     except Suspended as pause:
         print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
         return FAILED if pause.failed else SUSPENDED

@@ -38,4 +38,4 @@ def execute(args: argparse.Namespace) -> int:
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     config = load_config(str(DEMO), overrides)
     out = run_folder(args.out, config.federation.name)
-    return run_and_tell(args, out, lambda address, display: run_demo(config, address, display, out=out))
+    return run_and_tell(args, out, lambda address, watcher: run_demo(config, address, watcher, out=out))

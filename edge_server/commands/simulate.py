@@ -49,9 +49,9 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Simulate until the run is over."""
     from edge_server.config import load_config
-    from edge_server.display.display import make_display
     from edge_server.serving import exit_code, tell_where
     from edge_server.simulation.simulator import simulate
+    from edge_server.watching import watchers
 
     if args.resume and args.out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with")
@@ -64,8 +64,8 @@ def execute(args: argparse.Namespace) -> int:
     logging.basicConfig(
         level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
     )
-    with make_display(format=args.format) as display:
-        summary = simulate(config, out=out, watcher=display, resume=args.resume)
+    with watchers(args, out) as watcher:
+        summary = simulate(config, out=out, watcher=watcher, resume=args.resume)
     tell_where(out, args.format)
     if summary.outcome == "interrupted" and config.clients.mode == "rounds":
         print(f"to go on: the same words with --resume --out {out}", file=sys.stderr)

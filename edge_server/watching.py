@@ -1,0 +1,42 @@
+"""Who watches a run: the display, and whatever else was asked for; each is told of the same snapshots."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from edge_server.snapshot import Snapshot, Watcher
+
+Opener = Callable[[argparse.Namespace, Path], AbstractContextManager[Watcher]]
+"""From the words of the command and the run folder to somebody who watches as long as the block lasts."""
+
+
+class Together:
+    """Several who watch as one."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Tell each of them, in order."""
+        for watcher in self._watchers:
+            watcher.show(snapshot)
+
+
+def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+    from edge_server.display.display import make_display
+
+    return make_display(format=args.format)
+
+
+OPENERS: tuple[Opener, ...] = (_display,)
+
+
+@contextlib.contextmanager
+def watchers(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
+    """All who watch the run in `out` that `args` asks for; they end with the block, the display last."""
+    with contextlib.ExitStack() as stack:
+        yield Together(*(stack.enter_context(opened(args, out)) for opened in OPENERS))
