@@ -1,4 +1,4 @@
-"""What a device says of its work now and then in any case; it may be lost, and is not repeated."""
+"""What a device says of its work, and now and then in any case; it may be lost, and is not repeated."""
 
 from __future__ import annotations
 

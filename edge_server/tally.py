@@ -67,7 +67,8 @@ class Tally:
 
     def refused_of(self, device: str) -> dict[str, int]:
         """How often something of this device was refused, by reason."""
-        return dict(sorted(self._refused.get(device, Counter()).items()))
+        own = self._refused.get(device)
+        return dict(sorted(own.items())) if own else {}
 
     def heard(self, device: str) -> None:
         """Something came that was the device's own: it was there just now, in seconds since 1970."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from edge_server.config import Config
 from edge_server.fleet import Device
@@ -68,7 +69,7 @@ def _by_tier(federation: Federation, tier: TierOf) -> list[tuple[int, Device]]:
 def _device_view(
     device: Device, federation: Federation, tally: Tally, *, tier: int, ratio: float
 ) -> DeviceView:
-    participant = federation.participants.get(device.name)
+    participant = federation.participants.by_name.get(device.name)
     told = tally.telemetry.get(device.name)
     out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
@@ -112,9 +113,13 @@ def _attention(tally: Tally, device: str) -> float | None:
 def _board_at_birth(profile: CapabilityProfile) -> BoardState | None:
     """What the device said of its board when it connected; None where that is nothing."""
     known = (profile.celsius, profile.battery, profile.memory_free_bytes)
-    if known == (None, None, None):
-        return None
-    return BoardState(celsius=known[0], battery=known[1], memory_free_bytes=known[2])
+    return None if known == (None, None, None) else _board_state(*known)
+
+
+@lru_cache(maxsize=4096)
+def _board_state(celsius: float | None, battery: float | None, free: int | None) -> BoardState:
+    # Of every device that has said nothing since, four times a second.
+    return BoardState(celsius=celsius, battery=battery, memory_free_bytes=free)
 
 
 def _device_record(
