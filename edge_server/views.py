@@ -67,6 +67,7 @@ def _device_view(
 ) -> DeviceView:
     participant = federation.participants.get(device.name)
     told = tally.telemetry.get(device.name)
+    counted = federation.counted.get(device.name)
     out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
     current = told is not None and participant is not None and told.round == begun
@@ -82,6 +83,7 @@ def _device_view(
         downlink_bytes=tally.downlink[device.name],
         uplink_bytes=tally.uplink[device.name],
         reason=str(participant.reason or "") if participant else "",
+        accuracy=counted.metrics.accuracy if counted else None,
     )
 
 
