@@ -25,7 +25,7 @@ def node_metrics(snapshot: Snapshot) -> Metrics:
         "Run/Phase": _text(snapshot.phase),
         "Run/Round": _count(snapshot.round),
         "Run/Rounds": _count(snapshot.rounds),
-        "Run/Accuracy": _number(tested[-1] if tested else None),
+        "Run/Accuracy": _share(tested[-1] if tested else None),
         "Devices/Online": _count(len(online)),
         "Devices/Known": _count(len(snapshot.devices)),
         "Traffic/Uplink bytes": _count(sum(one.uplink_bytes for one in snapshot.devices)),
@@ -49,7 +49,7 @@ def _of(view: DeviceView, round_number: int) -> Metrics:
         "Rounds": _count(view.rounds),
         "Tier": _count(view.tier),
         "Ratio": _number(view.ratio),
-        "Accuracy": _number(view.accuracy),
+        "Accuracy": _share(view.accuracy),
         "Board/Temperature": _number(None if view.celsius is None else round(view.celsius, 1)),
         "Board/Battery": _number(None if view.battery is None else round(view.battery, 2)),
         "Board/Memory bytes": _count(memory),
@@ -70,3 +70,7 @@ def _count(value: int | None) -> Value:
 
 def _number(value: float | None) -> Value:
     return Datatype.DOUBLE, None if value is None else float(value)
+
+
+def _share(value: float | None) -> Value:
+    return _number(None if value is None else round(value, 4))

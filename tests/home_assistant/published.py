@@ -1,9 +1,9 @@
 """What Home Assistant 2026.2.3 takes, as facts of its source (Apache-2.0), stricter than it is itself.
 
 From `homeassistant/components/mqtt/`: `abbreviations.py` (short names), `discovery.py` (`TOPIC_MATCHER`),
-`schemas.py` (`DEVICE_DISCOVERY_SCHEMA`, `MQTT_ENTITY_COMMON_SCHEMA`, `MQTT_ORIGIN_INFO_SCHEMA`), `sensor.py` and
-`update.py` (`PLATFORM_SCHEMA_MODERN`, `MQTT_JSON_UPDATE_SCHEMA`), and `components/sensor/const.py` (units and state
-classes of a device class). Home Assistant drops keys that it does not know without a word; here they are errors.
+`schemas.py` (`DEVICE_DISCOVERY_SCHEMA`, `MQTT_ENTITY_COMMON_SCHEMA`, `MQTT_ORIGIN_INFO_SCHEMA`), `sensor.py`
+and `update.py` (`PLATFORM_SCHEMA_MODERN`, `MQTT_JSON_UPDATE_SCHEMA`), and `components/sensor/const.py` (units
+of a device class). Home Assistant drops keys that it does not know without a word; here they are errors.
 `against_home_assistant.py` beside this file asks Home Assistant itself.
 """
 
