@@ -6,7 +6,6 @@ import logging
 import queue
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
 from edge_server.home_assistant.installing import Installer
 from edge_server.home_assistant.outbox import Outbox, due, forgotten
 from edge_server.home_assistant.settings import HomeAssistantSettings
-from edge_server.home_assistant.shelf import read_shelf
-from edge_server.home_assistant.states import OFFLINE, ONLINE, Installation, Moment, cleared, wanted
+from edge_server.home_assistant.shelf import Shelf, read_shelf
+from edge_server.home_assistant.states import OFFLINE, ONLINE, Installation, Mapped, Moment, cleared
 from edge_server.home_assistant.topics import INSTALL, Places
 from edge_server.registry.registry import Registry
 from edge_server.snapshot import Snapshot
@@ -56,7 +55,8 @@ class HomeAssistant:
         self._installer = Installer(
             Registry(registry), federation, rollout, settings.watch_s, lambda one: self.inbox.put(one)
         )
-        self._moment: Moment | None = None
+        self._mapped, self._shelf = Mapped(self._places), Shelf()
+        self._installations: dict[str, Installation] = {}
         self._latest: Snapshot | None = None
         self._outbox = Outbox()
         self._born, self._gone, self._told_of = set[str](), set[str](), set[str]()
@@ -111,9 +111,7 @@ class HomeAssistant:
                 self._link.handle(event)
             case Installation(device):
                 self._next_look = 0.0
-                if self._moment is not None:
-                    known = {**self._moment.installations, device: event}
-                    self._moment = replace(self._moment, installations=known)
+                self._installations[device] = event
 
     def _arrived(self, topic: str, payload: bytes) -> None:
         match self._places.read(topic):
@@ -143,18 +141,13 @@ class HomeAssistant:
             return
         if now >= self._next_look:
             self._next_look = now + SHELF_S
-            known = self._moment.installations if self._moment is not None else {}
-            shelf = read_shelf(self._registry, self._federation)
-            self._moment = Moment(self._latest, shelf, known)
-        if self._moment is not None:
-            self._moment = replace(self._moment, snapshot=self._latest)
-            self._say(self._moment, now)
+            self._shelf = read_shelf(self._registry, self._federation)
+        self._say(Moment(self._latest, self._shelf, self._installations), now)
 
     def _say(self, moment: Moment, now: float) -> None:
         gone, away = self._missing(moment.snapshot, now)
-        messages = wanted(self._places, moment, gone=gone, away=away) | cleared(
-            self._places, gone & self._told_of
-        )
+        messages = self._mapped.wanted(moment, gone=gone, away=away)
+        messages |= cleared(self._places, gone & self._told_of)
         self._outbox, new = due(self._outbox, messages, now)
         for topic, payload in new:
             self._link.publish(topic, payload, retain=True)

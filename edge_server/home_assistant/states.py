@@ -38,16 +38,31 @@ class Moment:
     installations: Mapping[str, Installation] = field(default_factory=dict)
 
 
-def wanted(places: Places, moment: Moment, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
-    """What is to lie on each topic; devices that are `gone` for good have none.
+class Mapped:
+    """The messages of each device as they were found last: a thousand that stay as they are cost little."""
 
-    Who was told of before and is not in the run is `away`: no more is known than that.
-    """
-    found: Messages = {places.of(device, "availability"): OFFLINE for device in away}
-    for view in moment.snapshot.devices:
-        if view.device not in gone:
-            found |= _of_device(places, moment, view)
-    return found
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._found: dict[str, tuple[tuple[object, ...], Messages]] = {}
+
+    def wanted(self, moment: Moment, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
+        """What is to lie on each topic; devices that are `gone` for good have none.
+
+        Who was told of before and is not in the run is `away`: no more is known than that.
+        """
+        found: Messages = {self._places.of(device, "availability"): OFFLINE for device in away}
+        for view in moment.snapshot.devices:
+            if view.device not in gone:
+                found |= self._of(moment, view)
+        return found
+
+    def _of(self, moment: Moment, view: DeviceView) -> Messages:
+        asked, kept = moment.installations.get(view.device), moment.shelf.kept.get(view.device)
+        about = (view, moment.snapshot.round, moment.shelf.approved, kept, asked)
+        known = self._found.get(view.device)
+        if known is None or known[0] != about:
+            known = self._found[view.device] = (about, _of_device(self._places, moment, view))
+        return known[1]
 
 
 def cleared(places: Places, devices: Iterable[str]) -> Messages:

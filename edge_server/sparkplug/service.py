@@ -30,7 +30,7 @@ from schemas.errors import PeerError
 
 log = logging.getLogger(__name__)
 
-TURN_S = 0.5
+TURN_S = 1.0
 LONGEST_DELAY_S = 2.0
 
 

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from edge_server.home_assistant.discovery import device_config
 from edge_server.home_assistant.shelf import Shelf
-from edge_server.home_assistant.states import OFFLINE, ONLINE, Installation, cleared, wanted
+from edge_server.home_assistant.states import OFFLINE, ONLINE, Installation, Mapped, Moment, cleared
 from edge_server.home_assistant.topics import Places, identifier, name_of
 from schemas.values import CapabilityProfile
-from tests.home_assistant.moments import GARAGE, KITCHEN, PLACES, moment, named
+from tests.home_assistant.moments import GARAGE, KITCHEN, PLACES, moment, named, snapshot
 from tests.home_assistant.published import discovery, update_state
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -24,7 +24,7 @@ UNDER_WAY = {
 
 
 def messages(*devices, **more):
-    return wanted(PLACES, moment(*devices, **more), gone=frozenset(), away=())
+    return Mapped(PLACES).wanted(moment(*devices, **more), gone=frozenset(), away=())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_offline_device_is_unavailable_and_an_online_one_available() -> None:
 
 
 def test_devices_that_are_gone_are_cleared_and_told_of_no_more() -> None:
-    found = wanted(PLACES, moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",))
+    found = Mapped(PLACES).wanted(moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",))
     assert not [topic for topic in found if "garage" in topic]
     assert found[PLACES.of("pi-5", "availability")] == OFFLINE
     assert set(cleared(PLACES, ["pi_garage"]).values()) == {b""}
@@ -153,3 +153,21 @@ def test_topics_of_others_are_nobodys() -> None:
         "",
     ):
         assert places.read(topic) is None
+
+
+def test_what_was_found_before_is_found_again_and_what_changes_anew() -> None:
+    """Each thing that a message rests on, changed by itself, gives what a fresh look gives."""
+    mapped, before = Mapped(PLACES), moment(KITCHEN, GARAGE)
+    mapped.wanted(before, gone=frozenset(), away=())
+    others = [
+        before,
+        moment(replace(KITCHEN, state="idle"), GARAGE),
+        moment(replace(KITCHEN, board=None), GARAGE),
+        Moment(snapshot(KITCHEN, GARAGE, round_number=6), before.shelf),
+        moment(KITCHEN, GARAGE, shelf=Shelf("v3", {"pi-4.kitchen": "v1"})),
+        moment(KITCHEN, GARAGE, shelf=Shelf("v2", {"pi-4.kitchen": "v2"})),
+        moment(KITCHEN, GARAGE, installations=UNDER_WAY),
+    ]
+    seen = [mapped.wanted(other, gone=frozenset(), away=()) for other in others]
+    assert seen == [Mapped(PLACES).wanted(other, gone=frozenset(), away=()) for other in others]
+    assert all(one != seen[0] for one in seen[1:])

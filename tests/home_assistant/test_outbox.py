@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_server.home_assistant.outbox import MOST_PER_S, SPACING_S, Outbox, due, forgotten
-from edge_server.home_assistant.states import wanted
+from edge_server.home_assistant.states import Mapped
 from tests.home_assistant.moments import PLACES, moment, named
 
 STATE, AVAILABILITY = PLACES.of("pi", "state"), PLACES.of("pi", "availability")
@@ -35,7 +35,7 @@ def test_that_a_device_is_lost_or_to_be_forgotten_waits_for_nothing() -> None:
 def test_a_thousand_new_devices_are_told_of_in_turn_and_all_of_them() -> None:
     """4,000 messages at 100 a second, in turns of half a second: 100 in the first turn, then 50 each."""
     devices = [named(f"pi-{number}") for number in range(1000)]
-    messages = wanted(PLACES, moment(*devices), gone=frozenset(), away=())
+    messages = Mapped(PLACES).wanted(moment(*devices), gone=frozenset(), away=())
     assert len(messages) == 4000
     outbox, sizes, said = Outbox(), [], {}
     for turn in range(100):
