@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_server.sparkplug.payload import Datatype, Metric, Payload, decode_payload, encode_payload
@@ -53,6 +53,7 @@ def test_a_host_asks_for_a_rebirth() -> None:
     assert not asks_for_rebirth(encode_payload(other, [Datatype.BOOLEAN]))
 
 
+@settings(max_examples=50)
 @given(st.binary(max_size=200))
 def test_junk_is_a_payload_or_refused(data) -> None:
     try:
