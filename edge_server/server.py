@@ -21,6 +21,7 @@ from edge_client.watchdog import watchdog_of
 from edge_server import rounds
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
+from edge_server.durations import PhaseClock
 from edge_server.history import Summary
 from edge_server.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
 from edge_server.outgoing import Outgoing
@@ -56,7 +57,8 @@ from edge_server.rounds import Federation
 from edge_server.rules import make_rules
 from edge_server.snapshot import Snapshot, Watcher
 from edge_server.tally import Tally
-from edge_server.views import make_snapshot, make_summary
+from edge_server.views import make_snapshot, make_summary, make_workload
+from edge_server.workload import Workload
 from edge_server.workshop import Workshop
 from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
 from schemas.errors import EdgeError, PeerError
@@ -110,7 +112,7 @@ class Server:
         )
         self._jobs = Jobs(workshop, self.inbox)
         self._federation = Federation(name, run, make_rules(config))
-        self._tally = Tally()
+        self._tally, self._phases = Tally(), PhaseClock()
         self._partial: set[str] = set()
         self._outgoing = Outgoing(name, self._link, workshop.store, self._tally)
         if recovered is not None:
@@ -300,7 +302,9 @@ class Server:
 
     # --- what the machine decides ---
     def _step(self, event: Event) -> None:
-        self._federation, commands = rounds.step(self._federation, event, time.monotonic())
+        now = time.monotonic()
+        self._federation, commands = rounds.step(self._federation, event, now)
+        self._phases.at(self._federation.phase, now)
         for command in commands:
             self._do(command)
 
@@ -377,7 +381,21 @@ class Server:
             now=time.monotonic(),
             began=self._began,
             no_link=self._no_link,
+            load=self._workload(),
             summary=summary,
+        )
+
+    def _workload(self) -> Workload:
+        return make_workload(
+            self._federation,
+            self._tally,
+            self._config,
+            phases=self._phases,
+            work=self._workshop.durations,
+            inbox=self.inbox.qsize(),
+            jobs=self._jobs.open,
+            outgoing=self._link.outgoing,
+            unheard=self._link.dropped,
         )
 
     def _finish(self, end: End) -> Summary:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_client.commands.options import add_tls_options
+from edge_server.metrics.option import add_metrics_option
+from edge_server.writers.option import add_write_option
 
 RUNS = Path("runs")
 
@@ -15,6 +17,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Where the run folder goes, and what it starts from."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
     parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
+    add_metrics_option(parser)
+    add_write_option(parser)
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,41 @@
+"""`--metrics`: from the words of a command to somebody who watches the run for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_server.metrics.address import DEFAULT, parse_listen
+
+if TYPE_CHECKING:
+    from edge_server.snapshot import Watcher
+
+
+def add_metrics_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--metrics`."""
+    parser.add_argument(
+        "--metrics",
+        nargs="?",
+        const=DEFAULT,
+        metavar="HOST:PORT",
+        help=f"serve /metrics for Prometheus (default address: {DEFAULT}; who is to be asked from elsewhere "
+        "says so, e.g. 0.0.0.0:9464)",
+    )
+
+
+@contextlib.contextmanager
+def metrics_watcher(text: str, out: Path) -> Iterator[Watcher]:
+    """Serve what the run in `out` comes to at this address, as long as the block lasts."""
+    listen = parse_listen(text)
+    from edge_server.metrics.collector import RunCollector, run_registry
+    from edge_server.metrics.door import open_door
+
+    collector = RunCollector(out)
+    with open_door(listen, run_registry(collector)) as url:
+        # Standard output is the display's.
+        print(f"metrics at {url}", file=sys.stderr, flush=True)
+        yield collector
