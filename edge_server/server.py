@@ -16,6 +16,7 @@ from typing import Any
 
 from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
+from edge_client.logs.facts import about
 from edge_client.transfer import WriteChunk
 from edge_client.watchdog import watchdog_of
 from edge_server import rounds
@@ -118,6 +119,7 @@ class Server:
         if recovered is not None:
             self._take_over(recovered)
         self._began = time.monotonic()
+        about(federation=name, run=run)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
@@ -181,7 +183,7 @@ class Server:
             self._handle(event)
         except PeerError as error:
             self._tally.refused(None, error.reason)
-            log.warning("ignored (%s): %s", error.reason, error)
+            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
 
     def _show(self, now: float) -> None:
         if now >= self._next_look:
@@ -262,7 +264,8 @@ class Server:
         if isinstance(message, Telemetry):
             self._tally.told(message)
         if isinstance(message, Refusal):
-            log.info("%s refuses (%s): %s", message.device, message.reason, message.detail)
+            about_it = {"device": message.device, "reason": message.reason}
+            log.info("%s refuses (%s): %s", *about_it.values(), message.detail, extra=about_it)
         self._step(FromFleet(message, have=self._have(message)))
         if isinstance(message, Update):
             self._expect(message)
@@ -290,7 +293,8 @@ class Server:
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count what was wrong, and tell the device why."""
         self._tally.refused(device, error.reason)
-        log.warning("%s: ignored (%s): %s", device, error.reason, error)
+        about_it = {"device": device, "reason": error.reason}
+        log.warning("%s: ignored (%s): %s", *about_it.values(), error, extra=about_it)
         refusal = Refusal(
             federation=self._config.federation.name,
             device=device,
@@ -305,6 +309,7 @@ class Server:
         now = time.monotonic()
         self._federation, commands = rounds.step(self._federation, event, now)
         self._phases.at(self._federation.phase, now)
+        about(round=self._federation.round)
         for command in commands:
             self._do(command)
 
@@ -325,8 +330,9 @@ class Server:
                 self._workshop.store.write_chunk(ref, index, data, crc)
             case PlanRound() | CheckUpdate() | CloseRound():
                 self._begin_job(command)
-            case Note():
-                log.warning("%s", self._tally.noted(command))
+            case Note(device=device, reason=reason):
+                about_it = {"device": device, "reason": reason}
+                log.warning("%s", self._tally.noted(command), extra=about_it)
             case Strike(device, number, why):
                 self._workshop.struck(device, number, why)
             case Deliver(delivery):

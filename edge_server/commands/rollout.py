@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.command_output import Subparsers, add_verb, positive_float, positive_int
 from edge_client.commands.options import add_tls_options
+from edge_client.logs.option import add_log_options, begin_log
 from edge_server.commands.models import add_registry_option
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--withdraw", action="store_true", help="have every device go back that the version was rolled out to"
     )
+    add_log_options(parser, level="warning")
     parser.set_defaults(execute=execute)
 
 
@@ -208,7 +210,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.rollout.progress import Progress
     from edge_server.rollout.service import Interrupted
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    begin_log(args, level=logging.WARNING)
     registry = Registry.existing(args.registry)
     version = wanted_version(registry, args.version, args.federation)
     files = files_of(registry, version)

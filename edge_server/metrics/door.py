@@ -28,6 +28,7 @@ class Door(ThreadingHTTPServer):
     """A thread per request, a few at a time."""
 
     daemon_threads = True
+    request_queue_size = 2 * MAX_CONNECTIONS
 
     def __init__(self, listen: Listen, registry: CollectorRegistry) -> None:
         self.registry = registry

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from edge_client.logs.facts import about
 from edge_server import rounds
 from edge_server.conduct import ConductRules
 from edge_server.config import Config
@@ -91,6 +92,7 @@ class Simulation:
         self._export = export
         self._timeline, self._tally = around.timeline, around.tally
         self._phases = PhaseClock()
+        about(federation=config.federation.name, run=run)
         # Nobody here makes up names: all the devices of the file are let in.
         fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
         self._federation = Federation(config.federation.name, run, _rules(config, devices), fleet=fleet)
@@ -197,6 +199,7 @@ class Simulation:
         now = self._timeline.now
         self._federation, commands = rounds.step(self._federation, event, now)
         self._phases.at(self._federation.phase, now)
+        about(round=self._federation.round)
         for command in commands:
             if not (isinstance(event, Tick) and self._is_repeat(command)):
                 self._do(command)
@@ -244,8 +247,9 @@ class Simulation:
                 self._timeline.post(now, ServerHears(checked))
             case CloseRound():
                 self._close(command)
-            case Note():
-                log.warning("%s", self._tally.noted(command))
+            case Note(device=device, reason=reason):
+                about_it = {"device": device, "reason": reason}
+                log.warning("%s", self._tally.noted(command), extra=about_it)
             case Deliver(delivery):
                 self._tally.delivered(delivery)
             case End():
