@@ -48,8 +48,8 @@ class RunCollector(Collector):
             yield from disk_families(disk.free, disk.total)
 
 
-def run_registry(collector: RunCollector) -> CollectorRegistry:
-    """The run's figures and those of this process: memory, processor time, files, Python."""
+def run_registry(collector: Collector) -> CollectorRegistry:
+    """What is watched, and this process: memory, processor time, files, Python."""
     registry = CollectorRegistry()
     # Its names are not asked for beforehand: they depend on what the run has come to.
     registry.register(collector)
