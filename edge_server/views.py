@@ -182,7 +182,7 @@ def make_workload(
         unheard=unheard,
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
-        refusals=refusals,
+        refusals=dict(refusals),
         phases=phases.durations.spreads(),
         work=work.spreads(),
         deadline_s=federation.rules.deadline_s,
