@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_server.dashboard.facts import Facts, Known
 from edge_server.history import DeviceRecord
@@ -131,10 +132,10 @@ def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
 
 
 def _journalled_state(known: Known, facts: Facts) -> str:
-    """Whoever was not there at the last planning counts as offline."""
+    """Whoever was not there at the last planning counts as offline, and so does everyone once nobody asks."""
     planning = facts.planning
     closed = facts.history[-1].round if facts.history else 0
-    if planning is None or known.device not in planning.tiers:
+    if not facts.at_work or planning is None or known.device not in planning.tiers:
         return OFFLINE
     if known.device not in planning.selected or planning.round <= closed:
         return IDLE
@@ -152,7 +153,7 @@ def _attention(facts: Facts, device: str) -> float | None:
     return None
 
 
-def _of_profile(profile: CapabilityProfile | None) -> dict[str, object]:
+def _of_profile(profile: CapabilityProfile | None) -> dict[str, Any]:
     if profile is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""The run as the page shows it: pure functions of a folder's facts and the newest snapshot, if it is watched."""
+"""The run as the page shows it: pure functions of a folder's facts and of the newest snapshot, if any."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from schemas.submodel import ChannelMap
 
 Json = dict[str, Any]
 FLOAT32 = 4
-ENDED = "ended"
+ENDED, SUSPENDED = "ended", "suspended"
+"""Phases beside those of `edge_server.federation`: nobody goes on with a run that is suspended."""
+CUT_OFF = "the run was cut off: the command that began it goes on with it"
 SAME_MOMENT_S = 1.0
 """A deadline that is counted anew from each look moves by less, and has not moved."""
 
@@ -34,9 +36,9 @@ def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool
         "seed": config.federation.seed if config else None,
         "rounds": config.federation.rounds if config else shown.rounds,
         "round": shown.round,
-        "phase": ENDED if summary else shown.phase,
+        "phase": ENDED if summary else shown.phase if live else SUSPENDED,
         "outcome": summary.outcome if summary else None,
-        "detail": summary.detail if summary else "",
+        "detail": summary.detail if summary else "" if live else CUT_OFF,
         "live": live and summary is None,
         "began_at": _began_at(facts, snapshot, now),
         "now": now,
