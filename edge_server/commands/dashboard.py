@@ -23,6 +23,8 @@ goes on in another process. It only reads. With a token, open http://HOST:PORT/?
 it.
 """
 
+ENDS = (signal.SIGINT, signal.SIGTERM)
+
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
@@ -52,9 +54,12 @@ def execute(args: argparse.Namespace) -> int:
         )
     read_facts(args.run)
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with hosted(args.run, args.listen, token=token_of(args), live=False) as host:
-        tell_address(host.url, args.format)
-        ended.wait()
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in ENDS}
+    try:
+        with hosted(args.run, args.listen, token=token_of(args), live=False) as host:
+            tell_address(host.url, args.format)
+            ended.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0

@@ -72,6 +72,18 @@ class Facts:
     parameters: int | None = None
     onnx: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def closed(self) -> int:
+        """The last closed round."""
+        return self.history[-1].round if self.history else 0
+
+    @property
+    def under_way(self) -> Planning | None:
+        """The planning of the round that is open, if one is."""
+        planning = self.planning
+        is_open = planning is not None and planning.round > self.closed and self.summary is None
+        return planning if is_open else None
+
 
 def read_facts(path: Path, *, live: bool = False) -> Facts:
     """Read a run folder; `live` says that this very process writes it. Raises `ConfigError` for none."""

@@ -133,15 +133,14 @@ def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
 
 def _journalled_state(known: Known, facts: Facts) -> str:
     """Whoever was not there at the last planning counts as offline, and so does everyone once nobody asks."""
-    planning = facts.planning
-    closed = facts.history[-1].round if facts.history else 0
+    planning, under_way = facts.planning, facts.under_way
     if not facts.at_work or planning is None or known.device not in planning.tiers:
         return OFFLINE
-    if known.device not in planning.selected or planning.round <= closed:
+    if under_way is None or known.device not in under_way.selected:
         return IDLE
-    if known.device not in planning.examined:
+    if known.device not in under_way.examined:
         return TRAINING
-    return DONE if planning.examined[known.device] is None else REFUSED
+    return DONE if under_way.examined[known.device] is None else REFUSED
 
 
 def _attention(facts: Facts, device: str) -> float | None:

@@ -134,14 +134,12 @@ def _delivered(facts: Facts, snapshot: Snapshot | None) -> Mapping[str, DeviceRe
 
 def _from_folder(facts: Facts) -> Snapshot:
     """What the folder alone says of where the run is."""
-    config, planning, summary = facts.config, facts.planning, facts.summary
-    closed = facts.history[-1].round if facts.history else 0
-    open_round = planning is not None and planning.round > closed
+    config, summary, under_way = facts.config, facts.summary, facts.under_way
     return Snapshot(
         federation=config.federation.name if config else "",
         run=(summary.run if summary else None) or facts.run or facts.path.name,
-        phase="training" if open_round else "waiting",
-        round=planning.round if planning is not None and open_round else closed,
+        phase="training" if under_way else "waiting",
+        round=under_way.round if under_way else facts.closed,
         rounds=config.federation.rounds if config else 0,
         elapsed_s=summary.duration_s if summary else 0.0,
     )
