@@ -25,6 +25,8 @@ from edge_server.snapshot import Snapshot
 T = TypeVar("T")
 LOOK_S = 0.25
 """So often at most there is something new to show."""
+LOOK_SHARE = 20
+"""Of its time a large fleet's dashboard may spend a twentieth on looking: the server wants the processor, too."""
 FACTS_S = 2.0
 """So often at most a folder is read anew while its run goes on in this process."""
 LOOKED_AT = ("history.jsonl", "summary.json", "journal.sqlite", "journal.sqlite-wal")
@@ -41,7 +43,7 @@ class Feed:
         self._facts_at, self._facts_of = 0.0, object()
         self._seen: tuple[object, ...] | None = None
         self._shown: Shown | None = None
-        self._looked_at = 0.0
+        self._next_look = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._news = asyncio.Event()
@@ -91,16 +93,17 @@ class Feed:
             with contextlib.suppress(TimeoutError):
                 # A folder that another process writes to tells nobody: it is looked at now and then.
                 await asyncio.wait_for(news.wait(), left if self.live else min(left, 1.0))
-            await asyncio.sleep(max(0.0, self._looked_at + LOOK_S - time.monotonic()))
+            await asyncio.sleep(max(0.0, self._next_look - time.monotonic()))
         return True
 
     async def shown(self) -> Shown:
         """What there is to show, as of just now."""
         async with self._lock:
             now = time.monotonic()
-            if self._shown is None or now >= self._looked_at + LOOK_S or self._is_last():
+            if self._shown is None or now >= self._next_look or self._is_last():
                 self._shown = await asyncio.to_thread(self._look, now)
-                self._looked_at = time.monotonic()
+                done = time.monotonic()
+                self._next_look = done + max(LOOK_S, LOOK_SHARE * (done - now))
             return self._shown
 
     async def facts(self) -> tuple[Facts, Snapshot | None]:

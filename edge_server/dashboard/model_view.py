@@ -74,6 +74,7 @@ def _group(name: str, observations: Sequence[Observation]) -> Json:
         "channels": len(newest.scores),
         "measure": newest.measure,
         "rounds": rounds,
+        "measures": [told[number].measure for number in rounds],
         "scores": [list(told[number].scores) for number in rounds],
         "kept": {str(tier): one if isinstance(one, int) else list(one) for tier, one in newest.kept.items()},
     }

@@ -167,6 +167,7 @@ def test_the_channels_of_a_model_are_told_with_their_scores_over_the_rounds():
     (group,) = told["groups"]
     assert (group["group"], group["channels"], group["rounds"]) == ("hidden", 4, [1, 2])
     assert group["scores"] == [[0.9, 0.1, 0.5, 0.1]] * 2
+    assert group["measures"] == ["attention"] * 2
     assert group["kept"] == {"1": [0, 2], "2": 4}
     assert told["similarity"] == {
         "round": 2,
