@@ -25,8 +25,9 @@ from edge_server.snapshot import Snapshot
 T = TypeVar("T")
 LOOK_S = 0.25
 """So often at most there is something new to show."""
-LOOK_SHARE = 20
-"""Of its time a large fleet's dashboard may spend a twentieth on looking: the server wants the processor, too."""
+LOOK_SHARE, SLOWEST_S = 20, 2.0
+"""A look at a large fleet may take a twentieth of the time: the server wants the processor, too. But so often
+there is one."""
 FACTS_S = 2.0
 """So often at most a folder is read anew while its run goes on in this process."""
 LOOKED_AT = ("history.jsonl", "summary.json", "journal.sqlite", "journal.sqlite-wal")
@@ -46,7 +47,7 @@ class Feed:
         self._next_look = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._news, self._closed = asyncio.Event(), asyncio.Event()
         self.closing = False
 
     # --- the server's thread ---
@@ -76,6 +77,8 @@ class Feed:
         self._loop = None
 
     def _tell(self) -> None:
+        if self.closing:
+            self._closed.set()
         self._news.set()
         self._news = asyncio.Event()
 
@@ -93,17 +96,21 @@ class Feed:
             with contextlib.suppress(TimeoutError):
                 # A folder that another process writes to tells nobody: it is looked at now and then.
                 await asyncio.wait_for(news.wait(), left if self.live else min(left, 1.0))
-            await asyncio.sleep(max(0.0, self._next_look - time.monotonic()))
+            await self._pause()
         return True
+
+    async def _pause(self) -> None:
+        """Wait until it is time for another look, or the feed is closing."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), max(0.0, self._next_look - time.monotonic()))
 
     async def shown(self) -> Shown:
         """What there is to show, as of just now."""
         async with self._lock:
             now = time.monotonic()
             if self._shown is None or now >= self._next_look or self._is_last():
-                self._shown = await asyncio.to_thread(self._look, now)
-                done = time.monotonic()
-                self._next_look = done + max(LOOK_S, LOOK_SHARE * (done - now))
+                self._shown, spent = await asyncio.to_thread(self._timed_look, now)
+                self._next_look = time.monotonic() + min(max(LOOK_S, LOOK_SHARE * spent), SLOWEST_S)
             return self._shown
 
     async def facts(self) -> tuple[Facts, Snapshot | None]:
@@ -119,6 +126,11 @@ class Feed:
     # --- its worker threads, one at a time ---
     def _is_last(self) -> bool:
         return self.closing and self._shown is not None and self._shown.outcome is None
+
+    def _timed_look(self, monotonic: float) -> tuple[Shown, float]:
+        """What there is to show, and the processor's time that it took."""
+        began = time.thread_time()
+        return self._look(monotonic), time.thread_time() - began
 
     def _look(self, monotonic: float) -> Shown:
         snapshot, now = self._snapshot, self._clock()

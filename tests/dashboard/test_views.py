@@ -204,6 +204,15 @@ def test_a_channel_is_told_who_cuts_it_and_why():
     ]
 
 
+def test_a_channel_behind_a_prefix_is_told_its_place():
+    scores = observed(1).groups["hidden"].model_copy(update={"kept": {1: 3}})
+    told = channel_value([observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3)
+    # It has 0.1 as the second one has, and comes behind it.
+    assert told["because"] == [
+        "tier 1 keeps 3 of 4 channels, the first 3; this one is number 4, rank 4 by attention"
+    ]
+
+
 def test_a_channel_that_is_not_there_is_none():
     assert channel_value([observed(1)], "hidden", 4) is None
     assert channel_value([observed(1)], "other", 0) is None
