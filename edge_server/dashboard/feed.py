@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,9 @@ from edge_server.dashboard.run_view import Json, history_of, round_values, run_v
 from edge_server.journal_reader import JournalReader
 from edge_server.run_folder import RunFolder
 from edge_server.snapshot import Snapshot
+from schemas.errors import EdgeError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOOK_S = 0.25
@@ -109,8 +114,10 @@ class Feed:
         async with self._lock:
             now = time.monotonic()
             if self._shown is None or now >= self._next_look or self._is_last():
-                self._shown, spent = await asyncio.to_thread(self._timed_look, now)
+                shown, spent = await asyncio.to_thread(self._timed_look, now)
                 self._next_look = time.monotonic() + min(max(LOOK_S, LOOK_SHARE * spent), SLOWEST_S)
+                self._shown = shown
+                return shown
             return self._shown
 
     async def facts(self) -> tuple[Facts, Snapshot | None]:
@@ -125,7 +132,9 @@ class Feed:
 
     # --- its worker threads, one at a time ---
     def _is_last(self) -> bool:
-        return self.closing and self._shown is not None and self._shown.outcome is None
+        """Whether there is an end to tell of: that does not wait for its time."""
+        over = self._snapshot is not None and self._snapshot.summary is not None
+        return (self.closing or over) and self._shown is not None and self._shown.outcome is None
 
     def _timed_look(self, monotonic: float) -> tuple[Shown, float]:
         """What there is to show, and the processor's time that it took."""
@@ -161,9 +170,17 @@ class Feed:
             of = tuple(map(_fingerprint, (self.path / name for name in LOOKED_AT)))
             due = of != self._facts_of
         if self._facts is None or due:
-            self._facts = read_facts(self.path, live=self.live)
+            self._facts = self._read()
             self._facts_at, self._facts_of = monotonic, of
         return self._facts
+
+    def _read(self) -> Facts:
+        """What the folder says; what it said before, where just now it cannot be read."""
+        try:
+            return read_facts(self.path, live=self.live)
+        except (EdgeError, OSError, sqlite3.Error) as error:
+            log.debug("%s cannot be read just now: %s", self.path, error)
+            return self._facts or Facts(self.path)
 
     def _asked(self, read: Callable[[JournalReader], T]) -> T | None:
         path = RunFolder(self.path).journal
