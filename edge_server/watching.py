@@ -32,6 +32,12 @@ def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watc
     return make_display(format=args.format)
 
 
+def _dashboard(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+    from edge_server.dashboard.option import dashboard_watcher
+
+    return dashboard_watcher(args, out) if args.dashboard else contextlib.nullcontext(Together())
+
+
 def _metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
     from edge_server.metrics.option import metrics_watcher
 
@@ -44,7 +50,7 @@ def _writers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watc
     return writers_watcher(args.write, out) if args.write else contextlib.nullcontext(Together())
 
 
-OPENERS: tuple[Opener, ...] = (_display, _metrics, _writers)
+OPENERS: tuple[Opener, ...] = (_display, _dashboard, _metrics, _writers)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import argparse
 
 from edge_client.command_output import Subparsers, add_verb, positive_int
 from edge_server.commands.options import add_broker_options, add_run_options, begin_run_log, run_folder
+from edge_server.dashboard.listening import USUAL
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -24,6 +25,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the demo's)")
     add_broker_options(parser)
     add_run_options(parser)
+    parser.set_defaults(dashboard=USUAL)
     parser.set_defaults(execute=execute)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edge_client.commands.options import add_tls_options
 from edge_client.logs.option import add_log_options, begin_log
+from edge_server.dashboard.option import add_dashboard_options
 from edge_server.metrics.option import add_metrics_option
 from edge_server.writers.option import add_write_option
 
@@ -20,6 +21,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Where the run folder goes, and what it starts from."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
     parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
+    add_dashboard_options(parser)
     add_metrics_option(parser)
     add_write_option(parser)
     add_log_options(parser, level="warning, error on a terminal")

@@ -1,0 +1,23 @@
+"""`/metrics` behind the dashboard's guard: the same page as `--metrics` serves."""
+
+from __future__ import annotations
+
+from prometheus_client.registry import Collector
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from edge_server.metrics.collector import run_registry
+from edge_server.metrics.exposition import exposition
+
+
+def metrics_route(collector: Collector) -> Route:
+    """Answers with what the collector tells at that moment, and with this process's memory and time."""
+    registry = run_registry(collector)
+
+    async def answer(request: Request) -> Response:
+        kind, text = await run_in_threadpool(exposition, registry, request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": kind})
+
+    return Route("/metrics", answer)

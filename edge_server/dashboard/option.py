@@ -1,0 +1,62 @@
+"""`--dashboard`: from the words of a command to a page that watches the run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from edge_server.dashboard.listening import TOKEN_VARIABLE, USUAL, listen_address
+from edge_server.snapshot import Watcher
+
+
+def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--dashboard` and what it asks browsers for."""
+    parser.add_argument(
+        "--dashboard",
+        nargs="?",
+        type=listen_address,
+        const=USUAL,
+        metavar="HOST:PORT",
+        help="show the run in the browser (default: 127.0.0.1:8265, or a free port where that is taken; "
+        "port 0 is any free one)",
+    )
+    add_token_option(parser)
+
+
+def add_token_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--dashboard-token`."""
+    parser.add_argument(
+        "--dashboard-token",
+        metavar="TOKEN",
+        help=f"what the dashboard asks for, needed where other machines reach it (or {TOKEN_VARIABLE} in the "
+        "environment); open it once as http://HOST:PORT/?token=TOKEN",
+    )
+
+
+@contextlib.contextmanager
+def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
+    """The dashboard that `args` asks for, Prometheus' page behind it; its address is told once it answers."""
+    from edge_server.dashboard.hosting import hosted
+    from edge_server.dashboard.metrics_route import metrics_route
+    from edge_server.metrics.collector import RunCollector
+    from edge_server.watching import Together
+
+    collector = RunCollector(out)
+    more = [metrics_route(collector)]
+    with hosted(out, args.dashboard, token=token_of(args), live=True, more=more) as host:
+        tell_address(host.url, args.format)
+        yield Together(host, collector)
+
+
+def token_of(args: argparse.Namespace) -> str | None:
+    """The token of the command line, else the environment's."""
+    return args.dashboard_token or os.environ.get(TOKEN_VARIABLE) or None
+
+
+def tell_address(url: str, output_format: str) -> None:
+    """Say where the dashboard is; programs have asked for JSON alone on standard output."""
+    print(f"dashboard {url}", file=sys.stderr if output_format == "json" else sys.stdout, flush=True)
