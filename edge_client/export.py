@@ -112,6 +112,7 @@ def _first_that_computes(
     # Imported here: whoever is given its graph has no use for the exporter, nor half a minute to spare.
     from edge_client.graphs.drawing import draw
 
+    log.info("drawing the graph of %s, which takes a while", type(module).__name__)
     made = _made(draw(module, input_shape), module, input_shape, describe, probes, expected)
     keep_graph(module, input_shape, made.graph)
     return made
