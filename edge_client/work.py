@@ -133,6 +133,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
         preprocessing=task.preprocessing,
         provenance=task.provenance,
         sample=data.held_out.images[:8] if len(data.held_out) else None,
+        graphs=_given_graph(task, place),
     )
     tried = keep_best(report.path, place.wish, calibration=data.train, held_out=data.held_out)
     kept = tried.choice.kept
@@ -162,6 +163,13 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
         attempt=task.attempt,
         metrics=metrics,
     )
+
+
+def _given_graph(task: Task, place: Workplace) -> Iterator[bytes]:
+    """The network without its weights, where the task has brought it."""
+    ref = task.blobs.get("graph")
+    if ref is not None:
+        yield place.store.path(ref.digest).read_bytes()
 
 
 @contextmanager

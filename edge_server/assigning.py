@@ -58,9 +58,13 @@ class Assigning:
         state_sha256: str,
         described: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
+        graphs: Mapping[str, BlobRef],
     ) -> dict[str, Assignment]:
-        """Each device's task; sub-models that are alike are one blob, `tiers` are those of later rounds."""
-        parts = self._parts(command, jobs, state, described, tiers)
+        """Each device's task; sub-models that are alike are one blob, `tiers` are those of later rounds.
+
+        `graphs` are those of the sub-models to export, by their JSON.
+        """
+        parts = self._parts(command, jobs, state, described, tiers, graphs)
         masking = self._masking(command, jobs)
         terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
         made, limits = {}, dict[str, int]()
@@ -94,6 +98,7 @@ class Assigning:
         state: State,
         described: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
+        graphs: Mapping[str, BlobRef],
     ) -> dict[str, Parts]:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
         shared = self._broadcasts and command.wanted is None
@@ -106,7 +111,9 @@ class Assigning:
             if command.deliver
             else self._publisher.frames(edition, specs.values(), tiers)
         )
-        parts = lay_out(specs, frames, described=described, shared=shared, new_map=self._new_map)
+        parts = lay_out(
+            specs, frames, described=described, shared=shared, new_map=self._new_map, graphs=graphs
+        )
         self._new_map = self._new_map and not shared
         return parts
 

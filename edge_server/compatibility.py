@@ -42,6 +42,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _unmatched_channels,
         _schedules,
         _buffers,
+        _deliveries,
         _changing_sub_models,
         privacy_problems,
         masking_problems,
@@ -165,6 +166,20 @@ def _buffers(config: Config, strategy: Strategy) -> Iterator[str]:
         yield f"[strategy] fraction: '{schedule.name}' {reason}: {remedy}"
     elif schedule is None and share < 1:
         yield f"[clients] fraction: {share} {reason}: {remedy}"
+
+
+def _deliveries(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Between rounds models are delivered where there is such a time, and where they are delivered at all."""
+    if config.federation.deliver_every == 0:
+        return
+    key = "[federation] deliver-every"
+    if not config.federation.deliver:
+        yield f"{key}: nothing is delivered with deliver = false: leave one of the two out"
+    if config.clients.mode == "buffered":
+        yield (
+            f"{key}: in [clients] mode 'buffered' devices are at work between rounds, too: leave it out, "
+            'which delivers at the end, or set mode = "rounds"'
+        )
 
 
 def _changing_sub_models(config: Config, strategy: Strategy) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec, Preprocessing
 
+log = logging.getLogger(__name__)
+
 
 class GlobalModel:
     """The network itself, for whatever the server does with it beside slicing arrays."""
@@ -23,6 +26,7 @@ class GlobalModel:
     def __init__(self, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap) -> None:
         # The numbers are the state's, which lends them where they are needed: one model in memory, not two.
         self._module, self._spec, self._channel_map = hollow(module), spec, channel_map
+        self._graphs: tuple[bytes, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -49,6 +53,20 @@ class GlobalModel:
         """Loss and accuracy of a sub-model; `inputs` are those of `data`, where they are at hand."""
         return evaluate(self.sub_model(params, spec), data, inputs=inputs)
 
+    def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
+        """A sub-model's graph for devices to fill in (`edge_client.graphs`); None where they must draw it."""
+        from edge_client.export import MAX_GRAPH_BYTES, ExportRefused, find_graph
+
+        module = self.sub_model(params, spec).eval()
+        try:
+            graph = find_graph(module, self._spec.input_shape, self._graphs)
+        except ExportRefused as error:
+            log.warning("no graph for the devices: %s", error)
+            return None
+        if graph not in self._graphs:
+            self._graphs = (*self._graphs, graph)
+        return graph if len(graph) <= MAX_GRAPH_BYTES else None
+
     def export(
         self,
         path: Path,
@@ -67,4 +85,5 @@ class GlobalModel:
             input_shape=self._spec.input_shape,
             preprocessing=preprocessing,
             provenance=provenance,
+            graphs=self._graphs,
         )

@@ -48,7 +48,8 @@ class RoundRules:
     A run begins with `start_clients` devices, and any later round with `min_clients`. `over_select` times
     as many devices are asked as are needed. Without `buffering` rounds are synchronous. Where updates are
     masked, each step of agreeing may take `masking_step_s`. A device that gives its task back is replaced in
-    a synchronous round, unless it `replaces` none.
+    a synchronous round, unless it `replaces` none. With `deliver_every` models are delivered after every so
+    many rounds, too, and not at the end alone.
     """
 
     rounds: int
@@ -61,6 +62,7 @@ class RoundRules:
     uploads_at_once: int = 32
     attempts: int = 5
     deliver: bool = True
+    deliver_every: int = 0
     replaces: bool = True
     buffering: Buffering | None = None
     conduct: ConductRules = field(default_factory=ConductRules)
@@ -138,6 +140,11 @@ def with_participant(federation: Federation, stepped: tuple[Participant, list[Co
     """Put a participant's next state, and its commands, into the federation's."""
     participant, commands = stepped
     return replace(federation, participants=federation.participants.put(participant)), commands
+
+
+def is_over(federation: Federation) -> bool:
+    """Whether no round follows the one that is closed."""
+    return federation.round >= federation.rules.rounds or bool(federation.ended)
 
 
 def oldest_round(federation: Federation) -> int:

@@ -72,10 +72,12 @@ class Jobs:
         return len(self._open)
 
     def plan(self, command: PlanRound) -> None:
-        """Plan a round; where models are delivered, write the tiers' files after that."""
+        """Plan a round, or a delivery."""
         self._begin(partial(_plan, self._workshop, command))
-        if command.deliver:
-            self._exported = self._in_turn.submit(self._workshop.export_tiers)
+
+    def export_tiers(self) -> None:
+        """Write the tiers' files."""
+        self._exported = self._in_turn.submit(self._workshop.export_tiers)
 
     def collect(self, command: CheckUpdate) -> None:
         """Fetch an update that was put into the store."""

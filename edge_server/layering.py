@@ -22,6 +22,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
 
 MAP = "channel-map"
+GRAPH = "graph"
 MAP_CHANNEL = 0
 
 
@@ -54,11 +55,14 @@ def lay_out(
     described: BlobRef,
     shared: bool,
     new_map: bool,
+    graphs: Mapping[str, BlobRef] | None = None,
 ) -> dict[str, Parts]:
     """What each device starts from, by its sub-model, in these frames; `described` is the channel map.
 
-    Where they are `shared`, layers of several devices get channels, and a `new_map` does.
+    Where they are `shared`, layers of several devices get channels, and a `new_map` does. `graphs` are those
+    of the sub-models, by their JSON, which devices export.
     """
+    drawn = {name: (graphs or {}).get(spec.model_dump_json()) for name, spec in specs.items()}
     mine = {
         name: [(n, ref) for n, frame in enumerate(frames) for ref in frame.paths[spec.model_dump_json()]]
         for name, spec in specs.items()
@@ -66,6 +70,7 @@ def lay_out(
     unpacked = {digest: size for frame in frames for digest, size in frame.unpacked.items()}
     # A device may need a blob twice: frames are alike where nothing has changed.
     receivers = Counter(d for refs in mine.values() for d in dict.fromkeys(ref.digest for _, ref in refs))
+    receivers.update(graph.digest for graph in drawn.values() if graph is not None)
     numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
     if new_map and len(specs) > 1:
         numbers[described.digest] = MAP_CHANNEL
@@ -73,6 +78,8 @@ def lay_out(
     for name, refs in mine.items():
         named = {f"layer-{n}": one for n, one in enumerate(refs, start=1)}
         blobs = {MAP: described, **{key: ref for key, (_, ref) in named.items()}}
+        if (graph := drawn[name]) is not None:
+            blobs[GRAPH] = graph
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
         layers = tuple(
             Layer(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))

@@ -126,7 +126,8 @@ def _federation(
     now: float,
 ) -> Federation:
     phase, last = _phase(seen, rules), seen.last
-    if phase is Phase.TRAINING and not participants and rules.buffering is None:
+    waits = phase is Phase.TRAINING and rules.buffering is None
+    if not participants and (waits or phase is Phase.DELIVERING):
         phase = Phase.STARTING  # a masked round, or one for which nobody was found, is planned anew
     open_round = phase is Phase.TRAINING
     number = seen.closed + 1 if open_round or last is None else seen.closed

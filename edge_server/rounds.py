@@ -2,6 +2,8 @@
 
     waiting -> planning -> training -> closing -> (next round) ... -> delivering -> ended
 
+Models may be delivered between rounds as well: then a round follows, and not the end.
+
 A server that was killed begins with the state that `recovery` reads from its journal.
 No socket, clock, thread or randomness: `step(federation, event, now)` returns the next state and the
 commands to carry out. A round ends when every participant has a final status, or at its deadline; it counts
@@ -28,6 +30,7 @@ from edge_server.federation import (
     announce,
     end,
     gathered,
+    is_over,
     with_participant,
 )
 from edge_server.pacing import missed, pacing_of
@@ -121,7 +124,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.phase is not Phase.DELIVERING:
         return federation, []
     if not event.assignments:
-        return end(federation, "finished")
+        return _delivered(federation, now)
     begun, offers = hand_out(replace(federation, participants=Participants()), event.assignments, now)
     return begun, [announce(begun, "delivering"), *offers]
 
@@ -136,21 +139,37 @@ def _advance(federation: Federation, number: int, now: float) -> Step:
 
 def _go_on(federation: Federation, now: float) -> Step:
     """Begin what follows the round that is closed."""
-    if federation.round < federation.rules.rounds:
-        following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0)
-        return pacing_of(federation).advance(following, now)
-    return _conclude(federation)
+    if is_over(federation):
+        return _conclude(federation)
+    every = federation.rules.deliver_every
+    if every and federation.round % every == 0:
+        return _deliver(federation)
+    return _next_round(federation, now)
+
+
+def _next_round(federation: Federation, now: float) -> Step:
+    following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0)
+    return pacing_of(federation).advance(following, now)
 
 
 def _conclude(federation: Federation) -> Step:
     """No round follows: deliver the model of the last one, if there was any."""
     if federation.round == 0:
         return end(federation, "failed")
-    if not federation.rules.deliver:
-        return end(federation, "finished")
+    return _deliver(federation) if federation.rules.deliver else end(federation, "finished")
+
+
+def _deliver(federation: Federation) -> Step:
     attempt = federation.attempt + 1
     delivering = replace(federation, phase=Phase.DELIVERING, participants=Participants(), attempt=attempt)
     return delivering, [PlanRound(federation.round, attempt, federation.fleet.alive(), deliver=True)]
+
+
+def _delivered(federation: Federation, now: float) -> Step:
+    """Everyone has its model, or has had its time."""
+    # A server that was killed no longer knows that the last round was not to come: it finds out again.
+    over = is_over(federation) or not federation.rules.deliver_every
+    return end(federation, "finished") if over else _next_round(federation, now)
 
 
 def _tick(federation: Federation, now: float) -> Step:
@@ -188,7 +207,9 @@ def _settle(federation: Federation, now: float) -> Step:
     elif granted.phase is not Phase.DELIVERING:
         settled, more = pacing_of(granted).settle(granted, now)
     elif granted.participants and not granted.working:
-        settled, more = end(granted, "finished")
+        delivered, ends = _delivered(granted, now)
+        settled, more = pacing_of(delivered).settle(delivered, now)
+        more = ends + more
     else:
         return granted, commands
     return settled, commands + more

@@ -22,6 +22,7 @@ def make_rules(config: Config) -> RoundRules:
         rejoin_s=clients.rejoin_s,
         uploads_at_once=clients.uploads_at_once,
         deliver=config.federation.deliver,
+        deliver_every=config.federation.deliver_every,
         # What privacy a run has spent goes by who was chosen, once per round.
         replaces=privacy.mechanism == "none",
         buffering=buffering if clients.mode == "buffered" else None,

@@ -23,6 +23,7 @@ from edge_server import rounds
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
 from edge_server.durations import PhaseClock
+from edge_server.federation import Phase, is_over
 from edge_server.history import Summary
 from edge_server.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
 from edge_server.outgoing import Outgoing
@@ -166,6 +167,8 @@ class Server:
         self._partial = self._workshop.store.parts()
         open_tasks = [one.assignment.task for one in self._federation.at_work]
         self._jobs.publish([ref for task in open_tasks for ref in task.blobs.values()])
+        if self._federation.phase is Phase.DELIVERING and is_over(self._federation):
+            self._jobs.export_tiers()
         self._tally.notes.append(f"going on with round {self._federation.round}, which was cut off")
 
     def _turn(self) -> None:
@@ -356,6 +359,8 @@ class Server:
                 if command.wanted is None or command.attempt == 1:
                     self._tally.begin_round()
                 self._jobs.plan(command)
+                if command.deliver and is_over(self._federation):
+                    self._jobs.export_tiers()
             case CheckUpdate(_, update) if update.deposited:
                 self._jobs.collect(command)
             case CheckUpdate():

@@ -28,6 +28,7 @@ class RecipeInfo(Settings):
 class FederationSettings(Settings):
     """The run as a whole; `deliver`: at the end every device exports its own ONNX model.
 
+    With `deliver_every` they do so after every so many rounds as well (0: only at the end).
     The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
     `evaluate-tiers-every` divides it; both after the last round. The updates of as many of the last rounds as
     `replay_mb` megabytes hold are kept, so that `edge-server replay` can compute their aggregates again. It
@@ -42,6 +43,7 @@ class FederationSettings(Settings):
     evaluate_every: int = Field(default=1, ge=1)
     evaluate_tiers_every: int = Field(default=1, ge=1)
     deliver: bool = True
+    deliver_every: int = Field(default=0, ge=0)
     replay_mb: int = Field(default=1000, ge=0)
     receivers: int = Field(default=0, ge=0, le=64)
     signing_key: Path | None = None

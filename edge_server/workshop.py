@@ -5,7 +5,7 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -61,7 +61,7 @@ from edge_server.testing import Testing
 from edge_server.tiering import Tiering
 from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients
-from schemas.blobs import CHUNK_BYTES, decode_json, encode_json
+from schemas.blobs import CHUNK_BYTES, BlobRef, decode_json, encode_json
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import Reason
@@ -204,6 +204,7 @@ class Workshop:
             state_sha256=self._state_sha256,
             described=described,
             tiers=lambda: map(self.tier_spec, self._config.tiers.ratios),
+            graphs=self._graphs(jobs.values()) if command.deliver else {},
         )
         self._journal.planned(
             command.attempt,
@@ -258,6 +259,16 @@ class Workshop:
         ratio = self._config.tiers.ratios[tier - 1]
         level = mean_ratio(ratio)
         return Job(tier, Cut(self.tier_spec(ratio)), level, provenance=self._provenance(tier, level))
+
+    def _graphs(self, jobs: Iterable[Job]) -> dict[str, BlobRef]:
+        """The graphs of what is to be exported, by the sub-model's JSON: each is drawn once, here."""
+        specs = {job.cut.spec.model_dump_json(): job.cut.spec for job in jobs}
+        drawn = {key: self.model.graph(self._state.params, spec) for key, spec in specs.items()}
+        return {
+            key: self.store.put(graph, chunk_bytes=self.chunk_bytes)
+            for key, graph in drawn.items()
+            if graph is not None
+        }
 
     def _forget_old_blobs(self, keep: frozenset[str] = frozenset()) -> None:
         """A new round makes its own blobs; of earlier ones only those to `keep` are needed any more."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 # Before torch is imported. The networks here are so small that a second thread costs more than it brings,
 # and on a busy machine ten times as much.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A network is drawn once for all tests and their processes, not in each of them for many seconds.
+os.environ.setdefault("EDGE_GRAPHS", str(Path(__file__).parents[1] / ".pytest_cache" / "graphs"))
 
 LONG = (
     "tests/chaos/test_chaos",

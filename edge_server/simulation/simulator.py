@@ -121,7 +121,7 @@ def as_simulated(config: Config) -> Config:
     shared out.
     """
     update: dict[str, Settings] = {}
-    if "deliver" not in config.federation.model_fields_set:
+    if not {"deliver", "deliver_every"} & config.federation.model_fields_set:
         update["federation"] = config.federation.model_copy(update={"deliver": False})
     if config.data.source is None and config.model.input_shape is None:
         update["data"] = config.data.model_copy(update={"source": "digits"})

@@ -50,6 +50,7 @@ class Layer(Frozen):
 class Task(Message):
     """One device's work in one round. `blobs` names what it must hold: `channel-map` and those of `layers`.
 
+    A delivery may bring a `graph`, the network as an ONNX model whose weights are inputs.
     The layers, frame by frame and smallest sub-model first, add up to the state; without any, `state` is all
     of it. `channels` says of some blobs on which shared topic they are published; all others are the device's
     to ask for.

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import edge_server.journal
 from edge_server.config import Config, load_config
 from edge_server.journal_reader import Closed, JournalReader
 from edge_server.replay import Verdict, replay
-from tests.chaos.desk import Desk, final_model, make_devices
+from tests.chaos.desk import TIERS, Desk, final_model, make_devices
 
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "6"))
 """Every n-th write is died at; 1 is for `make chaos`."""
@@ -109,7 +110,7 @@ WORDS = [
     *("federation.name=desk", "data.source=digits", "test-samples=20", "num-clients=2", "min-clients=2"),
     *("quorum=1", "batch-size=8", "local-epochs=1"),
 ]
-IN_ROUNDS = load_config("attending", [*WORDS, "rounds=2"])
+IN_ROUNDS = load_config("attending", [*WORDS, "rounds=2", "deliver-every=1"])
 CHANGES = load_config(
     "heterofl", [*WORDS, "rounds=2", "deliver=false", 'strategy.downlink=["delta", "int8", "zstd"]']
 )
@@ -138,7 +139,7 @@ def live_through(
 def check(folder: Path, config: Config) -> list[Closed]:
     """What must hold of any finished run; returns its rounds."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
-        rounds = reader.rounds()
+        rounds, deliveries = reader.rounds(), reader.deliveries()
         explained = [(one.attempt, one.round) for one in reader.choices()]
         planned = [(one.attempt, one.round) for one in reader.plannings() if not one.deliver]
         observed = [one.round for one in reader.observations()]
@@ -146,6 +147,8 @@ def check(folder: Path, config: Config) -> list[Closed]:
     assert [one.round for one in rounds] == numbers
     counted = [(one.device, one.attempt) for closed in rounds for one in closed.updates]
     assert len(counted) == len(set(counted))
+    if config.federation.deliver_every:
+        assert {(one.device, one.round) for one in deliveries} == set(product(TIERS, numbers))
     history = (folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in history] == numbers
     assert explained == planned

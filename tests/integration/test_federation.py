@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ from edge_client.inference import load_model
 from edge_server.broker.launch import running_broker
 from edge_server.config import Config
 from edge_server.demo import device_name, devices, start_device
+from edge_server.journal_reader import JournalReader
 from edge_server.report.report import write_report
+from schemas.messages import Task
 from tests.integration.conftest import ONE_BROKER, Run, demo_config
 
 Serve = Callable[[Config], Run]
@@ -34,11 +38,12 @@ def small_config(**overrides: Any) -> Config:
 def test_unlike_devices_train_together_and_end_with_their_own_models(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    config = demo_config()
+    config = demo_config(**{"deliver-every": 1})
     with devices(config, address, tmp_path / "devices") as processes:
         run = serve(config)
         summary = run.finished()
         assert [process.wait(timeout=30) for process in processes] == [0] * 5
+    check_deliveries(run.folder.journal, tmp_path / "devices")
     assert summary.outcome == "finished"
     assert summary.rounds == 2
     assert [device.tier for device in sorted(summary.devices, key=lambda d: d.tier)] == [1, 2, 3, 4, 5]
@@ -51,6 +56,20 @@ def test_unlike_devices_train_together_and_end_with_their_own_models(
     check_history(run.folder.path, 4 * sum(parameters))
     check_onnx(run.folder.path, tmp_path / "devices", summary.run)
     assert write_report(run.folder.path).stat().st_size > 1000
+
+
+def check_deliveries(journal: Path, state: Path) -> None:
+    """Everyone got and exported both rounds' models, and filled in the graph that the server had drawn."""
+    with closing(JournalReader(journal)) as reader:
+        deliveries, tasks = reader.deliveries(), reader.tasks()
+    names = [device_name(index) for index in range(5)]
+    assert sorted((one.device, one.round) for one in deliveries) == sorted(product(names, (1, 2)))
+    graphs = {Task.model_validate_json(task).blobs["graph"].digest for _, _, task, _ in tasks}
+    assert len(graphs) == 1
+    for name in names:
+        log = (state / name / "client.log").read_text()
+        assert log.count("delivery accepted") == 2
+        assert "drawing the graph" not in log
 
 
 def check_history(folder: Path, all_models: int) -> None:

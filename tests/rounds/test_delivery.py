@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from edge_server.federation import Phase
 from edge_server.participant import OFFER_PATIENCE_S, Status
-from edge_server.round_events import Announce, Deliver, End, RoundClosed, Stopped
+from edge_server.round_events import Announce, Deliver, End, PlanRound, RoundClosed, RoundPlanned, Stopped
 from schemas.messages import FederationEnd, RoundAnnouncement
 from schemas.values import Reason
 from tests.rounds.by_hand import (
@@ -45,6 +46,62 @@ def test_a_device_that_cannot_deliver_does_not_hold_up_the_end():
     run = delivering("a", "b")
     run.hear(delivery("a"))
     assert of(End, run.wait(100)) == [End("finished")]
+
+
+def test_between_rounds_models_are_delivered_after_every_so_many():
+    run = training("a", "b", rounds=4, deliver_every=2)
+    seen = []
+    for number in (1, 2, 3, 4):
+        assert run.federation.round == number
+        if run.phase is Phase.PLANNING:
+            run.plan("a", "b")
+        run.upload("a")
+        run.upload("b")
+        asked = of(PlanRound, run.tell(RoundClosed(number)))
+        if run.phase is Phase.DELIVERING:
+            (plan,) = asked
+            assert (plan.round, plan.deliver, len(plan.devices)) == (number, True, 2)
+            run.plan("a", "b", deliver=True)
+            run.hear(delivery("a", number, plan.attempt))
+            seen.append((number, run.hear(delivery("b", number, plan.attempt))))
+    # After round 2 the next round is asked for at once; after round 4 the run is over, once.
+    assert [number for number, _ in seen] == [2, 4]
+    (plan,) = of(PlanRound, seen[0][1])
+    assert (plan.round, plan.deliver, plan.retry) == (3, False, 0)
+    assert of(End, seen[0][1]) == []
+    assert of(End, seen[1][1]) == [End("finished")]
+
+
+def test_who_does_not_deliver_holds_up_the_next_round_until_the_deadline():
+    run = training("a", "b", rounds=2, deliver_every=1)
+    run.upload("a")
+    run.upload("b")
+    run.tell(RoundClosed(1))
+    run.plan("a", "b", deliver=True)
+    run.hear(delivery("a", 1, 2))
+    assert run.phase is Phase.DELIVERING
+    run.wait(100)
+    assert (run.phase, run.federation.round) == (Phase.PLANNING, 2)
+
+
+def test_a_delivery_between_rounds_that_finds_nobody_is_skipped():
+    run = training("a", rounds=2, deliver_every=1)
+    run.upload("a")
+    run.tell(RoundClosed(1))
+    run.plan(deliver=True)
+    assert (run.phase, run.federation.round) == (Phase.PLANNING, 2)
+
+
+def test_a_run_that_is_over_before_its_last_round_delivers_once():
+    run = training("a", rounds=3, deliver_every=1)
+    run.upload("a")
+    run.tell(RoundClosed(1))
+    run.plan("a", deliver=True)
+    run.hear(delivery("a", 1, 2))
+    (plan,) = of(PlanRound, run.tell(RoundPlanned(3, {}, ended="the budget is spent")))
+    assert (plan.round, plan.deliver) == (1, True)
+    run.plan("a", deliver=True)
+    assert of(End, run.hear(delivery("a", 1, 4))) == [End("finished", "the budget is spent")]
 
 
 def test_a_run_without_anyone_to_deliver_to_ends():

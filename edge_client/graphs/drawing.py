@@ -1,0 +1,135 @@
+"""Drawing a network's graph: what torch's exporter makes of it, with the weights left open.
+
+A graph is an ONNX model whose weights are inputs, named as in the module's state and of any shape. So it
+serves every sub-model in which the same operators do the same, and nothing of a weight is folded into it.
+This takes 5 to 20 seconds of processor time, nearly all of it torch's: see `shelf` for what is drawn already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import torch
+from torch import nn
+
+from edge_client.evaluation import evaluating
+from edge_client.graphs.filling import DEPTH_WISE, INPUT, OPSET, OUTPUT, ExportRefused, first_line, weights_of
+
+INFERRED = "inferred"
+"""The shape that flattens whatever comes: the batch as it is, and one axis for all the rest."""
+
+
+def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
+    """The graph of `module`, which takes [N, *input_shape]; raises `ExportRefused` where torch cannot."""
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    try:
+        with evaluating(module), _quiet():
+            # Two examples, since torch.export takes an axis of one for a constant.
+            program = torch.onnx.export(
+                module,
+                (torch.zeros(2, *input_shape, device=device),),
+                dynamo=True,
+                opset_version=OPSET,
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                optimize=False,
+                verbose=False,
+            )
+            if program is None:
+                raise ExportRefused(f"torch exported nothing for {type(module).__name__}")
+            _open_weights(program, module)
+            program.optimize()
+    except ExportRefused:
+        raise
+    except Exception as error:
+        # The exporter raises whatever the user's own module raises, besides many classes of its own.
+        raise ExportRefused(f"torch cannot export {type(module).__name__}: {first_line(error)}") from error
+    model: onnx.ModelProto = program.model_proto
+    _infer_flattening(model.graph)
+    depth_wise = _depth_wise(model.graph)
+    _strip(model)
+    if depth_wise:
+        onnx.helper.set_model_props(model, {DEPTH_WISE: "\n".join(depth_wise)})
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def _open_weights(program: torch.onnx.ONNXProgram, module: nn.Module) -> None:
+    """Make inputs of the weights, before anything is folded."""
+    graph, weights = program.model.graph, weights_of(module)
+    for name in [name for name in graph.initializers if name in weights]:
+        value = graph.initializers.pop(name)
+        value.const_value = None
+        graph.inputs.append(value)
+
+
+def _infer_flattening(graph: onnx.GraphProto) -> None:
+    """Let the size of what is flattened be inferred: it is another one in every sub-model."""
+    constants = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    shapes = {one.name: one.type.tensor_type.shape.dim for one in graph.value_info}
+    found = False
+    for node in graph.node:
+        if node.op_type != "Reshape" or node.input[0] not in shapes or node.input[1] not in constants:
+            continue
+        batch, *rest = shapes[node.input[0]]
+        features = math.prod(axis.dim_value for axis in rest)
+        if batch.dim_param and features and constants[node.input[1]].tolist() == [-1, features]:
+            found = True
+            node.input[1] = INFERRED
+            # Its zero means the batch, not an axis of nothing.
+            del node.attribute[:]
+    if found:
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, -1], np.int64), INFERRED))
+
+
+def _depth_wise(graph: onnx.GraphProto) -> list[str]:
+    """The weights of convolutions with a group per channel: of groups, too, a sub-model has others."""
+    shapes = {
+        one.name: [axis.dim_value for axis in one.type.tensor_type.shape.dim] for one in graph.input[1:]
+    }
+    found = set()
+    for node in graph.node:
+        groups = [one.i for one in node.attribute if node.op_type == "Conv" and one.name == "group"]
+        if groups and groups[0] > 1 and shapes.get(node.input[1], [])[:2] == [groups[0], 1]:
+            found.add(node.input[1])
+    return sorted(found)
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    """Drop what is of one sub-model, or of this machine: shapes, what nobody uses, the exporter's notes."""
+    graph = model.graph
+    used = {name for node in graph.node for name in node.input} | {one.name for one in graph.output}
+    constants = [one for one in graph.initializer if one.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(constants)
+    del graph.value_info[:]
+    for weight in graph.input[1:]:
+        for axis in weight.type.tensor_type.shape.dim:
+            axis.Clear()
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's prints, warnings and log lines; what goes wrong is raised anyway."""
+    loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

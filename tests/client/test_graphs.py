@@ -1,0 +1,236 @@
+"""Graphs: a network without its weights, drawn once and filled in wherever they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import ModelProto
+from torch import Tensor, nn
+
+from edge_client.channels import trace_channels
+from edge_client.export import ExportRefused, ExportReport, export_onnx, find_graph
+from edge_client.graphs import drawing
+from edge_client.graphs.drawing import draw
+from edge_client.graphs.filling import MAX_GRAPH_BYTES, fill
+from edge_client.graphs.shelf import keep_graph, known_graphs
+from edge_client.surgery import compact
+from schemas.submodel import SubModelSpec
+from schemas.values import Preprocessing
+
+SHAPE = (1, 8, 8)
+
+
+class Net(nn.Module):
+    """What differs between sub-models: a depth-wise convolution, a norm to fold, a flattening."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3, bias=False)
+        self.depth_wise = nn.Conv2d(8, 8, 3, groups=8, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.linear = nn.Linear(8 * 4 * 4, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.depth_wise(self.conv(x))))
+        return self.linear(torch.flatten(x, 1))
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    net = Net()
+    nn.init.normal_(net.norm.running_mean)
+    nn.init.uniform_(net.norm.running_var, 0.5, 2.0)
+    return net.eval()
+
+
+def narrow(module: nn.Module) -> nn.Module:
+    """Three of the eight channels."""
+    channel_map = trace_channels(module, SHAPE)
+    kept = {name: 3 for name, group in channel_map.groups.items() if group.channels == 8}
+    assert kept
+    return compact(module, SubModelSpec(kept=kept), channel_map)
+
+
+@pytest.fixture(scope="module")
+def graph() -> bytes:
+    return draw(network(), SHAPE)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: bytes) -> list[str]:
+    """An empty shelf, and an exporter that is quick and writes down that it was asked."""
+    asked: list[str] = []
+
+    def quick(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
+        asked.append(type(module).__name__)
+        return graph
+
+    monkeypatch.setenv("EDGE_GRAPHS", str(tmp_path / "graphs"))
+    monkeypatch.setattr(drawing, "draw", quick)
+    return asked
+
+
+def export(module: nn.Module, path: Path, *graphs: bytes) -> ExportReport:
+    return export_onnx(
+        module, path, input_shape=SHAPE, preprocessing=Preprocessing(), provenance={}, graphs=graphs
+    )
+
+
+def test_a_graph_holds_no_weights(graph: bytes) -> None:
+    model = onnx.load_from_string(graph)
+    # The one constant is the shape [0, -1] that flattens whatever comes.
+    assert [onnx.numpy_helper.to_array(one).tolist() for one in model.graph.initializer] == [[0, -1]]
+    weights = [one for one in model.graph.input if one.name != "input"]
+    # Two convolutions, four parts of the norm, weight and bias of the layer; of any shape.
+    assert len(weights) == 8
+    assert not any(axis.dim_value for one in weights for axis in one.type.tensor_type.shape.dim)
+    assert len(graph) < 4000
+
+
+@pytest.mark.parametrize("make", [network, lambda: network(1), lambda: narrow(network())])
+def test_one_graph_serves_any_weights_and_any_width(
+    graph: bytes, drawn: list[str], tmp_path: Path, make: Callable[[], nn.Module]
+) -> None:
+    module = make()
+    report = export(module, tmp_path / "model.onnx", graph)
+    assert drawn == []
+    inputs = np.random.default_rng(5).standard_normal((4, *SHAPE), dtype=np.float32)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(inputs)).numpy()
+    session = onnxruntime.InferenceSession(report.path)
+    np.testing.assert_allclose(session.run(["logits"], {"input": inputs})[0], expected, atol=1e-5)
+
+
+def test_what_weights_make_constant_is_folded(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
+    model = onnx.load(export(network(), tmp_path / "model.onnx", graph).path)
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Relu", "Reshape", "Gemm"]
+    assert [one.name for one in model.graph.input] == ["input"]
+    assert not model.metadata_props[0].key.startswith("depth")
+
+
+def changed(change: Callable[[ModelProto], object]) -> Callable[[bytes], bytes]:
+    def make(graph: bytes) -> bytes:
+        model = onnx.load_from_string(graph)
+        change(model)
+        return model.SerializeToString()
+
+    return make
+
+
+def _put_outside(model: ModelProto) -> None:
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "/etc/passwd")
+    model.graph.initializer[0].ClearField("raw_data")
+
+
+def _hide_a_stranger(model: ModelProto) -> None:
+    """An operator of somebody's own, within a branch."""
+    inner = onnx.helper.make_graph([onnx.helper.make_node("Own", [], ["y"], domain="x.y")], "inner", [], [])
+    model.graph.node.append(onnx.helper.make_node("If", ["input"], ["y"], then_branch=inner))
+
+
+def _rename_a_weight(model: ModelProto) -> None:
+    model.graph.input[1].name = model.graph.node[0].input[1] = "other"
+
+
+def _turn_a_layer_round(model: ModelProto) -> None:
+    """The layer's weight as [inputs, outputs]: nothing fits any more."""
+    (layer,) = [node for node in model.graph.node if node.op_type == "Gemm"]
+    (turned,) = [one for one in layer.attribute if one.name == "transB"]
+    turned.i = 0
+
+
+HOSTILE = {
+    "is not valid ONNX": lambda graph: b"\xff" * 100,
+    "an operator of 'x.y'": changed(_hide_a_stranger),
+    "data outside": changed(_put_outside),
+    "does not take": changed(lambda m: m.graph.input[0].type.tensor_type.shape.dim[2].Clear()),
+    "does not give": changed(lambda m: setattr(m.graph.output[0], "name", "other")),
+    "which is no weight": changed(_rename_a_weight),
+    "of another type": changed(lambda m: setattr(m.graph.input[1].type.tensor_type, "elem_type", 11)),
+    "opset 18 alone": changed(lambda m: m.opset_import.append(onnx.helper.make_opsetid("x.y", 1))),
+    "onnxruntime cannot run": changed(_turn_a_layer_round),
+}
+
+
+@pytest.mark.parametrize("why", HOSTILE)
+def test_a_graph_that_is_not_as_it_should_be_is_not_used(
+    graph: bytes, drawn: list[str], tmp_path: Path, why: str
+) -> None:
+    bad = HOSTILE[why](graph)
+    with pytest.raises(ExportRefused, match=why):
+        fill(bad, network(), SHAPE)
+    assert export(network(), tmp_path / "model.onnx", bad).sha256 == (
+        export(network(), tmp_path / "again.onnx", graph).sha256
+    )
+    assert drawn == ["Net"]
+
+
+def test_a_graph_of_another_network_is_not_used(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
+    model = onnx.load_from_string(graph)
+    (relu,) = [node for node in model.graph.node if node.op_type == "Relu"]
+    relu.op_type = "Tanh"
+    export(network(), tmp_path / "model.onnx", model.SerializeToString())
+    assert drawn == ["Net"]
+    # Nor where all outputs are so small that they hardly differ.
+    small = network()
+    nn.init.constant_(small.linear.weight, 1e-8)
+    nn.init.zeros_(small.linear.bias)
+    export(small, tmp_path / "model.onnx", model.SerializeToString())
+    assert [path.name for path in tmp_path.iterdir()] != []
+    assert known_graphs(small, SHAPE) == [graph]
+
+
+def test_a_graph_that_is_too_large_is_not_read(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
+    export(network(), tmp_path / "model.onnx", graph + b"\0" * MAX_GRAPH_BYTES)
+    assert drawn == ["Net"]
+
+
+def test_a_network_is_drawn_once_on_a_machine(drawn: list[str], tmp_path: Path, graph: bytes) -> None:
+    assert find_graph(network(), SHAPE) == graph
+    assert find_graph(narrow(network(1)), SHAPE) == graph
+    assert drawn == ["Net"]
+
+
+def test_without_a_place_for_graphs_they_are_drawn_again(
+    drawn: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EDGE_GRAPHS", str(tmp_path / "file"))
+    for _ in range(2):
+        export(network(), tmp_path / "model.onnx")
+    assert drawn == ["Net", "Net"]
+
+
+def test_the_newest_graphs_come_first(drawn: list[str]) -> None:
+    keep_graph(network(), SHAPE, b"one")
+    keep_graph(network(), SHAPE, b"two")
+    assert set(known_graphs(network(), SHAPE)) == {b"one", b"two"}
+    assert known_graphs(nn.Sequential(nn.Linear(1, 1)), SHAPE) == []
+
+
+EXPORT = """
+import sys
+from pathlib import Path
+from tests.client.test_graphs import SHAPE, export, network
+print(export(network(), Path(sys.argv[1]) / "model.onnx", Path(sys.argv[2]).read_bytes()).sha256)
+print(*sys.modules)
+"""
+
+
+def test_who_is_given_a_graph_needs_no_exporter(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
+    (tmp_path / "graph").write_bytes(graph)
+    command = [sys.executable, "-c", EXPORT, tmp_path, tmp_path / "graph"]
+    told = subprocess.check_output(command, text=True)
+    digest, modules = told.splitlines()
+    # To the same bytes, in another process.
+    assert digest == export(network(), tmp_path / "again.onnx", graph).sha256
+    assert "torch" in modules.split()
+    assert not {"onnxscript", "torch._dynamo"} & set(modules.split())

@@ -1,0 +1,51 @@
+"""Simulated devices may get their models between rounds, too."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge_server.journal_reader import JournalReader
+from schemas.errors import ConfigError
+from tests.simulation.small import StopAfter, last_model, run
+
+WORDS = ("num-clients=2", "rounds=3", "local-epochs=1")
+
+
+def test_deliveries_between_rounds_change_nothing_of_the_training(tmp_path: Path) -> None:
+    run(tmp_path / "plain", "fedavg", *WORDS)
+    delivering = (*WORDS, "deliver-every=2")
+    # Stopped once round two is closed, and so on the way to its delivery, which is then made again.
+    run(tmp_path / "delivered", "fedavg", *delivering, watcher=StopAfter(2))
+    summary = run(tmp_path / "delivered", "fedavg", *delivering, resume=True)
+    assert summary.outcome == "finished"
+    assert last_model(tmp_path / "delivered") == last_model(tmp_path / "plain")
+    assert all(one.onnx_bytes for one in summary.devices)
+    assert delivered(tmp_path / "delivered")[-2:] == [2, 3]
+    assert delivered(tmp_path / "plain") == []
+
+
+def delivered(folder: Path) -> list[int]:
+    """The rounds after which a delivery was planned."""
+    with closing(JournalReader(folder / "journal.sqlite")) as reader:
+        return [one.round for one in reader.plannings() if one.deliver]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("deliver=false",), "nothing is delivered with deliver = false: leave one of the two out"),
+        (
+            ("mode=buffered", "buffer-size=1"),
+            'leave it out, which delivers at the end, or set mode = "rounds"',
+        ),
+    ],
+)
+def test_deliveries_between_rounds_need_rounds_and_deliveries(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"\[federation\] deliver-every") as caught:
+        run(tmp_path, "fedavg", *WORDS, "deliver-every=1", *words)
+    assert message in str(caught.value)
