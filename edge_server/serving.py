@@ -49,10 +49,12 @@ def serve(
     """
     from edge_server.depot.opening import opened_depot
     from edge_server.notary import run_notary
+    from edge_server.report.made import write_made
     from edge_server.workshop import Workshop
 
     with locked(out), opened_depot(config.blobs, out / "depot") as depot:
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
+        write_made(folder.path)
         run = recovered.federation.run if recovered else run_name(config.federation.name)
         notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
         resume = recovered.resumption if recovered else None
