@@ -17,7 +17,7 @@ from edge_server.display.units import (
 )
 from edge_server.history import DeviceRecord
 from edge_server.report.contents import Contents
-from edge_server.report.document import Cell, Paragraph, Section, numbers, table, words
+from edge_server.report.document import Cell, Paragraph, Section, numbers, table, without_empty, words
 
 TIER_COLUMNS = (
     "tier",
@@ -73,7 +73,7 @@ def tier_section(run: Contents) -> Section:
         for tier, path in sorted(run.summary.onnx.items())
     ]
     listed = (table("The tiers' ONNX files", ("tier", "file", "sha256"), files),) if files else ()
-    return Section("Tiers", (table(caption, TIER_COLUMNS, rows), *listed))
+    return Section("Tiers", (without_empty(table(caption, TIER_COLUMNS, rows)), *listed))
 
 
 def _digest(run: Contents, tier: int) -> str:
@@ -115,7 +115,7 @@ def device_section(run: Contents) -> Section:
     ordered = sorted(devices, key=lambda one: -one.refusals)
     caption = "Each device's compact model, its traffic, and its accuracy on held-out data in both runtimes"
     rows = [_device_row(one, run.boards) for one in ordered]
-    return Section("Devices", (table(caption, DEVICE_COLUMNS, rows),))
+    return Section("Devices", (without_empty(table(caption, DEVICE_COLUMNS, rows)),))
 
 
 def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:

@@ -6,8 +6,9 @@ Every text is as it came: whoever renders it escapes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from edge_server.display.units import UNKNOWN
 from edge_server.report.charts import Chart
 from edge_server.report.html_table import Cell
 
@@ -61,7 +62,15 @@ class Card:
     markdown: str
 
 
-Block = Paragraph | Facts | Table | Curves | Code | Card
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A PNG that lies beside the report."""
+
+    name: str
+    data: bytes
+
+
+Block = Picture | Paragraph | Facts | Table | Curves | Code | Card
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,18 @@ class Document:
     good: bool
     facts: Facts
     sections: tuple[Section, ...]
+
+
+def without_empty(made: Table) -> Table:
+    """The table without the columns that say nothing in any row."""
+    nothing = ("", UNKNOWN)
+    kept = [
+        index
+        for index in range(len(made.columns))
+        if any(row[index].text not in nothing for row in made.rows) or not made.rows
+    ]
+    rows = tuple(tuple(row[index] for index in kept) for row in made.rows)
+    return replace(made, columns=tuple(made.columns[index] for index in kept), rows=rows)
 
 
 def words(text: str) -> Cell:
@@ -112,9 +133,11 @@ __all__ = [
     "Document",
     "Facts",
     "Paragraph",
+    "Picture",
     "Section",
     "Table",
     "numbers",
     "table",
+    "without_empty",
     "words",
 ]

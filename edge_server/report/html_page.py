@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from html import escape
 from importlib import resources
 
@@ -17,6 +18,7 @@ from edge_server.report.document import (
     Document,
     Facts,
     Paragraph,
+    Picture,
     Section,
     Table,
 )
@@ -70,6 +72,9 @@ def html_block(block: Block) -> str:
     match block:
         case Paragraph(text):
             return f"<p>{escape(text)}</p>"
+        case Picture(name, data):
+            coded = base64.b64encode(data).decode()
+            return f'<figure><img alt="{escape(name)}" src="data:image/png;base64,{coded}"></figure>'
         case Facts():
             return _facts(block)
         case Table():

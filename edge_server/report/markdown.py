@@ -19,6 +19,7 @@ from edge_server.report.document import (
     Document,
     Facts,
     Paragraph,
+    Picture,
     Section,
     Table,
 )
@@ -64,6 +65,8 @@ def markdown_block(block: Block) -> str:
     match block:
         case Paragraph(text):
             return plain(text)
+        case Picture(name, _):
+            return f"![{plain(name)}]({name})"
         case Facts():
             return _facts(block)
         case Table():

@@ -9,7 +9,17 @@ from typing import Any
 
 from edge_server.report.comparing import runs_document
 from edge_server.report.contents import Contents, read_contents
-from edge_server.report.document import Code, Curves, Document, Facts, Paragraph, Section, Table
+from edge_server.report.document import (
+    Card,
+    Code,
+    Curves,
+    Document,
+    Facts,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+)
 from edge_server.report.html_page import html_page
 from edge_server.report.markdown import markdown_page
 from edge_server.report.report import run_document, write_text
@@ -75,8 +85,10 @@ def _blocks(section: Section) -> list[dict[str, Any]]:
                 found.append({"code": text})
             case Paragraph(text):
                 found.append({"text": text})
-            case _:
-                found.append({"markdown": block.markdown})
+            case Card(markdown):
+                found.append({"markdown": markdown})
+            case Picture(name, _):
+                found.append({"picture": name})
     return found
 
 
