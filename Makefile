@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FLOWER := $(VENV)/flower
 # For instance an index of your own, or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
 PIP_ARGS ?=
 # Where the benchmarks' data lies: MNIST/raw below it.
@@ -18,10 +19,11 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo test test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 lint format clean
+.PHONY: help demo test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
+	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (10 minutes)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
@@ -48,6 +50,14 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+# Flower wants other releases of what we pin: it lies over .venv in a folder of its own.
+test-flower: $(INSTALLED)
+	$(BIN)/python -m venv $(FLOWER)
+	$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
+	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
+	$(FLOWER)/bin/python -m pytest tests/flower
 
 test-memory: $(INSTALLED)
 	TRAINING_MEMORY=all $(BIN)/python -m pytest tests/training_memory
