@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,9 +40,11 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 def _between() -> Any:
     """The module that turns one into the other; it has moved within Flower."""
-    for name in ("flwr.compat.common.recorddict_compat", "flwr.common.recorddict_compat"):
+    try:
+        from flwr.compat.common import recorddict_compat
+    except ImportError:
         try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError:
-            continue
-    raise FlowerError("this Flower does not take apps made of a client_fn: use @app.train()")
+            from flwr.common import recorddict_compat
+        except ImportError:
+            raise FlowerError("this Flower takes no apps made of a client_fn: use @app.train()") from None
+    return recorddict_compat

@@ -49,7 +49,15 @@ def test_an_unmodified_app_trains_on_every_device(
     tmp_path: Path, processes: list[subprocess.Popen[str]]
 ) -> None:
     with running_broker("mosquitto", tmp_path / "broker") as broker:
-        words = ["federation.toml", "rounds=2", "--broker", broker.url, "--out", str(tmp_path / "run")]
+        words = [
+            "federation.toml",
+            "rounds=2",
+            "deadline-s=450",
+            "--broker",
+            broker.url,
+            "--out",
+            str(tmp_path / "run"),
+        ]
         server = begin(processes, "edge_server.cli", "run", *words)
         for share in ("1/2", "2/2"):
             name = f"pi-{share[0]}"
