@@ -88,6 +88,13 @@ else
     missing ansible-playbook "pip install ansible-core"
 fi
 
+if have promtool; then
+    check "promtool check config, with its rules ($(promtool --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p'))" \
+        promtool check config docker/prometheus/prometheus.yml
+    check "promtool test rules" promtool test rules docker/prometheus/alerts.test.yml
+else
+    missing promtool "apt-get install --no-install-recommends prometheus"
+fi
 if have yamllint; then
     check "yamllint ($(yamllint --version | sed 's/.* //'))" yamllint --strict -c yamllint.yaml .
 else

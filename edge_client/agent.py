@@ -26,6 +26,7 @@ from edge_client.disk import keep_blob, keep_chunk
 from edge_client.eligibility.standing import GiveBack, GoOn, Hold, Tell
 from edge_client.eligibility.watch import Watch
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
+from edge_client.logs.facts import about
 from edge_client.memory import Memory
 from edge_client.presence import Presence
 from edge_client.rollout.taking_part import Ran, RolloutPart
@@ -198,7 +199,7 @@ class Agent:
             self._handle(event)
         except PeerError as error:
             self.refused += 1
-            log.warning("ignored (%s): %s", error.reason, error)
+            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
         return self._outcome is not None and self._settings.once
 
     def _say_where(self, telemetry: Telemetry | None) -> None:
@@ -376,6 +377,7 @@ class Agent:
                 if self._session.has_all_of(ref):
                     self._step(keep_blob(self._store, ref))
             case StartWork(task):
+                about(run=task.run, round=task.round)
                 log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
                 self._say_where(self._telemetry.begun(task, time.monotonic()))
                 self._worker.start(task, self._place)
@@ -403,9 +405,9 @@ class Agent:
     def _settled(self, settled: Settled) -> None:
         result = settled.result
         if settled.refusal is not None:
-            log.warning(
-                "round %d: refused (%s) %s", result.round, settled.refusal.reason, settled.refusal.detail
-            )
+            refusal = settled.refusal
+            about_it = {"round": result.round, "reason": refusal.reason}
+            log.warning("round %d: refused (%s) %s", *about_it.values(), refusal.detail, extra=about_it)
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
         self._session = self._belongings.settle(settled, self._session)

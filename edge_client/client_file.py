@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -48,6 +48,8 @@ class ClientFile(Settings):
     max_accuracy_loss: float | None = Field(default=None, ge=0, le=100)
     once: bool | None = None
     quiet: bool | None = None
+    log_format: Literal["human", "json"] | None = None
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
     eligibility: Rules | None = None
 
 

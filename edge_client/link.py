@@ -119,6 +119,7 @@ class Link:
         self._waiting: deque[tuple[Hashable, str, Callable[[], bytes]]] = deque()
         self._queued: set[Hashable] = set()
         self._in_flight: set[int] = set()
+        self._unconfirmed: set[int] = set()
         self._last: deque[mqtt.MQTTMessageInfo] = deque(maxlen=MAX_LAST)
         self.dropped = 0
 
@@ -155,10 +156,17 @@ class Link:
         self._client.loop_stop()
         self.open()
 
+    @property
+    def outgoing(self) -> int:
+        """How many messages and chunks the broker has not taken yet."""
+        return len(self._waiting) + len(self._in_flight) + len(self._unconfirmed)
+
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> None:
         """Publish; at QoS 1 what is published while offline waits for the next connection."""
         info = self._client.publish(topic, payload, qos=qos, retain=retain)
         self._last.append(info)
+        if qos and info.rc in (mqtt.MQTT_ERR_SUCCESS, mqtt.MQTT_ERR_NO_CONN):
+            self._unconfirmed.add(info.mid)
         if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
             log.warning("too many messages wait for the broker: one for %s is dropped", topic)
 
@@ -190,6 +198,7 @@ class Link:
         match event:
             case Confirmed(mid):
                 self._in_flight.discard(mid)
+                self._unconfirmed.discard(mid)
                 self._pump()
             case LinkUp():
                 self._in_flight.clear()
@@ -216,6 +225,7 @@ class Link:
         """Start over with MQTT 3.1.1: the broker does not speak 5."""
         self._client.loop_stop()
         self._version = MQTTProtocolVersion.MQTTv311
+        self._unconfirmed.clear()
         self._client = self._make_client()
         self.open()
 

@@ -64,6 +64,12 @@ class Jobs:
         self._collectors = ThreadPoolExecutor(max_workers=COLLECTORS, thread_name_prefix="collector")
         self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
         self._exported: Future[dict[int, Path]] | None = None
+        self._open: set[Future[Any]] = set()
+
+    @property
+    def open(self) -> int:
+        """How many are under way or wait."""
+        return len(self._open)
 
     def plan(self, command: PlanRound) -> None:
         """Plan a round; where models are delivered, write the tiers' files after that."""
@@ -104,9 +110,11 @@ class Jobs:
         self._told(self._in_turn.submit(job))
 
     def _told(self, future: Future[Any]) -> None:
+        self._open.add(future)
         future.add_done_callback(self._ended)
 
     def _ended(self, future: Future[Any]) -> None:
+        self._open.discard(future)
         if future.cancelled():
             return
         error = future.exception()
@@ -114,7 +122,8 @@ class Jobs:
 
 
 def _plan(workshop: Workshop, command: PlanRound) -> JobDone:
-    return JobDone(workshop.plan(command))
+    with workshop.durations.timed("planning"):
+        return JobDone(workshop.plan(command))
 
 
 def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
@@ -123,7 +132,10 @@ def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Tas
     with contextlib.suppress(queue.Empty):
         while len(checks) < CHECKS_AT_ONCE:
             checks.append(waiting.get_nowait())
-    return ChecksDone(tuple(workshop.check_all(checks)) if checks else ())
+    if not checks:
+        return ChecksDone(())
+    with workshop.durations.timed("checking"):
+        return ChecksDone(tuple(workshop.check_all(checks)))
 
 
 def _collect(workshop: Workshop, command: CheckUpdate) -> Collected:
@@ -133,4 +145,5 @@ def _collect(workshop: Workshop, command: CheckUpdate) -> Collected:
 
 
 def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:
-    return JobDone(RoundClosed(command.round), workshop.close(command, **figures))
+    with workshop.durations.timed("closing"):
+        return JobDone(RoundClosed(command.round), workshop.close(command, **figures))

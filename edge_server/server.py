@@ -16,11 +16,13 @@ from typing import Any
 
 from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
+from edge_client.logs.facts import about
 from edge_client.transfer import WriteChunk
 from edge_client.watchdog import watchdog_of
 from edge_server import rounds
 from edge_server.config import Config
 from edge_server.disk import disk_has_failed
+from edge_server.durations import PhaseClock
 from edge_server.history import Summary
 from edge_server.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
 from edge_server.outgoing import Outgoing
@@ -56,7 +58,8 @@ from edge_server.rounds import Federation
 from edge_server.rules import make_rules
 from edge_server.snapshot import Snapshot, Watcher
 from edge_server.tally import Tally
-from edge_server.views import make_snapshot, make_summary
+from edge_server.views import make_snapshot, make_summary, make_workload
+from edge_server.workload import Workload
 from edge_server.workshop import Workshop
 from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
 from schemas.errors import EdgeError, PeerError
@@ -110,12 +113,13 @@ class Server:
         )
         self._jobs = Jobs(workshop, self.inbox)
         self._federation = Federation(name, run, make_rules(config))
-        self._tally = Tally()
+        self._tally, self._phases = Tally(), PhaseClock()
         self._partial: set[str] = set()
         self._outgoing = Outgoing(name, self._link, workshop.store, self._tally)
         if recovered is not None:
             self._take_over(recovered)
         self._began = time.monotonic()
+        about(federation=name, run=run)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
@@ -179,7 +183,7 @@ class Server:
             self._handle(event)
         except PeerError as error:
             self._tally.refused(None, error.reason)
-            log.warning("ignored (%s): %s", error.reason, error)
+            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
 
     def _show(self, now: float) -> None:
         if now >= self._next_look:
@@ -265,7 +269,8 @@ class Server:
         if isinstance(message, Telemetry):
             self._tally.told(message)
         if isinstance(message, Refusal):
-            log.info("%s refuses (%s): %s", message.device, message.reason, message.detail)
+            about_it = {"device": message.device, "reason": message.reason}
+            log.info("%s refuses (%s): %s", *about_it.values(), message.detail, extra=about_it)
         self._step(FromFleet(message, have=self._have(message)))
         if isinstance(message, Update):
             self._expect(message)
@@ -295,7 +300,8 @@ class Server:
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count what was wrong, and tell the device why."""
         self._tally.refused(device, error.reason)
-        log.warning("%s: ignored (%s): %s", device, error.reason, error)
+        about_it = {"device": device, "reason": error.reason}
+        log.warning("%s: ignored (%s): %s", *about_it.values(), error, extra=about_it)
         refusal = Refusal(
             federation=self._config.federation.name,
             device=device,
@@ -307,7 +313,10 @@ class Server:
 
     # --- what the machine decides ---
     def _step(self, event: Event) -> None:
-        self._federation, commands = rounds.step(self._federation, event, time.monotonic())
+        now = time.monotonic()
+        self._federation, commands = rounds.step(self._federation, event, now)
+        self._phases.at(self._federation.phase, now)
+        about(round=self._federation.round)
         for command in commands:
             self._do(command)
 
@@ -328,8 +337,9 @@ class Server:
                 self._workshop.store.write_chunk(ref, index, data, crc)
             case PlanRound() | CheckUpdate() | CloseRound():
                 self._begin_job(command)
-            case Note():
-                log.warning("%s", self._tally.noted(command))
+            case Note(device=device, reason=reason):
+                about_it = {"device": device, "reason": reason}
+                log.warning("%s", self._tally.noted(command), extra=about_it)
             case Strike(device, number, why):
                 self._workshop.struck(device, number, why)
             case Deliver(delivery):
@@ -384,7 +394,21 @@ class Server:
             now=time.monotonic(),
             began=self._began,
             no_link=self._no_link,
+            load=self._workload(),
             summary=summary,
+        )
+
+    def _workload(self) -> Workload:
+        return make_workload(
+            self._federation,
+            self._tally,
+            self._config,
+            phases=self._phases,
+            work=self._workshop.durations,
+            inbox=self.inbox.qsize(),
+            jobs=self._jobs.open,
+            outgoing=self._link.outgoing,
+            unheard=self._link.dropped,
         )
 
     def _finish(self, end: End) -> Summary:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from edge_server.history import DeviceRecord, RoundRecord, Summary
+from edge_server.workload import Workload
 from schemas.values import BoardState, CapabilityProfile
 
 
@@ -76,6 +77,7 @@ class Snapshot:
     no_link: str = ""
     virtual_s: float | None = None
     left_s: float | None = None
+    load: Workload = field(default_factory=Workload)
 
 
 class Watcher(Protocol):

@@ -71,7 +71,8 @@ class Tiering:
         self._placed = {**before, **self._made().act(state, candidates, number)}
         for name, tier in sorted(self._placed.items()):
             if before.get(name) != tier:
-                log.info("%s: tier %d by what is known of its memory and speed", name, tier)
+                about_it = {"device": name}
+                log.info("%s: tier %d by what is known of its memory and speed", name, tier, extra=about_it)
 
     def short_of_memory(self, device: str) -> None:
         """The device had no memory for its task."""

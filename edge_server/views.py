@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from edge_server.config import Config
+from edge_server.durations import Durations, PhaseClock
 from edge_server.fleet import Device
 from edge_server.history import DeviceRecord, Summary
 from edge_server.participant import Participant, Status
@@ -14,6 +16,7 @@ from edge_server.round_events import End
 from edge_server.rounds import Federation
 from edge_server.snapshot import DeviceView, Snapshot
 from edge_server.tally import Tally
+from edge_server.workload import Workload
 from schemas.values import BoardState, CapabilityProfile
 
 TierOf = Callable[[Device], int]
@@ -30,6 +33,7 @@ def make_snapshot(
     now: float,
     began: float,
     no_link: str,
+    load: Workload | None = None,
     summary: Summary | None = None,
 ) -> Snapshot:
     """The run at `now` (seconds of the same clock as `began`)."""
@@ -57,6 +61,7 @@ def make_snapshot(
         summary=summary,
         notes=tuple(tally.notes),
         no_link=no_link,
+        load=load or Workload(),
     )
 
 
@@ -180,4 +185,37 @@ def make_summary(
             for number, device in _by_tier(federation, tier)
         ),
         onnx=onnx,
+    )
+
+
+def make_workload(
+    federation: Federation,
+    tally: Tally,
+    config: Config,
+    *,
+    phases: PhaseClock,
+    work: Durations,
+    inbox: int = 0,
+    jobs: int = 0,
+    outgoing: int = 0,
+    unheard: int = 0,
+) -> Workload:
+    """The figures now; the lengths of queues are the caller's."""
+    refusals: Counter[str] = Counter()
+    for (_, reason), count in tally.refusals.items():
+        refusals[reason] += count
+    privacy = config.privacy.gaussian
+    return Workload(
+        inbox=inbox,
+        jobs=jobs,
+        uploads=federation.participants.count({Status.WAITING}),
+        outgoing=outgoing,
+        unheard=unheard,
+        uplink_bytes=tally.uplink.total(),
+        downlink_bytes=tally.downlink.total(),
+        refusals=dict(refusals),
+        phases=phases.durations.spreads(),
+        work=work.spreads(),
+        deadline_s=federation.rules.deadline_s,
+        budget=None if privacy is None else privacy.budget,
     )

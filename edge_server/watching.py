@@ -32,7 +32,19 @@ def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watc
     return make_display(format=args.format)
 
 
-OPENERS: tuple[Opener, ...] = (_display,)
+def _metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+    from edge_server.metrics.option import metrics_watcher
+
+    return metrics_watcher(args.metrics, out) if args.metrics else contextlib.nullcontext(Together())
+
+
+def _writers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+    from edge_server.writers.option import writers_watcher
+
+    return writers_watcher(args.write, out) if args.write else contextlib.nullcontext(Together())
+
+
+OPENERS: tuple[Opener, ...] = (_display, _metrics, _writers)
 
 
 @contextlib.contextmanager

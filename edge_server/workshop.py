@@ -26,6 +26,7 @@ from edge_server.choosing import choices_of
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
 from edge_server.disposal import Disposal
+from edge_server.durations import Durations
 from edge_server.evaluation import GlobalModel
 from edge_server.explanation import Choices, Observation
 from edge_server.firewall.guard import Guard
@@ -92,6 +93,7 @@ class Workshop:
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
         self.depot = depot
+        self.durations = Durations()
         self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
         self._strategy = config.make_strategy()
@@ -299,16 +301,24 @@ class Workshop:
         trained = {one.client: (made_of[one.client], one.metrics.get("ratio")) for one in updates}
         before = self._folder.checkpoint(self._state.round)
         known, ordered = known_clients(self._state), self._state.ordered
-        self._state = close(
-            self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
-        )
+        with self.durations.timed("aggregating"):
+            self._state = close(
+                self._strategy,
+                self._state,
+                updates,
+                self._network.channel_map,
+                clients=known,
+                keep=self._keep,
+            )
         self._state = replace(self._state, paces=self._tiering.observe(self._state.paces, trained))
         # Nothing of the round is named before the journal does: the disk is waited for once, before that.
         self._state_sha256 = self._save(command.round, durable=False)
+        with self.durations.timed("testing"):
+            tested = self._testing.tested(command.round, self.model, self._state.params, self.tier_spec)
         record = round_record(
             command,
             fraction=self._strategy.fraction(command.round),
-            tested=self._testing.tested(command.round, self.model, self._state.params, self.tier_spec),
+            tested=tested,
             observed=self._state.observed,
             uplink=uplink,
             downlink=downlink,
@@ -394,13 +404,14 @@ class Workshop:
         for tier, (ratio, level) in enumerate(ratios, start=1):
             paths[tier], spec = self._folder.onnx(tier), self.tier_spec(ratio)
             provenance = self._provenance(tier, level)
-            self.model.export(
-                paths[tier],
-                self._state.params,
-                spec,
-                preprocessing=self._preprocessing,
-                provenance=provenance,
-            )
+            with self.durations.timed("exporting"):
+                self.model.export(
+                    paths[tier],
+                    self._state.params,
+                    spec,
+                    preprocessing=self._preprocessing,
+                    provenance=provenance,
+                )
             self.notary.export(paths[tier], provenance, spec)
         return paths
 

@@ -24,6 +24,8 @@ USER 10001:10001
 # Runs are kept in its runs/: give it a volume.
 WORKDIR /var/lib/edge-server
 VOLUME /var/lib/edge-server
+# `--metrics 0.0.0.0:9464` serves /metrics there; without the option nobody listens.
+EXPOSE 9464
 # The server's loop touches the file three times in 30 s.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=10m --retries=2 \
     CMD ["sh", "-c", "test -n \"$(find /tmp/alive -newermt '-60 seconds')\""]

@@ -21,6 +21,7 @@ from edge_client.command_output import (
 )
 from edge_client.commands.flower_options import add_flower_options, flower_work
 from edge_client.commands.options import add_device_options
+from edge_client.logs.option import add_log_options, begin_log
 from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    add_log_options(parser, level="info")
     parser.set_defaults(execute=execute, eligibility=None)
 
 
@@ -138,11 +140,8 @@ def execute(args: argparse.Namespace) -> int:
             raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
     keep_freed_memory()
-    logging.basicConfig(
-        level=logging.WARNING if args.quiet else logging.INFO,
-        format=f"%(asctime)s {args.device_id} %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    level = logging.WARNING if args.quiet else logging.INFO
+    begin_log(args, level=level, federation=args.federation, device=args.device_id)
     _check_certificate(address, args.device_id)
     state = args.state_dir or default_state(args.federation, args.device_id)
     settings = AgentSettings(

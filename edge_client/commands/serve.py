@@ -21,6 +21,7 @@ from edge_client.command_output import (
     read_trust_option,
 )
 from edge_client.commands.options import add_tls_options
+from edge_client.logs.option import add_log_options, begin_log
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--device-id", metavar="NAME", help="whose topics (default: host name)")
     add_trust_option(parser)
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    add_log_options(parser, level="info")
     parser.set_defaults(execute=execute)
 
 
@@ -97,11 +99,9 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.service.tally import Tally
     from edge_client.service.web import Web
 
-    logging.basicConfig(
-        level=logging.WARNING if args.quiet else logging.INFO,
-        format="%(asctime)s serve %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    level = logging.WARNING if args.quiet else logging.INFO
+    named = {"federation": args.federation, "device": args.device_id} if args.broker else {}
+    begin_log(args, level=level, **named)
     source = _source(args)
     notes = _notes(source)
     predictor = Predictor(source, Tally(), notes)

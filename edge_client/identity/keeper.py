@@ -70,7 +70,8 @@ class Keeper:
             case IssuedCertificate() if answer.device == self._device:
                 self._replace(answer.certificate)
             case Refusal():
-                log.warning("no new certificate (%s): %s", answer.reason, answer.detail)
+                about_it = {"reason": answer.reason}
+                log.warning("no new certificate (%s): %s", answer.reason, answer.detail, extra=about_it)
             case _:
                 raise PeerError(f"'{answer.kind}' is no answer to a request for a certificate")
 

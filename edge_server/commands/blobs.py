@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import threading
 from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb, positive_float
+from edge_client.logs.option import add_log_options, begin_log
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -37,6 +39,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--keep-hours", type=positive_float, default=48.0, metavar="H", help="of what is left (default: 48)"
     )
+    add_log_options(parser, level="warning")
     parser.set_defaults(execute=execute)
 
 
@@ -45,6 +48,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.depot.links import read_secret
     from edge_server.depot.service import serving
 
+    begin_log(args, level=logging.WARNING)
     if (args.cert is None) != (args.key is None):
         raise ConfigError("--cert and --key belong together: name both, or neither")
     ended = threading.Event()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.command_line import DONE, FAILED, INTERRUPTED
 from edge_client.command_output import Subparsers, add_verb, positive_int
+from edge_client.logs.option import add_log_options, begin_log
 
 if TYPE_CHECKING:
     from edge_server.experiments.findings import Findings
@@ -53,6 +54,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--seeds", type=_seeds, metavar="1,2", help="seeds (default: the experiment's)")
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="only these rows, by label")
     parser.add_argument("--workers", type=positive_int, metavar="N", help="worker processes per run")
+    add_log_options(parser, level="error")
     parser.set_defaults(execute=execute)
 
 
@@ -77,7 +79,7 @@ def execute(args: argparse.Namespace) -> int:
     plan = checked_plan(named_experiment(names), choice)
     name = slug("-".join(Path(word).stem for word in names))[:60]
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
-    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
+    begin_log(args, level=logging.ERROR)
     findings = find(plan, out, simulate=partial(simulate, export=False), progress=Lines(sys.stderr))
     publish(plan, findings, out, provenance(_command(sys.argv)))
     _show(findings, out, args.format)

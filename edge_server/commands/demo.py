@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from edge_client.command_output import Subparsers, add_verb, positive_int
-from edge_server.commands.options import add_broker_options, add_run_options, run_folder
+from edge_server.commands.options import add_broker_options, add_run_options, begin_run_log, run_folder
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -38,4 +38,5 @@ def execute(args: argparse.Namespace) -> int:
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     config = load_config(str(DEMO), overrides)
     out = run_folder(args.out, config.federation.name)
+    begin_run_log(args)
     return run_and_tell(args, out, lambda address, watcher: run_demo(config, address, watcher, out=out))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.command_output import Subparsers, add_verb, positive_float, print_json
+from edge_client.logs.option import add_log_options, begin_log
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--wheel", type=Path, metavar="FILE", help="put this package into the archive")
     parser.add_argument("--serve", action="store_true", help="answer codes and renewals until Ctrl-C")
     parser.add_argument("--broker", metavar="URL", help="with --serve: the broker (default: the devices')")
+    add_log_options(parser, level="info, with --serve")
     parser.set_defaults(execute=execute)
 
 
@@ -230,9 +232,7 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
 
     if args.device is not None:
         raise ConfigError(f"--serve answers every device: leave out '{args.device}'")
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
-    )
+    begin_log(args, level=logging.INFO, federation=args.federation)
     authority = open_authority(folder)
     identity = folder / "service"
     files = TlsFiles(identity / "ca.pem", identity / "service.pem", identity / "service.key")

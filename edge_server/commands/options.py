@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_client.commands.options import add_tls_options
+from edge_client.logs.option import add_log_options, begin_log
+from edge_server.metrics.option import add_metrics_option
+from edge_server.writers.option import add_write_option
 
 RUNS = Path("runs")
 
@@ -15,6 +20,14 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Where the run folder goes, and what it starts from."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
     parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
+    add_metrics_option(parser)
+    add_write_option(parser)
+    add_log_options(parser, level="warning, error on a terminal")
+
+
+def begin_run_log(args: argparse.Namespace) -> None:
+    """Log what is wrong; on a terminal, where the view of the run stands, only what is worse."""
+    begin_log(args, level=logging.ERROR if sys.stdout.isatty() else logging.WARNING)
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from edge_client.command_output import Subparsers, add_verb, positive_float, positive_int
 from edge_client.commands.options import add_tls_options
+from edge_client.logs.option import add_log_options, begin_log
 from edge_server.commands.models import add_registry_option
+from edge_server.metrics.option import add_metrics_option, rollout_watcher
 
 if TYPE_CHECKING:
     from edge_server.registry.registry import Registry
@@ -66,6 +68,8 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--withdraw", action="store_true", help="have every device go back that the version was rolled out to"
     )
+    add_metrics_option(parser)
+    add_log_options(parser, level="warning")
     parser.set_defaults(execute=execute)
 
 
@@ -224,7 +228,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.rollout.progress import Progress
     from edge_server.rollout.service import Interrupted
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    begin_log(args, level=logging.WARNING)
     registry = Registry.existing(args.registry)
     version = wanted_version(registry, args.version, args.federation)
     files = files_of(registry, version)
@@ -302,9 +306,10 @@ def _serve(
     from edge_server.serving import stopped_by_signals
 
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
-    service = RolloutService(rollout, RolloutJournal(registry), address, paths, progress.show)
-    with stopped_by_signals(service.interrupt):
-        return service.run()
+    with rollout_watcher(args.metrics, progress.show) as show:
+        service = RolloutService(rollout, RolloutJournal(registry), address, paths, show)
+        with stopped_by_signals(service.interrupt):
+            return service.run()
 
 
 def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: Rollout) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import RUNS, add_broker_options, add_run_options, run_folder
+from edge_server.commands.options import (
+    RUNS,
+    add_broker_options,
+    add_run_options,
+    begin_run_log,
+    run_folder,
+)
 
 EXAMPLES = """\
 examples:
@@ -50,7 +54,5 @@ def execute(args: argparse.Namespace) -> int:
     config = load_config(args.config, overrides)
     cut_off = unfinished_run(RUNS, config) if args.out is None and not args.new else None
     out = cut_off or run_folder(args.out, config.federation.name)
-    logging.basicConfig(
-        level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
-    )
+    begin_run_log(args)
     return run_and_tell(args, out, lambda *to: serve(config, *to, out=out, registry=args.registry))

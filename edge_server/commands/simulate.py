@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import add_run_options, run_folder
+from edge_server.commands.options import add_run_options, begin_run_log, run_folder
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -61,9 +60,7 @@ def execute(args: argparse.Namespace) -> int:
     config = load_config(args.config, overrides)
     named = "name" in config.federation.model_fields_set
     out = run_folder(args.out, config.federation.name if named else Path(args.config).stem)
-    logging.basicConfig(
-        level=logging.ERROR if sys.stdout.isatty() else logging.WARNING, format="%(levelname)s %(message)s"
-    )
+    begin_run_log(args)
     with watchers(args, out) as watcher:
         summary = simulate(config, out=out, watcher=watcher, resume=args.resume)
     tell_where(out, args.format)

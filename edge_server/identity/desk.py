@@ -50,7 +50,8 @@ class Desk:
             with self._authority.locked():
                 return back, self._issue(where.who, request)
         except PeerError as error:
-            log.warning("%s: refused (%s): %s", where.who, error.reason, error)
+            about_it = {"device": where.who, "reason": error.reason}
+            log.warning("%s: refused (%s): %s", *about_it.values(), error, extra=about_it)
             return back, _refusal(request, error)
 
     def _spend(self, who: str) -> None:
@@ -78,7 +79,7 @@ class Desk:
             made = self._authority.issue(record.device, key)
             record = record.model_copy(update={"certificate": _pem(made)})
             codes.save(self._authority, record)
-            log.info("%s: enrolled with code %s", record.device, who)
+            log.info("%s: enrolled with code %s", record.device, who, extra={"device": record.device})
         assert record.certificate is not None
         certificate = x509.load_pem_x509_certificate(record.certificate.encode())
         if certificate.public_key() != key:
@@ -102,7 +103,7 @@ class Desk:
                 return self._issued(request, certificate)
         if len(held) >= MOST_VALID:
             raise PeerError(f"{len(held)} certificates are valid", reason=Reason.TOO_MANY_REQUESTS)
-        log.info("%s: a new certificate", request.device)
+        log.info("%s: a new certificate", request.device, extra={"device": request.device})
         return self._issued(request, self._authority.issue(request.device, key))
 
     def _issued(self, request: CertificateRequest, certificate: x509.Certificate) -> IssuedCertificate:

@@ -64,6 +64,6 @@ class Service:
         try:
             back, message = self._desk.answer(topic, payload)
         except PeerError as error:
-            log.warning("ignored (%s): %s", error.reason, error)
+            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
             return
         self._link.publish(str(back), encode_message(message))

@@ -18,6 +18,7 @@ from typing import Any
 from edge_client.address import BrokerAddress, TlsFiles
 from edge_client.blobstore import BlobStore
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp, NotGranted
+from edge_client.logs.option import begin_inherited_log
 from edge_server.receivers.placing import Placing
 from edge_server.receivers.told import Expect, Misfit, NoRoom, Placed, Ready, Told, Unable, line_of, told_in
 from schemas.blobs import decode_chunk
@@ -107,8 +108,9 @@ class Receiver:
 
 def main() -> None:
     """Receive as the first line on standard input says."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    Receiver(json.loads(sys.stdin.buffer.readline())).run()
+    settings = json.loads(sys.stdin.buffer.readline())
+    begin_inherited_log(logging.WARNING, federation=settings["federation"])
+    Receiver(settings).run()
 
 
 if __name__ == "__main__":

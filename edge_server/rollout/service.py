@@ -15,6 +15,7 @@ from typing import Any
 
 from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
+from edge_client.logs.facts import about
 from edge_server.rollout import rollout as machine
 from edge_server.rollout.events import Command, Connected, Event, Heard, Send, SendChunks, Tick, Withdrawn
 from edge_server.rollout.journal import RolloutJournal
@@ -61,6 +62,7 @@ class RolloutService:
             longest_delay_s=LONGEST_DELAY_S,
         )
         self._next_tick = 0.0
+        about(federation=rollout.federation)
         self._no_link = f"connecting to {address}"
 
     def run(self) -> Rollout:
@@ -93,7 +95,7 @@ class RolloutService:
         try:
             self._handle(event)
         except PeerError as error:
-            log.warning("ignored (%s): %s", error.reason, error)
+            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
 
     def _handle(self, event: Any) -> None:
         match event:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
+from edge_client.logs.facts import about
 from edge_client.private import PrivateState
 from edge_client.workplace import Workplace
 from edge_server.simulation.engine import Job, Outcome
@@ -72,12 +73,13 @@ class ClientWork:
             return Outcome(None, detail=f"{type(error).__name__}: {error}")
         except Exception as error:
             # A user's own model or data may raise anything: the task fails, the simulation does not.
-            log.exception("%s: the task failed", job.device)
+            log.exception("%s: the task failed", job.device, extra={"device": job.device})
             return Outcome(None, detail=f"{type(error).__name__}: {error}")
 
     def _answer(self, task: Task, device: str, should_stop: Callable[[], bool]) -> str:
         from edge_client.work import do_delivery, do_training
 
+        about(federation=task.federation, run=task.run, round=task.round)
         place = self._place(device)
         if task.action == "deliver":
             return encode_message(do_delivery(task, place)).decode()

@@ -7,6 +7,7 @@ user can reach; what they hold of a device is its task and its answer as JSON, n
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from multiprocessing.context import BaseContext, ForkServerContext
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
+from edge_client.logs.option import begin_inherited_log
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
 
@@ -94,6 +96,7 @@ def _begin(setup: WorkSetup, over: Synchronized[int]) -> None:
     global _bench, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    begin_inherited_log(logging.WARNING)
     _bench, _run_over = ClientWork(setup), over
 
 

@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from edge_client.logs.facts import about
 from edge_server import rounds
 from edge_server.conduct import ConductRules
 from edge_server.config import Config
+from edge_server.durations import PhaseClock
 from edge_server.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.history import Summary
 from edge_server.round_events import (
@@ -57,7 +59,7 @@ from edge_server.simulation.happenings import (
     WorkEnds,
 )
 from edge_server.snapshot import Snapshot, Watcher
-from edge_server.views import make_snapshot, make_summary
+from edge_server.views import make_snapshot, make_summary, make_workload
 from edge_server.workshop import Workshop
 from schemas.errors import EdgeError
 from schemas.messages import BlobRequest, Death, FromServer, Message, Task, encode_message
@@ -89,6 +91,8 @@ class Simulation:
         self._devices, self._around, self._folder = devices, around, folder
         self._export = export
         self._timeline, self._tally = around.timeline, around.tally
+        self._phases = PhaseClock()
+        about(federation=config.federation.name, run=run)
         # Nobody here makes up names: all the devices of the file are let in.
         fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
         self._federation = Federation(config.federation.name, run, _rules(config, devices), fleet=fleet)
@@ -196,6 +200,8 @@ class Simulation:
     def _step(self, event: Event) -> None:
         now = self._timeline.now
         self._federation, commands = rounds.step(self._federation, event, now)
+        self._phases.at(self._federation.phase, now)
+        about(round=self._federation.round)
         for command in commands:
             if not (isinstance(event, Tick) and self._is_repeat(command)):
                 self._do(command)
@@ -238,11 +244,14 @@ class Simulation:
                 self._timeline.post(now, ServerHears(self._plan(command)))
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
-                self._timeline.post(now, ServerHears(self._workshop.check(command, task)))
+                with self._workshop.durations.timed("checking"):
+                    checked = self._workshop.check(command, task)
+                self._timeline.post(now, ServerHears(checked))
             case CloseRound():
                 self._close(command)
-            case Note():
-                log.warning("%s", self._tally.noted(command))
+            case Note(device=device, reason=reason):
+                about_it = {"device": device, "reason": reason}
+                log.warning("%s", self._tally.noted(command), extra=about_it)
             case Deliver(delivery):
                 self._tally.delivered(delivery)
             case End():
@@ -264,7 +273,8 @@ class Simulation:
         if command.wanted is None or command.attempt == 1:
             self._tally.begin_round()
         self._forget_old_blobs()
-        return self._workshop.plan(command)
+        with self._workshop.durations.timed("planning"):
+            return self._workshop.plan(command)
 
     def _forget_old_blobs(self) -> None:
         """Of the devices' blobs keep what they need, and what a job under way may have written unseen."""
@@ -281,9 +291,10 @@ class Simulation:
         """Aggregate; the round is over once the last answers have reached their devices."""
         now = self._timeline.now
         uplink, downlink, seconds = self._tally.round_figures()
-        record = self._workshop.close(
-            command, uplink=uplink, downlink=downlink, duration_s=seconds, virtual_time_s=now
-        )
+        with self._workshop.durations.timed("closing"):
+            record = self._workshop.close(
+                command, uplink=uplink, downlink=downlink, duration_s=seconds, virtual_time_s=now
+            )
         self._tally.begin_round()
         self._tally.closed(record)
         self._watcher.show(self._snapshot())
@@ -341,6 +352,14 @@ class Simulation:
             now=now,
             began=0.0,
             no_link="",
+            load=make_workload(
+                self._federation,
+                self._tally,
+                self._config,
+                phases=self._phases,
+                work=self._workshop.durations,
+                inbox=len(self._timeline),
+            ),
             summary=summary,
         )
         elapsed = time.monotonic() - self._began

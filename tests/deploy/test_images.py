@@ -94,13 +94,18 @@ def test_nobody_outside_reaches_anything_and_nobody_takes_all():
 
 
 def test_prometheus_asks_who_is_there_on_the_port_that_is_open():
-    (prometheus,) = documents(DOCKER / "prometheus.yml")
+    (prometheus,) = documents(DOCKER / "prometheus" / "prometheus.yml")
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in prometheus["scrape_configs"]}
     assert targets == {
         "prometheus": ["127.0.0.1:9090"],
+        "edge-server": [f"server:{last('server', 'EXPOSE')}"],
         "model-service": [f"serve:{last('infer', 'EXPOSE')}"],
     }
-    assert "serve" in composed()
+    assert {"serve", "server"} <= set(composed())
+    words = composed()["server"]["command"]
+    assert words[words.index("--metrics") + 1] == f"0.0.0.0:{last('server', 'EXPOSE')}"
+    assert set(composed()["prometheus"]["networks"]) & set(composed()["server"]["networks"])
+    assert "./prometheus:/etc/prometheus:ro" in composed()["prometheus"]["volumes"]
 
 
 def test_grafana_shows_what_its_source_has():

@@ -1,0 +1,70 @@
+"""One line per record, whatever is in it: words of devices must not begin lines of their own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+from edge_client.logs.facts import facts_of
+
+CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories that end lines, move the cursor or turn the direction of writing."""
+LONGEST_MESSAGE = 8000
+
+
+class HumanFormat(logging.Formatter):
+    """`14:03:07 WARNING words [federation=home round=3 device=pi-3 reason=not-finite]`.
+
+    Below it, what was raised, each line indented: no words can look like another line of the log.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        facts = " ".join(f"{name}={plain(str(value))}" for name, value in facts_of(record).items())
+        line = f"{time} {record.levelname} {_message(record)}" + (f" [{facts}]" if facts else "")
+        raised = _raised(self, record)
+        return "\n".join([line, *(f"    | {plain(part)}" for part in raised.splitlines())])
+
+
+class JsonFormat(logging.Formatter):
+    """One JSON object: `time` (UTC, ISO 8601), `level`, `logger`, `message`, the facts, `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        said: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _message(record),
+            **facts_of(record),
+        }
+        raised = _raised(self, record)
+        # ASCII alone: all other characters are escaped.
+        return json.dumps(said | ({"exception": raised} if raised else {}), default=str)
+
+
+def plain(text: str) -> str:
+    """The text with its control characters escaped: a newline is `\\n`, an escape `\\x1b`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(one) if unicodedata.category(one) in CONTROL else one for one in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _message(record: logging.LogRecord) -> str:
+    words = plain(record.getMessage())
+    return words if len(words) <= LONGEST_MESSAGE else words[:LONGEST_MESSAGE] + "..."
+
+
+def _raised(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback, and the stack where one was asked for."""
+    parts = [formatter.formatException(record.exc_info)] if record.exc_info and record.exc_info[0] else []
+    parts += [formatter.formatStack(record.stack_info)] if record.stack_info else []
+    return "\n".join(parts)

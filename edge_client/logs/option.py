@@ -1,0 +1,48 @@
+"""`--log-format` and `--log-level`, for verbs that run long."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from typing import Any
+
+from edge_client.logs.facts import about
+from edge_client.logs.formats import HumanFormat, JsonFormat
+from schemas.errors import ConfigError, nearest
+
+FORMATS: dict[str, type[logging.Formatter]] = {"human": HumanFormat, "json": JsonFormat}
+LEVELS = ("debug", "info", "warning", "error")
+FORMAT_VARIABLE = "EDGE_LOG_FORMAT"
+"""The format where no option says one; processes that a process starts log as it does."""
+
+
+def add_log_options(parser: argparse.ArgumentParser, *, level: str) -> None:
+    """Add both; `level` says which the verb's own is."""
+    parser.add_argument(
+        "--log-format",
+        choices=tuple(FORMATS),
+        help=f"the log on standard error: text, or an object per line (default: {FORMAT_VARIABLE}, or human)",
+    )
+    parser.add_argument("--log-level", choices=LEVELS, help=f"log this and what is worse (default: {level})")
+
+
+def begin_log(args: argparse.Namespace, *, level: int, **facts: Any) -> None:
+    """Log to standard error as `args` say, from `level` on where they do not; all lines are about `facts`."""
+    if args.log_format:
+        os.environ[FORMAT_VARIABLE] = args.log_format
+    wanted = logging.getLevelNamesMapping()[args.log_level.upper()] if args.log_level else level
+    begin_inherited_log(wanted, **facts)
+
+
+def begin_inherited_log(level: int, **facts: Any) -> None:
+    """Log in the format of the process that has started this one, if it said any."""
+    name = os.environ.get(FORMAT_VARIABLE, "human")
+    if name not in FORMATS:
+        raise ConfigError(f"{FORMAT_VARIABLE}={name}: human or json{nearest(name, FORMATS)}")
+    about(**facts)
+    handler = logging.StreamHandler()
+    handler.setFormatter(FORMATS[name]())
+    # What libraries warn of becomes lines like all others.
+    logging.captureWarnings(name == "json")
+    logging.basicConfig(level=level, handlers=[handler])

@@ -1,0 +1,68 @@
+"""How long things took: counts within bounds, which add up over days and take no more room."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+BOUNDS_S = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How often something took at most each of BOUNDS_S, and last how often longer; `seconds` in all."""
+
+    counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
+    seconds: float = 0.0
+
+    def with_one(self, seconds: float) -> Spread:
+        """With one more."""
+        place = next((i for i, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))
+        counts = tuple(count + (i == place) for i, count in enumerate(self.counts))
+        return replace(self, counts=counts, seconds=self.seconds + seconds)
+
+
+class Durations:
+    """Spreads by name; any thread may add to them. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._spreads: dict[str, Spread] = {}
+
+    def took(self, name: str, seconds: float) -> None:
+        """Something has taken so long."""
+        with self._lock:
+            self._spreads[name] = self._spreads.get(name, Spread()).with_one(seconds)
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Count how long the block takes, whether or not it raises."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self.took(name, self._clock() - began)
+
+    def spreads(self) -> Mapping[str, Spread]:
+        """All of them now."""
+        with self._lock:
+            return dict(self._spreads)
+
+
+class PhaseClock:
+    """How long each phase of a run has lasted; only those that have ended count."""
+
+    def __init__(self) -> None:
+        self.durations = Durations()
+        self._phase, self._since = "", 0.0
+
+    def at(self, phase: str, now: float) -> None:
+        """The run is in this phase at `now`."""
+        if phase == self._phase:
+            return
+        if self._phase:
+            self.durations.took(self._phase, now - self._since)
+        self._phase, self._since = phase, now

@@ -1,0 +1,33 @@
+"""Where to listen, as it stands on the command line. Needs nothing that is not installed everywhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from schemas.errors import ConfigError
+
+DEFAULT = "127.0.0.1:9464"
+
+
+@dataclass(frozen=True)
+class Listen:
+    """An address to listen at."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_listen(text: str) -> Listen:
+    """`HOST:PORT`, `[IPV6]:PORT`; raises `ConfigError` for anything else, all addresses unnamed included."""
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%]+)\]|([A-Za-z0-9.-]+)):(\d{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise ConfigError(
+            f"--metrics {text!r}: expected HOST:PORT, for instance {DEFAULT}, or 0.0.0.0:9464 for all of "
+            "this machine's addresses; without one --metrics stands last"
+        )
+    return Listen(match[1] or match[2], int(match[3]))

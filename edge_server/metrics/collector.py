@@ -1,0 +1,58 @@
+"""From the last snapshot of a run to what Prometheus reads, made when it asks."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from edge_server.metrics.fleet import fleet_families
+from edge_server.metrics.run import run_families
+from edge_server.metrics.work import disk_families, work_families
+from edge_server.snapshot import Snapshot
+
+
+class RunCollector(Collector):
+    """Watches a run and tells Prometheus of it; before the first snapshot there is nothing to tell.
+
+    `clock` gives seconds since 1970, `out` is the run folder. Snapshots come in one thread, and another asks.
+    """
+
+    def __init__(self, out: Path, clock: Callable[[], float] = time.time) -> None:
+        self._out, self._clock = out, clock
+        self._last: Snapshot | None = None
+        self._closed, self._closed_at = 0, clock()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the state of the run."""
+        if len(snapshot.history) != self._closed:
+            self._closed, self._closed_at = len(snapshot.history), self._clock()
+        self._last = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """All families of the run as it is now."""
+        last = self._last
+        if last is None:
+            return
+        yield from run_families(last, closed_at=self._closed_at)
+        yield from fleet_families(last)
+        yield from work_families(last.load)
+        with contextlib.suppress(OSError):
+            disk = shutil.disk_usage(self._out)
+            yield from disk_families(disk.free, disk.total)
+
+
+def run_registry(collector: Collector) -> CollectorRegistry:
+    """What is watched, and this process: memory, processor time, files, Python."""
+    registry = CollectorRegistry()
+    # Its names are not asked for beforehand: they depend on what the run has come to.
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry

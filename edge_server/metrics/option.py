@@ -1,0 +1,72 @@
+"""`--metrics`: from the words of a command to somebody who watches the run for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_server.metrics.address import DEFAULT, Listen, parse_listen
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+    from edge_server.rollout.service import Show
+    from edge_server.rollout.state import Rollout
+    from edge_server.snapshot import Watcher
+
+
+def add_metrics_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--metrics`."""
+    parser.add_argument(
+        "--metrics",
+        nargs="?",
+        const=DEFAULT,
+        metavar="HOST:PORT",
+        help=f"serve /metrics for Prometheus (default address: {DEFAULT}; who is to be asked from elsewhere "
+        "says so, e.g. 0.0.0.0:9464)",
+    )
+
+
+@contextlib.contextmanager
+def metrics_watcher(text: str, out: Path) -> Iterator[Watcher]:
+    """Serve what the run in `out` comes to at this address, as long as the block lasts."""
+    listen = parse_listen(text)
+    from edge_server.metrics.collector import RunCollector
+
+    collector = RunCollector(out)
+    with _served(listen, collector):
+        yield collector
+
+
+@contextlib.contextmanager
+def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
+    """Whom to show a rollout: `show`, and at this address, if there is one, Prometheus."""
+    if text is None:
+        yield show
+        return
+    listen = parse_listen(text)
+    from edge_server.metrics.rollout import RolloutCollector
+
+    collector = RolloutCollector()
+
+    def both(rollout: Rollout, no_link: str) -> None:
+        collector.show(rollout, no_link)
+        show(rollout, no_link)
+
+    with _served(listen, collector):
+        yield both
+
+
+@contextlib.contextmanager
+def _served(listen: Listen, collector: Collector) -> Iterator[None]:
+    from edge_server.metrics.collector import run_registry
+    from edge_server.metrics.door import open_door
+
+    with open_door(listen, run_registry(collector)) as url:
+        # Standard output is the display's.
+        print(f"metrics at {url}", file=sys.stderr, flush=True)
+        yield

@@ -1,0 +1,47 @@
+"""A rollout for Prometheus: its phase, and its devices by status and tier."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from edge_server.metrics.naming import Labelled, gauge, gauges
+from edge_server.rollout.state import Phase, Rollout
+from edge_server.rollout.target import Status
+
+
+class RolloutCollector(Collector):
+    """Is shown a rollout after each event, and tells Prometheus of it when it asks."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Rollout, str] | None = None
+
+    def show(self, rollout: Rollout, no_link: str) -> None:
+        """Take the state of the rollout."""
+        self._last = rollout, no_link
+
+    def collect(self) -> Iterator[Metric]:
+        """All families of the rollout as it is now."""
+        if self._last is not None:
+            yield from rollout_families(*self._last)
+
+
+def rollout_families(rollout: Rollout, no_link: str) -> Iterator[Metric]:
+    """The rollout's; no device is named."""
+    about: Labelled = {(rollout.federation, rollout.version): 1.0}
+    yield from gauges("rollout_info", "Which version goes where.", ("federation", "version"), about)
+    yield from gauge("broker_connected", "Whether there is a connection to the broker.", not no_link)
+    phases: Labelled = {(str(phase),): float(phase is rollout.phase) for phase in Phase}
+    yield from gauges("rollout_phase", "1 for the phase that the rollout is in.", ("phase",), phases)
+    yield from gauge("rollout_groups", "Groups of devices, the canary included.", rollout.groups)
+    opened = min(rollout.opened + 1, rollout.groups)
+    yield from gauge("rollout_open_groups", "Groups that have been opened.", opened)
+    counted = Counter((target.status, target.tier) for target in rollout.targets.values())
+    tiers = sorted({target.tier for target in rollout.targets.values()})
+    devices: Labelled = {
+        (str(status), str(tier)): float(counted[status, tier]) for status in Status for tier in tiers
+    }
+    yield from gauges("rollout_devices", "Devices by status and tier.", ("status", "tier"), devices)

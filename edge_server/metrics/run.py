@@ -1,0 +1,56 @@
+"""Where a run is, how good its model is, and what its privacy has cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import Metric
+
+from edge_server.federation import Phase
+from edge_server.history import RoundRecord
+from edge_server.metrics.naming import Labelled, counter, gauge, gauges
+from edge_server.snapshot import Snapshot
+
+
+def run_families(snapshot: Snapshot, *, closed_at: float) -> Iterator[Metric]:
+    """The run's; `closed_at` is when its last round was seen closed, or it began (seconds since 1970)."""
+    about: Labelled = {(snapshot.federation, snapshot.run): 1.0}
+    yield from gauges("run_info", "Which run this is.", ("federation", "run"), about)
+    phases: Labelled = {(str(phase),): float(phase == snapshot.phase) for phase in Phase}
+    yield from gauges("phase", "1 for the phase that the run is in.", ("phase",), phases)
+    yield from gauge("broker_connected", "Whether there is a connection to the broker.", not snapshot.no_link)
+    yield from gauge("round", "Number of the round that is under way.", snapshot.round)
+    yield from gauge("planned_rounds", "Rounds after which the run is over.", snapshot.rounds)
+    yield from counter("rounds_closed", "Rounds aggregated.", len(snapshot.history))
+    yield from gauge("round_closed_timestamp_seconds", "When a round was last closed, or began.", closed_at)
+    yield from gauge("round_limit_seconds", "[clients] deadline-s of a round.", snapshot.load.deadline_s)
+    yield from gauge("virtual_time_seconds", "The simulation's own time.", snapshot.virtual_s)
+    yield from _last_round(snapshot.history)
+    yield from gauge("privacy_epsilon_budget", "Epsilon that the run may spend.", snapshot.load.budget)
+
+
+def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
+    """What the last closed round came to; a figure that it lacks is that of the round before."""
+
+    def last(name: str) -> float | None:
+        found = (getattr(record, name) for record in reversed(history))
+        return next((float(value) for value in found if value is not None), None)
+
+    yield from gauge("last_round_duration_seconds", "Of the last closed round.", last("duration_s"))
+    yield from gauge("train_loss", "Loss on the devices, of the last closed round.", last("train_loss"))
+    yield from gauge("test_loss", "Loss on the server's test data.", last("test_loss"))
+    yield from gauge(
+        "test_accuracy_ratio", "Accuracy on the server's test data, 0 to 1.", last("test_accuracy")
+    )
+    yield from gauge(
+        "client_accuracy_ratio", "Devices' mean on their own data, 0 to 1.", last("client_accuracy")
+    )
+    tiers = next((record.tier_accuracy for record in reversed(history) if record.tier_accuracy), {})
+    yield from gauges(
+        "tier_test_accuracy_ratio",
+        "Accuracy of a tier's sub-model on the server's test data, 0 to 1.",
+        ("tier",),
+        {(str(tier),): accuracy for tier, accuracy in sorted(tiers.items())},
+    )
+    yield from gauge("privacy_epsilon", "Epsilon that all rounds so far have spent.", last("epsilon"))
+    yield from gauge("privacy_delta", "Delta at which epsilon is counted.", last("delta"))

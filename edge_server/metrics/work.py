@@ -1,0 +1,49 @@
+"""What the server has to do and has done: bytes, queues, durations, room on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from edge_server.metrics.naming import Labelled, counter, gauge, gauges, histogram
+from edge_server.workload import Workload
+
+
+def work_families(load: Workload) -> Iterator[Metric]:
+    """The server's work."""
+    yield from counter("received_bytes", "MQTT payloads of devices.", load.uplink_bytes)
+    yield from counter(
+        "sent_bytes", "MQTT payloads to devices; a broadcast counts once.", load.downlink_bytes
+    )
+    yield from counter("dropped_messages", "Messages not heard, the inbox being full.", load.unheard)
+    queues: Labelled = {
+        ("inbox",): float(load.inbox),
+        ("jobs",): float(load.jobs),
+        ("uploads",): float(load.uploads),
+        ("outgoing",): float(load.outgoing),
+    }
+    yield from gauges(
+        "queue_length",
+        "Events for the server, jobs of its workshop, uploads before their turn, messages for the broker.",
+        ("queue",),
+        queues,
+    )
+    yield from histogram(
+        "phase_duration_seconds",
+        "How long phases of rounds lasted; virtual in a simulation.",
+        "phase",
+        load.phases,
+    )
+    yield from histogram(
+        "work_duration_seconds",
+        "How long jobs took: closing a round includes aggregating and testing it.",
+        "work",
+        load.work,
+    )
+
+
+def disk_families(free: int, size: int) -> Iterator[Metric]:
+    """Room where the run folder lies, in bytes."""
+    yield from gauge("disk_free_bytes", "Free where the run folder lies.", free)
+    yield from gauge("disk_size_bytes", "Size of the disk where the run folder lies.", size)

@@ -1,0 +1,32 @@
+"""What waits for a server, and what it has done so far: the figures of a run that are no device's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edge_server.durations import Spread
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Lengths of queues now, counts since the run began, and times since this process began.
+
+    `inbox`: events that the server has not looked at; `jobs` of the workshop; `uploads` that wait for a turn;
+    `outgoing` messages that the broker has not taken; `unheard`: messages that were dropped, the inbox being
+    full. `refusals` are counted by reason, `phases` by name and `work` by what the workshop did. A round may
+    last `deadline_s`, and all of them may spend epsilon up to the `budget`.
+    """
+
+    inbox: int = 0
+    jobs: int = 0
+    uploads: int = 0
+    outgoing: int = 0
+    unheard: int = 0
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, Spread] = field(default_factory=dict)
+    work: Mapping[str, Spread] = field(default_factory=dict)
+    deadline_s: float | None = None
+    budget: float | None = None

@@ -1,0 +1,1 @@
+"""A run's rounds for the tools that people compare runs with."""

@@ -1,0 +1,50 @@
+"""The writers by name, and what each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edge_server.writers.writer import Writer
+from schemas.errors import ConfigError, nearest
+
+
+def _tensorboard(target: str) -> Writer:
+    from edge_server.writers.tensorboard import TensorBoardWriter
+
+    return TensorBoardWriter(target)
+
+
+def _mlflow(target: str) -> Writer:
+    from edge_server.writers.mlflow import MlflowWriter
+
+    return MlflowWriter(target)
+
+
+def _wandb(target: str) -> Writer:
+    from edge_server.writers.wandb import WandbWriter
+
+    return WandbWriter(target)
+
+
+WRITERS: dict[str, Callable[[str], Writer]] = {
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
+}
+"""Each name is also that of the extra which brings the package."""
+
+
+def make_writer(word: str) -> Writer:
+    """The writer of `NAME=TARGET`; raises `ConfigError` for an unknown one, or one without its package."""
+    name, _, target = word.partition("=")
+    if name not in WRITERS:
+        raise ConfigError(f"--write {word}: there is no writer '{name}'{nearest(name, WRITERS)}")
+    if not target:
+        raise ConfigError(f"--write {word}: say where to, for instance --write tensorboard=runs/tensorboard")
+    try:
+        return WRITERS[name](target)
+    except ModuleNotFoundError as error:
+        remedy = f"pip install 'edge-federation[{name}]'"
+        raise ConfigError(
+            f"--write {word}: this needs {error.name}, which is not installed: {remedy}"
+        ) from error

@@ -1,0 +1,48 @@
+"""Event files for TensorBoard, in a folder per run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edge_server.history import RoundRecord, Summary
+from edge_server.writers.writer import LAST, RunFacts, scalars
+
+
+class TensorBoardWriter:
+    """Writes below `folder`; what a process that was killed has left of a round there is taken back."""
+
+    def __init__(self, folder: str) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._make, self._folder = SummaryWriter, Path(folder)
+        self._writer: Any = None
+
+    def begin(self, facts: RunFacts) -> int:
+        """A file of this process beside those of earlier ones."""
+        folder = self._folder / facts.name
+        last = _last_round(folder)
+        self._writer = self._make(str(folder), purge_step=last + 1)
+        return last
+
+    def round(self, record: RoundRecord) -> None:
+        """One point per number, on the disk at once: rounds are rare."""
+        for name, value in scalars(record).items():
+            self._writer.add_scalar(name, value, record.round)
+        self._writer.flush()
+
+    def end(self, summary: Summary | None) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+def _last_round(folder: Path) -> int:
+    """The last step that is whole in the files there; a file that was cut off ends where it was cut."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    if not folder.is_dir():
+        return 0
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    return max((int(point.step) for point in events.Scalars(LAST)), default=0) if LAST in tags else 0

@@ -1,0 +1,44 @@
+"""Runs for Weights & Biases: one of the same name, gone on with where it was."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from edge_server.history import RoundRecord, Summary
+from edge_server.writers.writer import RunFacts, scalars
+
+
+class WandbWriter:
+    """Writes to a project (`PROJECT` or `ENTITY/PROJECT`); WANDB_MODE and its like count as everywhere."""
+
+    def __init__(self, project: str) -> None:
+        self._wandb: Any = importlib.import_module("wandb")
+        entity, _, name = project.rpartition("/")
+        self._entity, self._project = entity or None, name
+        self._run: Any = None
+
+    def begin(self, facts: RunFacts) -> int:
+        """Open the run; its steps are rounds, and where the server knows it, it says the next one."""
+        self._run = self._wandb.init(
+            entity=self._entity,
+            project=self._project,
+            id=facts.name,
+            name=facts.run,
+            group=facts.federation,
+            resume="allow",
+            config=dict(facts.settings),
+            dir=str(facts.out),
+            settings=self._wandb.Settings(console="off", silent=True),
+        )
+        return max(0, int(self._run.step) - 1)
+
+    def round(self, record: RoundRecord) -> None:
+        """All numbers of the round as one step."""
+        self._run.log(scalars(record), step=record.round, commit=True)
+
+    def end(self, summary: Summary | None) -> None:
+        """Say how the run ended, and wait until all is sent."""
+        if summary is not None:
+            self._run.summary["outcome"] = summary.outcome
+        self._run.finish(exit_code=0 if summary is None or summary.outcome == "finished" else 1)

@@ -1,0 +1,101 @@
+"""Writers fed from snapshots, each in a thread of its own: the run waits for none, and none ends it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edge_server.history import RoundRecord, Summary
+from edge_server.snapshot import Snapshot
+from edge_server.writers.writer import RunFacts, Writer
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 30.0
+"""How long the end of a run waits for a writer."""
+
+
+class Writing:
+    """One writer at work: rounds go in at one end, each once; the first error is told, and is the last."""
+
+    def __init__(self, name: str, writer: Writer, out: Path) -> None:
+        self._name, self._writer, self._out = name, writer, out
+        self._to_write: queue.SimpleQueue[RunFacts | RoundRecord | None] = queue.SimpleQueue()
+        self._seen = -1
+        self._summary: Summary | None = None
+        # A daemon: a writer that hangs must not keep the process.
+        self._thread = threading.Thread(target=self._run, name=f"writer-{name}", daemon=True)
+        self._thread.start()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Hand on the rounds that have closed since the last call, those of earlier processes too."""
+        if self._seen < 0:
+            self._seen = 0
+            self._to_write.put(facts_of(snapshot, self._out))
+        for record in snapshot.history[self._seen :]:
+            self._to_write.put(record)
+        self._seen = len(snapshot.history)
+        self._summary = snapshot.summary
+
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait until all is written, or not any longer."""
+        self._to_write.put(None)
+        self._thread.join(patience_s)
+        if self._thread.is_alive():
+            log.warning("%s has not written everything after %g s: it is given up", self._name, patience_s)
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except Exception as error:
+            # Its words are somebody else's, and may be many.
+            why = str(error).partition("\n")[0][:300] or type(error).__name__
+            log.warning("%s writes no more, the run goes on: %s", self._name, why)
+
+    def _write(self) -> None:
+        facts = self._to_write.get()
+        if not isinstance(facts, RunFacts):
+            return
+        last = self._writer.begin(facts)
+        while isinstance(record := self._to_write.get(), RoundRecord):
+            if record.round > last:
+                self._writer.round(record)
+        self._writer.end(self._summary)
+
+
+def facts_of(snapshot: Snapshot, out: Path) -> RunFacts:
+    """What is known of the run; its settings are in its folder."""
+    try:
+        settings = tomllib.loads((out / "federation.toml").read_text())
+    except (OSError, ValueError) as error:
+        log.warning("the run's settings cannot be read: %s", error)
+        settings = {}
+    name = f"{snapshot.run}-{folder_id(out)}"
+    return RunFacts(snapshot.federation, snapshot.run, name, snapshot.rounds, out, flat(settings))
+
+
+def folder_id(out: Path) -> str:
+    """What tells this run folder from all others: drawn once, and kept in it."""
+    path = out / "writers.id"
+    if not path.exists():
+        aside = path.with_suffix(".new")
+        aside.write_text(secrets.token_hex(4))
+        aside.replace(path)
+    return path.read_text()
+
+
+def flat(settings: Mapping[str, Any], under: str = "") -> dict[str, Any]:
+    """Settings by dotted key: `{"clients": {"fraction": 1}}` is `{"clients.fraction": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found.update(flat(value, f"{under}{key}."))
+        else:
+            found[under + key] = value
+    return found

@@ -1,0 +1,138 @@
+"""What Grafana shows and Prometheus tells of: metrics that there are, and rules that were seen firing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from edge_client.service.tally import Tally
+from edge_server.metrics.collector import RunCollector, run_registry
+from edge_server.metrics.exposition import exposition
+from tests.deploy.files import DEPLOY, documents, objects
+from tests.metrics.running import PROMTOOL, busy
+
+DOCKER = DEPLOY / "docker"
+PROMETHEUS = DOCKER / "prometheus"
+DASHBOARDS = sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))
+KEYWORDS = {"and", "or", "unless", "by", "on", "without", "ignoring", "group_left", "group_right", "bool"}
+GROUPING = r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)"
+
+
+def named(expression: str) -> set[str]:
+    """The metrics of a PromQL expression: words that are no function, label, keyword, string or duration."""
+    bare = re.sub(r'"[^"]*"|\'[^\']*\'', "", expression)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
+    bare = re.sub(GROUPING, "", bare)
+    words = re.findall(r"\b([a-zA-Z_:][\w:]*)\b(?!\s*\()", bare)
+    return set(words) - KEYWORDS
+
+
+def there_are(out: Path) -> dict[str, set[str]]:
+    """Every sample that can be asked for, with the names of its labels."""
+    collector = RunCollector(out)
+    collector.show(busy())
+    tally = Tally()
+    tally.request("http", "ok")
+    tally.predicted(1, 0.01)
+    tally.reload("ok")
+    texts = [exposition(run_registry(collector))[1].decode(), tally.text({"version": "v"})]
+    found: dict[str, set[str]] = {"up": set()}
+    for text in texts:
+        for family in text_string_to_metric_families(text):
+            for one in family.samples:
+                found.setdefault(one.name, set()).update(one.labels)
+    return found
+
+
+def expressions(path: Path) -> Iterator[str]:
+    """The PromQL of a dashboard or a file of rules."""
+    document = json.loads(path.read_text()) if path.suffix == ".json" else documents(path)[0]
+    for one in objects(document):
+        if isinstance(one.get("expr"), str):
+            yield one["expr"]
+
+
+def test_the_names_of_an_expression_are_found() -> None:
+    expression = (
+        'sum by (job, le) (rate(a_total{b="c", d=~"e|f"}[5m])) > 0.5 '
+        "and on (g) max_over_time(h:i[6h]) unless j == 1"
+    )
+    assert named(expression) == {"a_total", "h:i", "j"}
+
+
+@pytest.mark.parametrize("path", [*DASHBOARDS, PROMETHEUS / "alerts.yml"], ids=lambda path: path.name)
+def test_what_is_shown_and_told_of_is_there(path: Path, tmp_path: Path) -> None:
+    known = there_are(tmp_path)
+    asked = list(expressions(path))
+    assert asked
+    for expression in asked:
+        names = named(expression)
+        assert names, expression
+        assert names <= set(known), expression
+
+
+@pytest.mark.parametrize("path", [*DASHBOARDS, PROMETHEUS / "alerts.yml"], ids=lambda path: path.name)
+def test_labels_that_are_asked_for_are_there(path: Path, tmp_path: Path) -> None:
+    known = there_are(tmp_path)
+    for expression in expressions(path):
+        for name, matchers in re.findall(r"([\w:]+)\{([^}]*)\}", expression):
+            labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
+            assert labels <= known[name] | {"job", "instance"}, expression
+
+
+def test_a_dashboard_is_one_that_grafana_takes_up() -> None:
+    (provider,) = documents(DOCKER / "grafana" / "provisioning" / "dashboards" / "edge-federation.yaml")
+    (compose,) = documents(DOCKER / "compose.yaml")
+    assert (
+        f"./grafana/dashboards:{provider['providers'][0]['options']['path']}:ro"
+        in (compose["services"]["grafana"]["volumes"])
+    )
+    uids = [json.loads(path.read_text())["uid"] for path in DASHBOARDS]
+    assert len(set(uids)) == len(uids) >= 2
+    for path in DASHBOARDS:
+        panels = json.loads(path.read_text())["panels"]
+        assert [panel["id"] for panel in panels] == list(range(1, len(panels) + 1))
+        for panel in panels:
+            place = panel["gridPos"]
+            assert place["x"] + place["w"] <= 24
+            overlapping = [
+                other["title"]
+                for other in panels
+                if other is not panel
+                and abs(other["gridPos"]["x"] + other["gridPos"]["w"] / 2 - place["x"] - place["w"] / 2)
+                < (other["gridPos"]["w"] + place["w"]) / 2
+                and abs(other["gridPos"]["y"] + other["gridPos"]["h"] / 2 - place["y"] - place["h"] / 2)
+                < (other["gridPos"]["h"] + place["h"]) / 2
+            ]
+            assert overlapping == [], panel["title"]
+
+
+def test_every_alert_says_what_to_do_and_was_seen_firing_and_silent() -> None:
+    (config,) = documents(PROMETHEUS / "prometheus.yml")
+    assert config["rule_files"] == ["alerts.yml"]
+    (rules,) = documents(PROMETHEUS / "alerts.yml")
+    (tests,) = documents(PROMETHEUS / "alerts.test.yml")
+    alerts = {rule["alert"]: rule for group in rules["groups"] for rule in group["rules"]}
+    tried = [one for test in tests["tests"] for one in test["alert_rule_test"]]
+    assert {one["alertname"] for one in tried if one["exp_alerts"]} == set(alerts)
+    for rule in alerts.values():
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here: apt-get install prometheus")
+@pytest.mark.parametrize(
+    "words", [("check", "config", "prometheus.yml"), ("test", "rules", "alerts.test.yml")], ids=" ".join
+)
+def test_promtool_takes_the_rules_and_sees_them_fire(words: tuple[str, ...]) -> None:
+    said = subprocess.run([str(PROMTOOL), *words], capture_output=True, text=True, cwd=PROMETHEUS)
+    assert said.returncode == 0, said.stdout + said.stderr

@@ -1,0 +1,84 @@
+"""The options, on real processes: what stands on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_client.cli import EDGE_CLIENT
+from edge_client.client_file import read_client_file
+from edge_server.cli import EDGE_SERVER
+
+PROGRAM = """
+import argparse, logging, sys, warnings
+from edge_client.logs.facts import about
+from edge_client.logs.option import add_log_options, begin_log
+parser = argparse.ArgumentParser()
+add_log_options(parser, level="info")
+begin_log(parser.parse_args(), level=logging.INFO, federation="home")
+about(round=2)
+log = logging.getLogger("x")
+log.debug("small")
+log.info("it begins")
+log.warning("late", extra={"device": "pi"})
+warnings.warn("old")
+"""
+
+
+def errors(*words: str, **environment: str) -> list[str]:
+    """What a process that begins its log with these words puts on standard error."""
+    variables = {key: value for key, value in os.environ.items() if key != "EDGE_LOG_FORMAT"} | environment
+    run = [sys.executable, "-c", PROGRAM, *words]
+    return subprocess.run(run, capture_output=True, text=True, env=variables).stderr.splitlines()
+
+
+def test_programs_get_objects_alone_also_of_what_libraries_warn_of() -> None:
+    told = [json.loads(line) for line in errors("--log-format", "json")]
+    assert [one["level"] for one in told] == ["info", "warning", "warning"]
+    assert told[1]["device"] == "pi"
+    assert "old" in told[2]["message"]
+    assert all((one["federation"], one["round"]) == ("home", 2) for one in told)
+
+
+def test_the_environment_says_the_format_and_the_option_the_level() -> None:
+    told = [json.loads(line) for line in errors("--log-level", "debug", EDGE_LOG_FORMAT="json")]
+    assert [one["message"] for one in told[:3]] == ["small", "it begins", "late"]
+
+
+def test_people_get_text() -> None:
+    first = errors()[0]
+    assert first.partition(" ")[2] == "INFO it begins [federation=home round=2]"
+
+
+def test_an_unknown_format_in_the_environment_names_the_nearest() -> None:
+    assert "EDGE_LOG_FORMAT=jsn: human or json (did you mean 'json'?)" in errors(EDGE_LOG_FORMAT="jsn")[-1]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (EDGE_SERVER, ["run", "f.toml"]),
+        (EDGE_SERVER, ["simulate", "fedavg"]),
+        (EDGE_SERVER, ["demo"]),
+        (EDGE_SERVER, ["compare", "fedavg"]),
+        (EDGE_SERVER, ["rollout", "v"]),
+        (EDGE_SERVER, ["blobs", "x", "--secret", "s"]),
+        (EDGE_SERVER, ["enroll", "--serve"]),
+        (EDGE_CLIENT, ["run"]),
+        (EDGE_CLIENT, ["serve", "m.onnx"]),
+    ],
+)
+def test_every_verb_that_runs_long_takes_the_options(command, words) -> None:
+    args = command.parser().parse_args([*words, "--log-format", "json", "--log-level", "debug"])
+    assert (args.log_format, args.log_level) == ("json", "debug")
+
+
+def test_a_device_file_may_state_them(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text('log-format = "json"\nlog-level = "debug"\n')
+    assert read_client_file(path) == {"log_format": "json", "log_level": "debug"}

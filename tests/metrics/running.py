@@ -1,0 +1,60 @@
+"""A run with something of everything, and the program that checks what Prometheus reads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from edge_server.durations import Durations
+from edge_server.history import Rejected
+from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.workload import Workload
+from tests.display.shown import record, snapshot
+
+PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
+
+
+def busy() -> Snapshot:
+    """Round 3 of 10: two of tier 1 train, one is away, one of tier 5 was refused."""
+    durations = Durations()
+    for seconds in (0.02, 0.3, 7200.0):
+        durations.took("checking", seconds)
+    return snapshot(
+        round=3,
+        devices=(
+            DeviceView("a", 1, 0.7, "training"),
+            DeviceView("b", 1, 0.7, "training"),
+            DeviceView("c", 1, 0.7, "offline"),
+            DeviceView("d", 5, 0.0, "refused", reason="not-finite"),
+        ),
+        history=(
+            record(1, train_loss=1.0, test_loss=0.9, test_accuracy=0.5, client_accuracy=0.4),
+            record(
+                2,
+                completed=("a",),
+                dropped=("b",),
+                rejected=(Rejected(device="d", reason="not-finite"),),
+                train_loss=0.5,
+                test_loss=0.8,
+                test_accuracy=0.75,
+                tier_accuracy={1: 0.25, 5: 0.75},
+                epsilon=2.5,
+                delta=1e-5,
+            ),
+        ),
+        virtual_s=12.0,
+        load=Workload(
+            inbox=7,
+            jobs=2,
+            uploads=3,
+            outgoing=5,
+            unheard=1,
+            uplink_bytes=1000,
+            downlink_bytes=2000,
+            refusals={"not-finite": 4},
+            phases=durations.spreads(),
+            work=durations.spreads(),
+            deadline_s=600.0,
+            budget=8.0,
+        ),
+    )

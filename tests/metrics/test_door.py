@@ -1,0 +1,124 @@
+"""`/metrics` over HTTP, and where it may be asked."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import urllib.error
+import urllib.request
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from edge_server.cli import EDGE_SERVER
+from edge_server.durations import Durations, PhaseClock
+from edge_server.metrics.address import Listen, parse_listen
+from edge_server.metrics.collector import RunCollector, run_registry
+from edge_server.metrics.door import open_door
+from edge_server.metrics.option import metrics_watcher
+from edge_server.watching import _metrics
+from schemas.errors import ConfigError
+from tests.metrics.running import busy
+
+
+def read(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_metrics_are_there_as_long_as_the_run_and_nothing_else_is(tmp_path: Path) -> None:
+    collector = RunCollector(tmp_path)
+    with open_door(Listen("127.0.0.1", 0), run_registry(collector)) as url:
+        collector.show(busy())
+        status, said = read(url)
+        assert status == 200
+        assert "edge_server_round 3.0" in said
+        assert read(url.removesuffix("/metrics") + "/")[0] == 404
+    with pytest.raises(OSError, match="refused"):
+        read(url)
+
+
+def test_a_door_that_is_taken_is_bad_usage(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        there = Listen("127.0.0.1", taken.getsockname()[1])
+        with (
+            pytest.raises(ConfigError, match=r"--metrics 127.*cannot listen there.*HOST:PORT"),
+            open_door(there, run_registry(RunCollector(tmp_path))),
+        ):
+            pass
+
+
+def test_those_who_ask_and_wait_do_not_fill_the_door(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(open_door(Listen("127.0.0.1", 0), run_registry(RunCollector(tmp_path))))
+        port = int(url.split(":")[2].partition("/")[0])
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(17)]
+        # Sixteen threads wait for a request; the seventeenth connection is ended at once.
+        silent[16].settimeout(20)
+        assert silent[16].recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:9464", "127.0.0.1", 9464), ("[::1]:80", "::1", 80), ("broker.lan:0", "broker.lan", 0)],
+)
+def test_addresses_are_read_and_written_alike(text: str, host: str, port: int) -> None:
+    assert parse_listen(text) == Listen(host, port)
+    assert str(parse_listen(text)) == text
+
+
+@pytest.mark.parametrize("text", [":9464", "9464", "federation.toml", "rounds=3", "a:70000", "::1:80"])
+def test_whoever_listens_everywhere_says_so(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0:9464 for all"):
+        parse_listen(text)
+
+
+@pytest.mark.parametrize("words", [["run", "f.toml"], ["simulate", "fedavg"], ["demo"]])
+def test_the_option_is_loopback_unless_it_names_another_and_off_unless_it_is_there(words) -> None:
+    parser = EDGE_SERVER.parser()
+    assert parser.parse_args([*words, "--metrics"]).metrics == "127.0.0.1:9464"
+    assert parser.parse_args([*words, "--metrics", "0.0.0.0:1"]).metrics == "0.0.0.0:1"
+    assert parser.parse_args(words).metrics is None
+
+
+def test_without_the_option_nobody_listens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with _metrics(Namespace(metrics=None), tmp_path) as nobody:
+        nobody.show(busy())
+    assert capsys.readouterr().err == ""
+
+
+def test_the_address_is_told_apart_from_the_display(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with metrics_watcher("127.0.0.1:0", tmp_path) as watcher:
+        watcher.show(busy())
+        said = capsys.readouterr()
+        assert said.out == ""
+        url = said.err.removeprefix("metrics at ").strip()
+        assert "edge_server_round 3.0" in read(url)[1]
+
+
+def test_a_phase_counts_when_it_ends() -> None:
+    clock = PhaseClock()
+    for phase, now in (("planning", 1.0), ("planning", 2.0), ("training", 3.5), ("planning", 10.5)):
+        clock.at(phase, now)
+    spreads = clock.durations.spreads()
+    # Planning from 1 to 3.5, training from 3.5 to 10.5; the second planning goes on.
+    assert {name: (sum(one.counts), one.seconds) for name, one in spreads.items()} == {
+        "planning": (1, 2.5),
+        "training": (1, 7.0),
+    }
+
+
+def test_work_that_raises_is_timed_too() -> None:
+    times = iter((1.0, 4.0))
+    durations = Durations(lambda: next(times))
+    with pytest.raises(ValueError, match="no"), durations.timed("checking"):
+        raise ValueError("no")
+    assert durations.spreads()["checking"].seconds == 3.0

@@ -1,0 +1,48 @@
+"""The lengths of queues are those of what waits."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from edge_client.address import parse_address
+from edge_client.link import Confirmed, Link
+from edge_server.durations import Durations
+from edge_server.jobs import JobDone, Jobs
+from edge_server.round_events import PlanRound, RoundPlanned
+
+
+def test_what_the_broker_has_not_taken_waits() -> None:
+    link = Link(parse_address("mqtt://127.0.0.1:1"), queue.SimpleQueue(), client_id="x", filters=())
+    link.publish("a", b"1")
+    link.publish("a", b"2")
+    link.publish("a", b"not waited for", qos=0)
+    link.send_chunk("key", "b", lambda: b"chunk")
+    assert link.outgoing == 3
+    # paho numbers messages from 1.
+    link.handle(Confirmed(1))
+    assert link.outgoing == 2
+    link.handle(Confirmed(1))
+    assert link.outgoing == 2
+
+
+def test_jobs_count_until_they_have_ended_and_are_timed() -> None:
+    go_on, inbox = threading.Event(), queue.SimpleQueue[Any]()
+
+    def plan(command: PlanRound) -> RoundPlanned:
+        go_on.wait()
+        return RoundPlanned(command.attempt, {})
+
+    workshop: Any = SimpleNamespace(plan=plan, durations=Durations(), depot=None)
+    jobs = Jobs(workshop, inbox)
+    for attempt in (1, 2):
+        jobs.plan(PlanRound(1, attempt, ()))
+    assert jobs.open == 2
+    go_on.set()
+    done = [inbox.get(timeout=60) for _ in range(2)]
+    assert done == [JobDone(RoundPlanned(1, {})), JobDone(RoundPlanned(2, {}))]
+    assert jobs.open == 0
+    assert sum(workshop.durations.spreads()["planning"].counts) == 2
+    jobs.end(finished=True)

@@ -1,0 +1,68 @@
+"""A federation that runs, told to Prometheus, to TensorBoard and to the log."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry
+
+from edge_client.logs.facts import facts_of
+from edge_server.metrics.collector import RunCollector
+from edge_server.watching import Together
+from edge_server.writers.writing import Writing
+from tests.simulation import small
+from tests.writers.test_writing import Kept
+
+
+def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four devices with a class each; no network stays finite on the pictures of the last."""
+    collector, kept, told = RunCollector(tmp_path), Kept(), []
+    writing = Writing("kept", kept, tmp_path / "run")
+
+    def listen(record: logging.LogRecord) -> bool:
+        # Now: facts that hold for all lines are those of the moment.
+        told.append(facts_of(record))
+        return True
+
+    caplog.handler.addFilter(listen)
+    with caplog.at_level(logging.WARNING):
+        small.run(
+            tmp_path / "run",
+            "fedavg",
+            "data.source=python:tests.simulation.small:one_poisoned",
+            "num-clients=4",
+            "partition=shards",
+            "shards=1",
+            "rounds=2",
+            "batch-size=10",
+            watcher=Together(collector, writing),
+        )
+    writing.close()
+    registry = CollectorRegistry()
+    registry.register(collector)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"edge_server_{name}", labels)
+
+    assert value("rounds_closed_total") == 2
+    assert value("phase", phase="ended") == 1
+    assert value("updates_total", outcome="counted") == 6
+    refused = {name: value("refusals_total", reason=name) for name in ("not-finite", "task-failed")}
+    assert sum(x or 0 for x in refused.values()) >= 2
+    for work in ("planning", "closing", "aggregating", "testing"):
+        assert value("work_duration_seconds_count", work=work) == 2, work
+    assert value("work_duration_seconds_count", work="checking") >= 6
+    assert value("phase_duration_seconds_count", phase="training") == 2
+    assert value("received_bytes_total") > 0
+    assert kept.rounds == [1, 2]
+    assert kept.ended[0].outcome == "finished"
+    about = [facts for facts in told if facts.get("reason") in refused]
+    assert {facts["round"] for facts in about} == {1, 2}
+    assert all(facts["device"] and facts["run"] and facts["federation"] for facts in about)
