@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FLOWER := $(VENV)/flower
 # For instance an index of your own, or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
 PIP_ARGS ?=
 # Where the benchmarks' data lies: MNIST/raw below it.
@@ -18,10 +19,12 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo test test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 lint format clean
+.PHONY: help demo test test-flower test-tutorial test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
+	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
+	@echo "make test-tutorial  run every block of deploy/tutorial/ (2 minutes)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (10 minutes)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
@@ -30,6 +33,7 @@ help:
 	@echo "make fuzz     throw mutated bytes at every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make check-deploy  run the linters that are here over deploy/, and say which are missing"
 	@echo "make arm64    install the base package in an arm64 Debian under qemu and infer there (root, 20 minutes)"
+	@echo "make contents  write deploy/llms.txt, the list of all pages"
 	@echo "make lint     formatting, lint, types, import contracts"
 	@echo "make format   format the code"
 	@echo "make clean    remove .venv and caches"
@@ -48,6 +52,17 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+# Flower wants other releases of what we pin: it lies over .venv in a folder of its own.
+test-flower: $(INSTALLED)
+	$(BIN)/python -m venv $(FLOWER)
+	$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
+	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
+	$(FLOWER)/bin/python -m pytest tests/flower
+
+test-tutorial: $(INSTALLED)
+	TUTORIAL=all $(BIN)/python -m pytest tests/deploy/test_tutorial.py
 
 test-memory: $(INSTALLED)
 	TRAINING_MEMORY=all $(BIN)/python -m pytest tests/training_memory
@@ -77,6 +92,9 @@ check-deploy:
 
 arm64: $(INSTALLED)
 	deploy/arm64/arm64.sh
+
+contents:
+	$(PYTHON) deploy/contents.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -123,6 +123,7 @@ class Agent:
             checkpoints=self._belongings.checkpoints,
             wish=settings.wish,
             board=root,
+            work=settings.work,
         )
         self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
         self._earlier: Memory | None = self._belongings.wake()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.address import BrokerAddress
 from edge_client.eligibility.rules import Rules
@@ -11,6 +12,9 @@ from edge_client.epochs import INTERVAL_S
 from edge_client.trust import TrustedKey
 from edge_client.variants.choosing import ALL, Wish
 from schemas.values import CapabilityProfile
+
+if TYPE_CHECKING:
+    from edge_client.local_work import LocalWork
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class AgentSettings:
     `wish`: which variants of its finished model are tried. So often it says where it is, in seconds
     (`telemetry_every_s`), beside what it says of its work; 0: never.
     `only_masked`: no update leaves this device that the server could read by itself. `eligibility` says when
-    it may train.
+    it may train. `work` trains instead of this package (`local_work`).
     """
 
     federation: str
@@ -39,3 +43,4 @@ class AgentSettings:
     wish: Wish = ALL
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
+    work: LocalWork | None = None

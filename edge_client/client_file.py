@@ -40,6 +40,9 @@ class ClientFile(Settings):
     checkpoint_s: float | None = Field(default=None, gt=0)
     telemetry_every_s: float | None = Field(default=None, ge=0)
     model_code: tuple[str, ...] | None = None
+    flower: str | None = None
+    flower_config: tuple[str, ...] | None = None
+    flower_node: tuple[str, ...] | None = None
     only_masked: bool | None = None
     variants: tuple[Variant, ...] | None = None
     max_accuracy_loss: float | None = Field(default=None, ge=0, le=100)

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_verb(subparsers: Subparsers, name: str, *, help: str, examples: str) -> argparse.ArgumentParser:
+def add_verb(
+    subparsers: Subparsers,
+    name: str,
+    *,
+    help: str,
+    examples: str,
+    formats: Sequence[str] = ("table", "json"),
+) -> argparse.ArgumentParser:
     """Add a verb with `--format`; `examples` stand below its options in `--help`."""
     parser = subparsers.add_parser(
         name,
@@ -25,7 +32,7 @@ def add_verb(subparsers: Subparsers, name: str, *, help: str, examples: str) -> 
     )
     parser.add_argument(
         "--format",
-        choices=("table", "json"),
+        choices=formats,
         default="table",
         help="for people or for programs (default: table)",
     )

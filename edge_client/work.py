@@ -9,25 +9,21 @@ from pathlib import Path
 
 from edge_client import placement
 from edge_client.answer import Answer, in_global, in_sub_model
-from edge_client.board.memory import memory
 from edge_client.codecs.form import decoded
 from edge_client.codecs.sending import encode_answer
 from edge_client.codecs.unpacking import unpacked
 from edge_client.evaluation import evaluate
 from edge_client.layers import received_groups
-from edge_client.microbatch import micro_batch
+from edge_client.local_work import OWN, Job
 from edge_client.recording import Recorder
 from edge_client.submodels import SubModels
 from edge_client.surgery import count_macs, parameter_count, trained_since
-from edge_client.training import EpochReport, bounded, train
+from edge_client.training import EpochReport, bounded
 from edge_client.workplace import Workplace
 from schemas.blobs import Groups, decode_json
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap
 from schemas.values import DeliveryMetrics
-
-EVALUATION_BATCH = 64
-"""Large batches of held-out examples would need more memory than training, and save no time."""
 
 
 def do_training(
@@ -70,25 +66,24 @@ def _trained(
     recorder: Recorder | None,
 ) -> Update:
     assert task.training is not None
-    data = place.data.as_the_server_says(task)
+    work, data = place.work or OWN, place.data.as_the_server_says(task)
+    work.check(task)
     module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
-    at_once = micro_batch(
-        module, task.model.input_shape, task.training, examples=len(data.train), memory=memory(place.board)
-    )
-    evaluation_batch = min(EVALUATION_BATCH, at_once or EVALUATION_BATCH)
-    before = evaluate(module, data.held_out, batch_size=evaluation_batch)
-    result = train(
-        module,
-        data.train,
+    job = Job(
+        task,
         task.training,
+        module,
+        data,
         received=received,
         kept=_kept(task, place, channel_map),
+        board=place.board,
         on_epoch=on_epoch,
         should_stop=should_stop,
         checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
         recorder=recorder,
-        micro_batch=at_once,
     )
+    before = work.evaluate(job)
+    result = work.train(job)
     # The answer is made from the module and the received file while it is written, not in memory.
     module.zero_grad(set_to_none=True)
     delta = trained_since(module, received["model"])
@@ -99,7 +94,7 @@ def _trained(
     if place.private is not None:
         keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
         place.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    after = evaluate(module, data.held_out, batch_size=evaluation_batch)
+    after = work.evaluate(job)
     return Update(
         federation=task.federation,
         device=place.device,

@@ -19,6 +19,7 @@ from schemas.values import Reason
 
 if TYPE_CHECKING:
     from edge_client.data.labelled import LabelledData
+    from edge_client.local_work import LocalWork
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Workplace:
     `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
     goes on after its last finished epoch. `wish` says which variants of a finished model are tried. Below
-    `board` lie the `/proc` and `/sys` that say what memory there is.
+    `board` lie the `/proc` and `/sys` that say what memory there is. `work` trains; None: this package does.
     """
 
     device: str
@@ -68,6 +69,7 @@ class Workplace:
     checkpoints: EpochCheckpoints | None = None
     wish: Wish = EXPORT_ALONE
     board: Path = ROOT
+    work: LocalWork | None = None
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""

@@ -189,6 +189,14 @@ class JournalReader:
         )
         return [(Update.model_validate_json(message), reason, ratio) for message, reason, ratio in rows]
 
+    def worked(self) -> dict[str, int]:
+        """Examples times epochs of each device's examined updates, added up where they lie."""
+        rows = self._connection.execute(
+            "SELECT device, sum(json_extract(message, '$.metrics.examples')"
+            " * json_extract(message, '$.metrics.epochs')) FROM updates GROUP BY device"
+        )
+        return {device: int(work or 0) for device, work in rows}
+
     def last_accepted(self) -> dict[str, Update]:
         """Each device's newest accepted update."""
         rows = self._connection.execute(

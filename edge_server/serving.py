@@ -51,6 +51,7 @@ def serve(
     from edge_server.depot.opening import opened_depot
     from edge_server.notary import run_notary
     from edge_server.registry.entering import default_registry, enter_or_say_why_not
+    from edge_server.report.made import write_made
     from edge_server.workshop import Workshop
 
     shelf = registry or default_registry(out)
@@ -60,6 +61,7 @@ def serve(
         bridges(config, address, shelf) as beside,
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
+        write_made(folder.path)
         run = recovered.federation.run if recovered else run_name(config.federation.name)
         notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
         resume = recovered.resumption if recovered else None

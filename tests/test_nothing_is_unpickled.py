@@ -30,10 +30,12 @@ KNOWN = {
     ("edge_client/data/pictures.py", "torchvision.datasets"),
     # Compiles a graph that was recorded here and now from a network of known parts; it loads none.
     ("edge_client/recording.py", "torch.jit"),
-    # Modules by name: torchvision itself; the user's own `python:` source; a model, behind --model-code.
+    # Modules by name: torchvision itself; the user's own `python:` source; a model, behind --model-code;
+    # an app, behind --flower.
     ("edge_client/torchvision_guard.py", "importlib.import_module"),
     ("edge_client/data/sources.py", "importlib.import_module"),
     ("edge_client/models/build.py", "importlib.import_module"),
+    ("edge_client/flower/app.py", "importlib.import_module"),
 }
 """Every place that a reader of the threat model must know of; each is there because of a line of code."""
 

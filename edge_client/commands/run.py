@@ -19,6 +19,7 @@ from edge_client.command_output import (
     print_json,
     read_trust_option,
 )
+from edge_client.commands.flower_options import add_flower_options, flower_work
 from edge_client.commands.options import add_device_options
 from edge_client.logs.option import add_log_options, begin_log
 from schemas.errors import ConfigError, nearest
@@ -41,6 +42,8 @@ examples:
       --partition 'dirichlet(0.3)' --share 3/5 --tier 1
   edge-client run --broker mqtts://server:8883 --ca ca.pem --cert pi-3.pem --key pi-3.key \\
       --device-id pi-3 --data digits --trust signing.pub
+  edge-client run --broker mqtt://server:1883 --device-id pi-3 --data npz:digits.npz \\
+      --flower myapp.client_app:app --share 3/5        a Flower ClientApp trains, as it is
   edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`);
                                            [eligibility] there says when the device may train
 
@@ -90,6 +93,7 @@ def register(subparsers: Subparsers) -> None:
         metavar="MODULE:FACTORY",
         help="network of your own that the server may name; may be given several times",
     )
+    add_flower_options(parser)
     parser.add_argument(
         "--trust",
         type=Path,
@@ -156,6 +160,7 @@ def execute(args: argparse.Namespace) -> int:
         wish=Wish(tuple(args.variants), args.max_accuracy_loss),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
+        work=flower_work(args),
     )
     settings.state.mkdir(parents=True, exist_ok=True)
     agent = Agent(settings, _local_data(args))

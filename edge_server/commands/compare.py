@@ -25,8 +25,9 @@ examples:
   edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
 
 Each recipe is a row, run once per seed; figures are the mean and the standard deviation over the seeds.
-The folder holds table.md, table.csv, results.json, report.html, curves.png and curves.csv, and a run folder
-for every row, column and seed. After Ctrl-C the same command goes on: what is finished is not run again.
+The folder holds compare.html and compare.md, table.md, table.csv, results.json, curves.png and curves.csv,
+and a run folder for every row, column and seed. After Ctrl-C the same command goes on: what is finished is
+not run again. Runs that are over are compared by: edge-server report RUN RUN...
 """
 
 
@@ -94,7 +95,7 @@ def _show(findings: Findings, out: Path, output_format: str) -> None:
         for table in findings.tables:
             print(f"\n{table.caption}\n")
             print_table(table.columns, table.rows)
-        print(f"\nresults in {out}: table.md, results.json, report.html")
+        print(f"\nresults in {out}: compare.html, compare.md, table.md, results.json")
     if findings.interrupted:
         print("interrupted; the same command goes on where it ended", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`edge-server report`: a run as one page."""
+"""`edge-server report`: a run as one page, or several runs beside each other."""
 
 from __future__ import annotations
 
@@ -9,21 +9,41 @@ from edge_client.command_output import Subparsers, add_verb, print_json
 
 EXAMPLES = """\
 examples:
-  edge-server report runs/demo
+  edge-server report runs/demo                            report.html and report.md in runs/demo
+  edge-server report runs/demo --format markdown --out notes/demo.md
+  edge-server report runs/demo --format json              the same figures for programs
+  edge-server report runs/fedavg runs/attending           compare.html and compare.md, in this folder
+  edge-server report runs/* --format html --out compare.html
+
+The page is one file that needs nothing from elsewhere. `edge-server run` and `simulate` write both files when
+a run is over. To run algorithms beside each other: edge-server compare.
 """
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "report", help="write a run's report.html", examples=EXAMPLES)
-    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser = add_verb(
+        subparsers,
+        "report",
+        help="write a run's report, or compare runs",
+        examples=EXAMPLES,
+        formats=("table", "html", "markdown", "json"),
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write this file instead; with json, instead of printing"
+    )
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write the page and print where it is."""
-    from edge_server.report.report import write_report
+    """Write the pages and print where they are."""
+    from edge_server.report.publish import publish_report
 
-    path = write_report(args.run)
-    print_json({"report": str(path)}) if args.format == "json" else print(path)
+    form = None if args.format == "table" else args.format
+    text, paths = publish_report(args.runs, form=form, out=args.out)
+    if text is not None:
+        print_json(text)
+    for path in paths:
+        print(path)
     return 0

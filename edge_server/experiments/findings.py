@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edge_server.report.charts import Chart
+
 NOTHING = ""
 
 
@@ -24,6 +26,7 @@ class Table:
 @dataclass(frozen=True)
 class Findings:
     """`records` are the lines of table.csv, `details` go into results.json, `pictures` lie in the folder.
+    `charts` say again what is in them, for pages.
 
     `failures` are the runs that left no figures, `interrupted` says that runs are missing.
     """
@@ -35,6 +38,7 @@ class Findings:
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     interrupted: bool = False
+    charts: tuple[Chart, ...] = ()
 
 
 @dataclass(frozen=True)

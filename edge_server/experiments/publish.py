@@ -1,27 +1,41 @@
-"""The files of a comparison: results.json, table.md, table.csv, report.html."""
+"""The files of a comparison: compare.html, compare.md, results.json, table.md, table.csv."""
 
 from __future__ import annotations
 
-import base64
 import json
-from html import escape
-from importlib import resources
 from pathlib import Path
 
 from edge_client.files import write_synced
 from edge_server.experiments.cells import Plan
 from edge_server.experiments.findings import Findings, Table, csv_text, markdown_table
 from edge_server.experiments.machine import Provenance
-from edge_server.report.html_table import Cell, html_table
+from edge_server.report.document import (
+    Block,
+    Cell,
+    Code,
+    Curves,
+    Document,
+    Facts,
+    Paragraph,
+    Picture,
+    Section,
+    table,
+    words,
+)
+from edge_server.report.html_page import html_page
+from edge_server.report.markdown import markdown_page
+from edge_server.report.settings_table import differing
 
 
 def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None:
     """Write all of them into `out`, each whole."""
+    told = document(plan, findings, out, made)
     files = {
         "results.json": results_json(plan, findings, made),
         "table.md": markdown(plan, findings, made),
         "table.csv": csv_text(findings.records),
-        "report.html": page(plan, findings, out, made),
+        "compare.html": html_page(told),
+        "compare.md": markdown_page(told),
     }
     for name, text in files.items():
         write_synced(out / name, text.encode())
@@ -47,41 +61,68 @@ def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
 def markdown(plan: Plan, findings: Findings, made: Provenance) -> str:
     """The tables with their notes and where they come from."""
     parts = [f"# {plan.experiment.title}", _heading(plan), *(f"- {note}" for note in _remarks(findings))]
-    for table in findings.tables:
-        parts += ["", f"## {table.caption}", "", markdown_table(table)]
+    for one in findings.tables:
+        parts += ["", f"## {one.caption}", "", markdown_table(one)]
     parts += [f"\n![{name}]({name})" for name in findings.pictures]
     return "\n".join([*parts, "", f"Made by `{made.command}` on {_origin(made)}.", ""])
 
 
-def page(plan: Plan, findings: Findings, out: Path, made: Provenance) -> str:
-    """One self-contained HTML page; every text is escaped, pictures are inside."""
-    style = resources.files("edge_server.report").joinpath("report.css").read_text(encoding="utf-8")
-    remarks = "".join(f"<li>{escape(note)}</li>" for note in _remarks(findings))
-    tables = "\n".join(f"<section>{_html(table)}</section>" for table in findings.tables)
-    pictures = "\n".join(_picture(out / name) for name in findings.pictures)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(plan.experiment.title)}</title>
-<style>
-{style}img {{ max-width: 100%; height: auto; background: #fff; }}
-</style>
-</head>
-<body>
-<main>
-<header><h1>{escape(plan.experiment.title)}</h1>
-<p>{escape(_heading(plan))}</p>
-<ul>{remarks}</ul></header>
-{tables}
-{pictures}
-<p>Made by <code>{escape(made.command)}</code> on {escape(_origin(made))}.</p>
-</main>
-</body>
-</html>
-"""
+def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Document:
+    """The comparison as a report: tables, curves, pictures, what differs, how to repeat it."""
+    results = tuple(_results(made_table) for made_table in findings.tables)
+    finished = not findings.interrupted and not findings.failures
+    remarks = tuple(Paragraph(remark) for remark in _remarks(findings))
+    curves = (Section("Curves", (Curves(findings.charts),)),) if findings.charts else ()
+    drawn = () if findings.charts else findings.pictures
+    pictures = tuple(Picture(name, (out / name).read_bytes()) for name in drawn)
+    return Document(
+        title=plan.experiment.title,
+        name=plan.experiment.title,
+        outcome="finished" if finished else "interrupted" if findings.interrupted else "with failures",
+        detail="",
+        good=finished,
+        facts=Facts(_facts(plan, made)),
+        sections=(
+            Section("Results", (*remarks, *results)),
+            *curves,
+            *((Section("Pictures", pictures),) if pictures else ()),
+            Section("What differs", (_differences(plan),)),
+            Section("Repeat it", (Code(made.command), Paragraph(f"It was made on {_origin(made)}."))),
+        ),
+    )
+
+
+def _facts(plan: Plan, made: Provenance) -> tuple[tuple[str, str], ...]:
+    seeds = ", ".join(map(str, plan.seeds))
+    told = () if plan.experiment.kind == "sizes" else (("seeds", f"{seeds} (mean ± standard deviation)"),)
+    return (
+        ("what", plan.experiment.reproduces or "recipes compared"),
+        ("scale", plan.scale),
+        *told,
+        ("begun", made.date),
+    )
+
+
+def _results(made: Table) -> Block:
+    rows = [
+        [Cell(text, words=index == 0 or made.columns[index] == "note") for index, text in enumerate(row)]
+        for row in made.rows
+    ]
+    return table(made.caption, made.columns, rows, rest="table.csv")
+
+
+def _differences(plan: Plan) -> Block:
+    """The settings of each row that are not those of all, in the first column that it stands in."""
+    first = {cell.row: cell for cell in reversed(plan.cells)}
+    rows = list(dict.fromkeys(cell.row for cell in plan.cells))
+    found = differing([first[row].table for row in rows])
+    if not found:
+        return Paragraph("The rows' federation files are the same.")
+    # A row of this table is a row of the results: there may be more of them than fit beside each other.
+    lines = [
+        [words(row), *(words(values[index]) for values in found.values())] for index, row in enumerate(rows)
+    ]
+    return table("Settings that are not the same in all rows", ("row", *found), lines, rest="results.json")
 
 
 def _heading(plan: Plan) -> str:
@@ -105,16 +146,3 @@ def _origin(made: Provenance) -> str:
         *(f"{name} {version}" for name, version in made.versions.items()),
     ]
     return ", ".join(parts)
-
-
-def _html(table: Table) -> str:
-    rows = [
-        [Cell(text, words=index == 0 or table.columns[index] == "note") for index, text in enumerate(row)]
-        for row in table.rows
-    ]
-    return html_table(table.caption, table.columns, rows)
-
-
-def _picture(path: Path) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img alt="{escape(path.stem)}" src="data:image/png;base64,{data}"></figure>'

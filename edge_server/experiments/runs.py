@@ -11,6 +11,8 @@ from edge_server.experiments.comparison import comparison_tables, details, recor
 from edge_server.experiments.findings import Findings, csv_text
 from edge_server.experiments.runner import Done, Progress, Simulate, run_all
 from edge_server.experiments.sizes import mean_parameters
+from edge_server.report.charts import Chart, Series
+from edge_server.report.curves import percent
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 
@@ -25,6 +27,7 @@ def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) 
         records=tuple(records(found)),
         details=details(found),
         pictures=_curves(plan, out, outcome.done),
+        charts=accuracy_charts(outcome.done),
         notes=plan.notes,
         failures=tuple(f"{_name(one)}: {one.failure}" for one in outcome.done if one.failure),
         interrupted=outcome.interrupted,
@@ -40,6 +43,20 @@ def _curves(plan: Plan, out: Path, done: Sequence[Done]) -> tuple[str, ...]:
     write_synced(out / CURVES_CSV, csv_text(curve_records(found)).encode())
     draw(found, out / CURVES_PNG, title=plan.experiment.title)
     return (CURVES_PNG,)
+
+
+def accuracy_charts(done: Sequence[Done]) -> tuple[Chart, ...]:
+    """A chart per column: each row's mean accuracy over the seeds by round."""
+    from edge_server.experiments.learning_curves import curves
+
+    by_column: dict[str, list[Series]] = {}
+    for curve in curves(done):
+        points = tuple((number, one.mean) for number, one in curve.points)
+        by_column.setdefault(curve.column, []).append(Series(curve.row, points))
+    return tuple(
+        Chart(f"accuracy-{number}", f"Test accuracy, {column}", "accuracy (%)", tuple(series), percent)
+        for number, (column, series) in enumerate(by_column.items(), start=1)
+    )
 
 
 def _name(one: Done) -> str:

@@ -16,7 +16,7 @@ COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices",
 def card(version: Version, described: Mapping[str, Any]) -> str:
     """The card of a version; `described` is the manifest of its global model, as far as there is one."""
     head = "\n".join(yaml_lines(_head(version)))
-    return f"---\n{head}\n---\n\n{_body(version, described)}"
+    return f"---\n{head}\n---\n\n{card_body(version, described)}"
 
 
 def _head(version: Version) -> dict[str, Any]:
@@ -71,7 +71,8 @@ def _item(item: Any, indent: str) -> Iterator[str]:
     yield from rest
 
 
-def _body(version: Version, described: Mapping[str, Any]) -> str:
+def card_body(version: Version, described: Mapping[str, Any], *, files: str = "") -> str:
+    """What people read of a card; `files` is the folder of the ONNX files, ending in a slash."""
     model = described.get("model", {})
     shape = " x ".join(str(size) for size in model.get("input_shape", ()))
     takes = (
@@ -86,7 +87,7 @@ def _body(version: Version, described: Mapping[str, Any]) -> str:
             "",
             "## Files",
             "",
-            *_table(COLUMNS, [_row(tier) for tier in version.tiers]),
+            *_table(COLUMNS, [_row(tier, files) for tier in version.tiers]),
             "",
             "`test` is the accuracy on the server's own test data, `on devices` the mean of the devices of"
             " that tier, on data that they did not train on.",
@@ -97,7 +98,7 @@ def _body(version: Version, described: Mapping[str, Any]) -> str:
             "",
             "## Use",
             "",
-            *_use(version),
+            *_use(version, files),
             "",
             "## Limits",
             "",
@@ -114,9 +115,9 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def _row(tier: TierModel) -> tuple[str, ...]:
+def _row(tier: TierModel, files: str) -> tuple[str, ...]:
     return (
-        f"[{tier.tier}](tier-{tier.tier}.onnx)",
+        f"[{tier.tier}]({files}tier-{tier.tier}.onnx)",
         ratio_text(tier.ratio),
         bytes_text(tier.bytes),
         count_text(tier.parameters),
@@ -137,8 +138,8 @@ def _origin(version: Version) -> list[str]:
     return lines
 
 
-def _use(version: Version) -> list[str]:
-    first = f"tier-{version.tiers[0].tier}.onnx"
+def _use(version: Version, files: str) -> list[str]:
+    first = f"{files}tier-{version.tiers[0].tier}.onnx"
     if version.key is None:
         return [f"    edge-client infer {first} IMAGE", "", "Not signed."]
     return [

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 
 from edge_server.display.units import bytes_text
 from edge_server.history import RoundRecord
-from edge_server.report.charts import Chart, Series, line_chart
+from edge_server.report.charts import Chart, Series
 
 
-def run_charts(history: Sequence[RoundRecord]) -> list[tuple[str, str]]:
-    """The charts of a run as pairs of title and SVG, in reading order."""
-    charts = (accuracy_chart(history), loss_chart(history), bytes_chart(history), time_chart(history))
-    return [(chart.title, line_chart(chart)) for chart in charts]
+def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:
+    """The charts of a run, in reading order."""
+    return (accuracy_chart(history), loss_chart(history), bytes_chart(history), time_chart(history))
 
 
 def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
@@ -20,7 +19,7 @@ def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
     tiers = sorted({tier for record in history for tier in record.tier_accuracy})
     series = [curve("global", history, lambda record: record.test_accuracy)]
     series += [curve(f"tier {tier}", history, _tier(tier)) for tier in tiers]
-    return Chart("accuracy", "Test accuracy", "accuracy (%)", tuple(series), _percent, highest=1.0)
+    return Chart("accuracy", "Test accuracy", "accuracy (%)", tuple(series), percent, highest=1.0)
 
 
 def loss_chart(history: Sequence[RoundRecord]) -> Chart:
@@ -52,7 +51,8 @@ def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundReco
     return Series(label, tuple((record.round, value(record)) for record in history))
 
 
-def _percent(accuracy: float) -> str:
+def percent(accuracy: float) -> str:
+    """An accuracy at an axis, without more digits than it has."""
     return f"{100 * accuracy:.4g}%"
 
 

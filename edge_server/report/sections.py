@@ -1,121 +1,75 @@
-"""The sections of the report that are tables and text."""
+"""The sections of a run's report, in reading order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
-from edge_server.display.tables import runtimes_differ
 from edge_server.display.units import (
-    UNKNOWN,
     bytes_text,
-    count_text,
     duration_text,
     loss_text,
-    ms_text,
+    names_text,
     percent_text,
-    ratio_text,
-    si_text,
 )
-from edge_server.history import DeviceRecord, RoundRecord, Summary
-from edge_server.report.html_table import Cell, html_table
-
-DEVICE_COLUMNS = (
-    "device",
-    "tier",
-    "pruned",
-    "parameters",
-    "MACs",
-    "ONNX file",
-    "down",
-    "up",
-    "examples",
-    "rounds",
-    "refused",
-    "accuracy in torch",
-    "accuracy in onnxruntime",
-    "largest difference",
-    "ms per image",
-)
+from edge_server.history import RoundRecord
+from edge_server.report.contents import Contents
+from edge_server.report.costs import cost_section
+from edge_server.report.curves import run_charts
+from edge_server.report.devices import device_section, tier_section
+from edge_server.report.document import Cell, Curves, Paragraph, Section, numbers, table, words
+from edge_server.report.model_card import card_section
+from edge_server.report.origin import file_section, origin_section, repeat_section
+from edge_server.report.privacy import privacy_section
+from edge_server.report.refusals import refusal_section
 
 
-def device_section(summary: Summary) -> str:
-    """What each device got and gave."""
-    if not summary.devices:
-        return "<section><h2>Devices</h2><p>No device took part.</p></section>"
-    rows = [_device_row(device) for device in summary.devices]
-    caption = "Each device's compact model, its traffic, and its accuracy on held-out data in both runtimes"
-    models = sorted(summary.onnx.items())
-    files = "".join(f"<li>tier {tier}: <code>{escape(path)}</code></li>" for tier, path in models)
-    listed = f"<h3>ONNX files</h3><ul>{files}</ul>" if files else ""
-    return f"<section><h2>Devices</h2>{html_table(caption, DEVICE_COLUMNS, rows)}{listed}</section>"
+def run_sections(run: Contents) -> tuple[Section, ...]:
+    """All of them."""
+    return (
+        Section("Curves", (Curves(run_charts(run.history)),)),
+        tier_section(run),
+        device_section(run),
+        round_section(run.history),
+        cost_section(run),
+        privacy_section(run),
+        refusal_section(run),
+        card_section(run),
+        origin_section(run),
+        repeat_section(run),
+        file_section(run),
+    )
 
 
-def _device_row(device: DeviceRecord) -> list[Cell]:
-    differs = runtimes_differ(device)
-    onnx = percent_text(device.onnx_accuracy) + (" differs" if differs else "")
-    difference = UNKNOWN if device.max_difference is None else f"{device.max_difference:.2g}"
-    return [
-        Cell(device.device, words=True),
-        Cell(str(device.tier)),
-        Cell(ratio_text(device.ratio)),
-        Cell(count_text(device.parameters)),
-        Cell(si_text(device.macs)),
-        Cell(bytes_text(device.onnx_bytes)),
-        Cell(bytes_text(device.downlink_bytes)),
-        Cell(bytes_text(device.uplink_bytes)),
-        Cell(count_text(device.examples)),
-        Cell(count_text(device.rounds)),
-        Cell(count_text(device.refusals), alert=device.refusals > 0),
-        Cell(percent_text(device.torch_accuracy)),
-        Cell(onnx, alert=differs),
-        Cell(difference),
-        Cell(ms_text(device.latency_ms)),
-    ]
-
-
-def round_section(history: Sequence[RoundRecord]) -> str:
-    """What each round brought, and whose work did not count."""
+def round_section(history: Sequence[RoundRecord]) -> Section:
+    """What each round brought, the last one first, and whose work did not count."""
     if not history:
-        return "<section><h2>Rounds</h2><p>No round was closed.</p></section>"
+        return Section("Rounds", (Paragraph("No round was closed."),))
     tiers = sorted({tier for record in history for tier in record.tier_accuracy})
     tier_columns = [f"tier {tier}" for tier in tiers]
     measured = ["round", "devices", "test accuracy", *tier_columns, "training loss", "test loss"]
     columns = [*measured, "down", "up", "time", "dropped", "refused"]
-    rows = [_round_row(record, tiers) for record in history]
+    rows = [_round_row(record, tiers) for record in reversed(history)]
     caption = (
-        "Each closed round: who completed it of those selected, accuracy and loss of the global model, "
-        "accuracy of each tier's sub-model, traffic, and whose work did not count"
+        "Each closed round, the last one first: who completed it of those selected, accuracy and loss of the "
+        "global model, accuracy of each tier's sub-model, traffic, and whose work did not count"
     )
-    return f"<section><h2>Rounds</h2>{html_table(caption, columns, rows)}</section>"
+    return Section("Rounds", (table(caption, columns, rows, rest="history.jsonl"),))
 
 
 def _round_row(record: RoundRecord, tiers: Sequence[int]) -> list[Cell]:
-    refused = ", ".join(f"{rejected.device} ({rejected.reason})" for rejected in record.rejected)
+    refused = names_text([f"{rejected.device} ({rejected.reason})" for rejected in record.rejected])
     return [
         Cell(str(record.round)),
-        Cell(f"{len(record.completed)} of {len(record.selected)}"),
-        Cell(percent_text(record.test_accuracy)),
-        *(Cell(percent_text(record.tier_accuracy.get(tier))) for tier in tiers),
-        Cell(loss_text(record.train_loss)),
-        Cell(loss_text(record.test_loss)),
-        Cell(bytes_text(record.downlink_bytes)),
-        Cell(bytes_text(record.uplink_bytes)),
-        Cell(duration_text(record.duration_s)),
-        Cell(", ".join(record.dropped), words=True),
+        *numbers(
+            f"{len(record.completed)} of {len(record.selected)}",
+            percent_text(record.test_accuracy),
+            *(percent_text(record.tier_accuracy.get(tier)) for tier in tiers),
+            loss_text(record.train_loss),
+            loss_text(record.test_loss),
+            bytes_text(record.downlink_bytes),
+            bytes_text(record.uplink_bytes),
+            duration_text(record.duration_s),
+        ),
+        words(names_text(record.dropped)),
         Cell(refused, words=True, alert=bool(record.rejected)),
     ]
-
-
-def repeat_section() -> str:
-    """The commands that run the same federation again."""
-    return """<section><h2>Repeat it</h2>
-<p>In this run's folder, with the same devices:</p>
-<pre><code>edge-server run federation.toml --out again</code></pre>
-<p>The seed and every default are written out in the file below.</p></section>"""
-
-
-def file_section(federation_toml: str) -> str:
-    """The federation file as it was resolved."""
-    text = escape(federation_toml)
-    return f"<section><h2>federation.toml, as resolved</h2>\n<pre><code>{text}</code></pre></section>"

@@ -17,6 +17,7 @@ from edge_server.history import Summary
 from edge_server.journal_reader import read_examined
 from edge_server.privacy_guard import repeatable_secret
 from edge_server.recovery import Resumption
+from edge_server.report.made import write_made
 from edge_server.report.report import write_report
 from edge_server.run_folder import RunFolder
 from edge_server.serving import stopped_by_signals
@@ -63,6 +64,7 @@ def simulate(
     data = _train_data(config)
     population = make_population(config, data.labels)
     folder = reopen(out, config) if resume else RunFolder.create(out, config)
+    write_made(folder.path)
     run = f"{config.federation.name[:40]}-seed-{config.federation.seed}"
     timeline: Timeline[Happening] = Timeline()
     tally = Tally(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))

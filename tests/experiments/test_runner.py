@@ -112,9 +112,14 @@ def test_the_files_of_a_comparison(tmp_path):
     assert len(curves) == 12
     assert (curves[0]["row"], curves[0]["round"], curves[0]["mean"]) == ("fedavg", "1", "0.10000")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    page = (tmp_path / "report.html").read_text()
-    assert "data:image/png;base64," in page
-    assert "&lt;x&gt;" in page
+    page = (tmp_path / "compare.html").read_text()
+    assert "fedprox ends at 60%" in page
+    assert "edge-server compare &lt;x&gt;" in page
+    assert "strategy.objectives" in page
+    text = (tmp_path / "compare.md").read_text()
+    # Accuracies of rounds 1 to 6 are 0.1 to 0.6.
+    assert "| fedprox | 10% | 60% | 10% | 60% | ▁▂▄▅▇█ |" in text
+    assert "```\nedge-server compare <x>\n```" in text
     assert "| fedavg |" in (tmp_path / "table.md").read_text()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.report.axes import count_axis, nice_step, value_axis
@@ -108,10 +109,12 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
     page = page_of(tmp_path, end=summary(devices=(MEASURED,)), history=(scored(1), scored(2)))
-    assert page.tags.count("table") == page.tags.count("caption") == 2
+    # Tiers, devices, rounds, costs, settings, digests.
+    assert page.tags.count("table") == page.tags.count("caption") == 6
     scopes = [value for name, value in page.attributes if name == "scope"]
     assert len(scopes) == page.tags.count("th")
-    assert scopes.count("row") == 3
+    # One tier, one device, two rounds, nine costs, one setting, the seed and one digest.
+    assert scopes.count("row") == 16
 
 
 def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
@@ -129,8 +132,15 @@ def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
     )
     page = page_of(tmp_path, end=end, history=(refused,), toml=f"# {MARKUP}\n")
     assert "script" not in page.tags
-    # Two in the title, six in the heading, device, ONNX file, dropped, refused and why, federation file.
-    assert page.text.count(MARKUP) == 14
+    # Two in the title, six in the heading, device, ONNX file, dropped, refused and why, why and who of the
+    # firewall, recipe and run of what ran, federation file.
+    assert page.text.count(MARKUP) == 18
+    text = (tmp_path / "report.md").read_text()
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    made = Page(rendered.replace("<hr>", ""))
+    assert not {"script", "a", "img", "em", "code>"} & set(made.tags)
+    # As in the page, less the two in its title and, for want of a model, none in a card.
+    assert made.text.count(MARKUP) == 16
 
 
 def test_refused_and_dropped_devices_are_named_with_the_reason(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""A Flower app that trains on handwritten digits; it knows nothing of edge-federation."""

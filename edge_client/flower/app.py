@@ -1,0 +1,97 @@
+"""Finding a Flower app: by its reference, or by the pyproject.toml of its folder."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edge_client.flower.settings import UserConfig, app_table, flat_config
+from schemas.errors import ConfigError
+
+# Flower reads this once, when it is imported: whoever runs an app here has not asked to tell Flower's makers.
+os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+
+DEEPEST = 4
+"""So many folders above an app's module its pyproject.toml is looked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedApp:
+    """A `ClientApp`, and the `[tool.flwr.app.config]` of the project that it is from."""
+
+    app: Any
+    run_config: UserConfig = field(default_factory=dict)
+
+    def has(self, action: str) -> bool:
+        """Whether it can be asked to `train` or to `evaluate`; an app of a `client_fn` can do both."""
+        functions = getattr(self.app, "_registered_funcs", {})
+        return self.is_legacy or f"{action}.default" in functions
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether it was made of a `client_fn`, which takes what Flower's messages were before."""
+        return getattr(self.app, "_call", None) is not None
+
+
+def load_app(name: str) -> LoadedApp:
+    """Import an app; raises `ConfigError` for whatever stands in the way, with the remedy."""
+    if importlib.util.find_spec("flwr") is None:
+        raise ConfigError("--flower needs Flower: pip install 'edge-federation[flower]'")
+    reference, folder = _reference(name)
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"--flower '{name}': expected package.module:app, or the folder of a Flower app")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigError(
+            f"--flower {name}: importing {module_name!r} failed ({error}); check that it is installed or "
+            "that its folder is in PYTHONPATH"
+        ) from error
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    loaded = LoadedApp(_checked(found, name, reference), _run_config(module, folder))
+    if not loaded.has("train"):
+        raise ConfigError(f"--flower {name}: the app registers no function to train with: write @app.train()")
+    return loaded
+
+
+def _reference(name: str) -> tuple[str, Path | None]:
+    """The app's reference; a folder's is in its pyproject.toml, and it becomes importable."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return name, None
+    components = app_table(folder).get("components")
+    reference = components.get("clientapp") if isinstance(components, dict) else None
+    if not isinstance(reference, str):
+        raise ConfigError(
+            f"--flower {name}: {folder / 'pyproject.toml'} names no clientapp in [tool.flwr.app.components]"
+        )
+    if str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
+    return reference, folder
+
+
+def _checked(found: Any, name: str, reference: str) -> Any:
+    from flwr.clientapp import ClientApp
+
+    if not isinstance(found, ClientApp):
+        kind = "nothing" if found is None else f"a {type(found).__name__}"
+        raise ConfigError(f"--flower {name}: {reference} is {kind}, not a flwr.clientapp.ClientApp")
+    return found
+
+
+def _run_config(module: Any, folder: Path | None) -> UserConfig:
+    """What the app's project states as its defaults."""
+    source = getattr(module, "__file__", None)
+    above = list(Path(source).resolve().parents)[:DEEPEST] if source else []
+    for place in [*([folder] if folder else []), *above]:
+        if table := app_table(place):
+            return flat_config(table.get("config"))
+    return {}

@@ -1,0 +1,146 @@
+"""Flower's messages: what an app is asked, and what it answers, checked before any of it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, RecordDict
+from numpy.typing import NDArray
+
+from schemas.errors import EdgeError
+
+TTL_S = 12 * 3600.0
+EXAMPLES = ("num-examples", "num_examples")
+LOSSES = {"train": ("train_loss", "train-loss", "loss"), "evaluate": ("eval_loss", "eval-loss", "loss")}
+ACCURACIES = ("eval_acc", "eval_accuracy", "eval-accuracy", "accuracy", "acc", "test_accuracy")
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class FlowerError(EdgeError):
+    """An app failed, or answered what cannot be used."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What an app answered: its arrays, if it sent any, in the order of the state dict, and its figures."""
+
+    arrays: Arrays
+    figures: Mapping[str, float]
+
+    @property
+    def examples(self) -> int:
+        """How many examples it used; raises `FlowerError` where it does not say."""
+        count = next((self.figures[name] for name in EXAMPLES if name in self.figures), None)
+        if count is None or not math.isfinite(count) or not 0 <= count <= 10**12:
+            raise FlowerError(f"the app's reply has no usable num-examples (it has {sorted(self.figures)})")
+        return int(count)
+
+    def loss(self, action: str) -> float | None:
+        """The loss that it tells, where it is finite."""
+        return self._first(LOSSES[action])
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy that it tells, where it is one."""
+        told = self._first(ACCURACIES)
+        return told if told is not None and 0 <= told <= 1 else None
+
+    def _first(self, names: Sequence[str]) -> float | None:
+        told = next((self.figures[name] for name in names if name in self.figures), None)
+        return told if told is not None and math.isfinite(told) else None
+
+
+def number_of(name: str) -> int:
+    """A name as Flower numbers runs and nodes: 63 bits of its digest."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
+
+
+def question(action: str, state: Arrays, config: Mapping[str, Any], *, run: str, node: str) -> Message:
+    """The message `train` or `evaluate`: the records `arrays` and `config`, as Flower sends it."""
+    content = RecordDict({"arrays": array_record(state), "config": ConfigRecord(dict(config))})
+    return addressed(action, content, run=run, node=node, round_number=int(config["server-round"]))
+
+
+def addressed(action: str, content: RecordDict, *, run: str, node: str, round_number: int) -> Message:
+    """A message from a server (node 1) that is only there in name."""
+    metadata = Metadata(
+        run_id=number_of(run),
+        message_id=f"{run}-{round_number}-{action}",
+        src_node_id=1,
+        dst_node_id=number_of(node),
+        reply_to_message_id="",
+        group_id=str(round_number),
+        created_at=time.time(),
+        ttl=TTL_S,
+        message_type=action,
+    )
+    return Message(metadata=metadata, content=content)
+
+
+def array_record(state: Arrays) -> ArrayRecord:
+    """Named arrays in order."""
+    from flwr.app import Array
+
+    return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in state.items()})
+
+
+def answer_of(reply: Any, sent: Arrays) -> Answer:
+    """What a reply holds; raises `FlowerError` for an error, or arrays that are not the model's."""
+    if not isinstance(reply, Message):
+        raise FlowerError(f"the app returned {type(reply).__name__}, not a Message")
+    if reply.has_error():
+        raise FlowerError(f"the app answered with error {reply.error.code}: {reply.error.reason}")
+    figures: dict[str, float] = {}
+    for record in reply.content.metric_records.values():
+        figures |= {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
+    records = reply.content.array_records
+    if not records:
+        return Answer({}, figures)
+    name = "arrays" if "arrays" in records else next(iter(records))
+    if len(records) > 1 and name != "arrays":
+        raise FlowerError(
+            f"the app's reply has the array records {sorted(records)}: call the model's 'arrays'"
+        )
+    given = {key: array.numpy() for key, array in records[name].items()}
+    return Answer(checked(given, sent), figures)
+
+
+def checked(given: Arrays, sent: Arrays) -> Arrays:
+    """The arrays under the names that were sent, float ones as float32; raises `FlowerError` otherwise.
+
+    A list of arrays (`to_numpy_ndarrays`) has numbers for names, and goes by its order.
+    """
+    if given.keys() != sent.keys() and len(given) == len(sent) and all(name.isdecimal() for name in given):
+        given = dict(zip(sent, given.values(), strict=True))
+    if missing := [name for name in sent if name not in given]:
+        raise FlowerError(f"the app's reply lacks {_few(missing)}: send the whole state dict back")
+    if strange := [name for name in given if name not in sent]:
+        raise FlowerError(f"the app's reply has arrays of no such name: {_few(strange)}")
+    return {name: _checked(name, given[name], array) for name, array in sent.items()}
+
+
+def _checked(name: str, given: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any]:
+    if given.shape != sent.shape:
+        raise FlowerError(
+            f"array {name!r}: {sent.shape} was sent, {given.shape} came back: build the model for the shapes "
+            "that come, or give this device a tier that prunes nothing"
+        )
+    if not np.issubdtype(sent.dtype, np.floating):
+        return sent
+    if not np.issubdtype(given.dtype, np.floating):
+        raise FlowerError(f"array {name!r}: numbers of type {given.dtype} came back for {sent.dtype}")
+    made = given.astype(np.float32, copy=False)
+    if not np.isfinite(made).all():
+        raise FlowerError(f"array {name!r} is not finite after the app's training")
+    return made
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

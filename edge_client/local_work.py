@@ -1,0 +1,99 @@
+"""Local work: what a device does with the sub-model that it was sent. Imports torch: import it late.
+
+Ours is `OwnTraining`; somebody else's program may do it instead (`edge_client.flower`). Whoever does it
+changes the module's weights in place; what is sent of that, and how, is the same for all
+(`edge_client.work`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from torch import nn
+
+from edge_client.board.memory import memory
+from edge_client.epochs import EpochCheckpoint
+from edge_client.evaluation import Evaluation, evaluate
+from edge_client.microbatch import micro_batch
+from edge_client.recording import Recorder
+from edge_client.training import EpochReport, TrainingResult, train
+from edge_client.workplace import LocalData
+from schemas.blobs import Groups
+from schemas.messages import Task
+from schemas.strategy import TrainingPlan
+
+EVALUATION_BATCH = 64
+"""Large batches of held-out examples would need more memory than training, and save no time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A training task and all that it takes: the module with the received weights, data, what was kept.
+
+    Below `board` lie the files that say what memory there is.
+    """
+
+    task: Task
+    plan: TrainingPlan
+    module: nn.Module
+    data: LocalData
+    received: Groups
+    kept: Groups
+    board: Path
+    on_epoch: Callable[[EpochReport], None]
+    should_stop: Callable[[], bool]
+    checkpoint: EpochCheckpoint | None = None
+    recorder: Recorder | None = None
+
+    @cached_property
+    def at_once(self) -> int | None:
+        """How many examples of a batch fit into memory, asked once and before the training takes its own."""
+        shape, count = self.task.model.input_shape, len(self.data.train)
+        return micro_batch(self.module, shape, self.plan, examples=count, memory=memory(self.board))
+
+
+class LocalWork(Protocol):
+    """Whoever trains. Nothing of it is asked from two threads at once."""
+
+    def check(self, task: Task) -> None:
+        """Raise `PeerError` for a task that asks what this work cannot do."""
+
+    def train(self, job: Job) -> TrainingResult:
+        """Train `job.module` in place."""
+
+    def evaluate(self, job: Job) -> Evaluation:
+        """Loss and accuracy of `job.module` as it is, on data that is never trained on."""
+
+
+class OwnTraining:
+    """This package's training loop, on the device's own data."""
+
+    def check(self, task: Task) -> None:
+        """It can do whatever a task asks."""
+
+    def train(self, job: Job) -> TrainingResult:
+        """In parts of batches where memory is short."""
+        return train(
+            job.module,
+            job.data.train,
+            job.plan,
+            received=job.received,
+            kept=job.kept,
+            on_epoch=job.on_epoch,
+            should_stop=job.should_stop,
+            checkpoint=job.checkpoint,
+            recorder=job.recorder,
+            micro_batch=job.at_once,
+        )
+
+    def evaluate(self, job: Job) -> Evaluation:
+        """On the device's held-out examples."""
+        at_once = min(EVALUATION_BATCH, job.at_once or EVALUATION_BATCH)
+        return evaluate(job.module, job.data.held_out, batch_size=at_once)
+
+
+OWN: LocalWork = OwnTraining()

@@ -1,0 +1,193 @@
+"""Finished runs beside each other: what differs, how well each did, what each cost."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from edge_server.display.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
+from edge_server.experiments.measures import measure
+from edge_server.history import RoundRecord
+from edge_server.report.charts import Chart, Series
+from edge_server.report.contents import Contents
+from edge_server.report.costs import training_macs
+from edge_server.report.curves import curve, percent
+from edge_server.report.document import (
+    Block,
+    Code,
+    Curves,
+    Document,
+    Facts,
+    Paragraph,
+    Section,
+    Table,
+    numbers,
+    table,
+    words,
+)
+from edge_server.report.settings_table import differing
+
+RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")
+COST_COLUMNS = ("run", "down", "up", "updates", "full models up", "MACs", "time of the rounds", "refused")
+REST = "the run folders"
+MOST_CURVES = 8
+"""Of one chart: as many as there are markers and dashes."""
+
+
+def runs_document(runs: Sequence[Contents]) -> Document:
+    """What a report says of several runs."""
+    names = run_names(runs)
+    sections = (
+        Section("Runs", (_runs(runs, names),)),
+        Section("Curves", _curves(runs, names)),
+        Section("Tiers", (_tiers(runs, names),)),
+        Section("Costs", (_costs(runs, names),)),
+        Section("What differs", (_differences(runs, names),)),
+        Section("Repeat it", _commands(runs, names)),
+    )
+    finished = sum(run.summary.outcome == "finished" for run in runs)
+    return Document(
+        title=f"{len(runs)} runs compared",
+        name=f"{len(runs)} runs compared",
+        outcome=f"{finished} of {len(runs)} finished",
+        detail="",
+        good=finished == len(runs),
+        facts=Facts(_best(runs, names)),
+        sections=sections,
+    )
+
+
+def run_names(runs: Sequence[Contents]) -> list[str]:
+    """The folders' names, with their parents' where two have the same."""
+    short = [run.folder.resolve().name for run in runs]
+    counts = Counter(short)
+    return [
+        name if counts[name] == 1 else "/".join(run.folder.resolve().parts[-2:])
+        for name, run in zip(short, runs, strict=True)
+    ]
+
+
+def _best(runs: Sequence[Contents], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Who was the most accurate, and who sent the least."""
+    tested = [
+        (run.summary.test_accuracy, name)
+        for run, name in zip(runs, names, strict=True)
+        if run.summary.test_accuracy is not None
+    ]
+    sent = min((run.summary.uplink_bytes, name) for run, name in zip(runs, names, strict=True))
+    best = max(tested, default=None)
+    most = (("most accurate", f"{best[1]}, {percent_text(best[0])}"),) if best else ()
+    return (*most, ("fewest bytes received", f"{sent[1]}, {bytes_text(sent[0])}"))
+
+
+def _runs(runs: Sequence[Contents], names: Sequence[str]) -> Table:
+    rows = [
+        (
+            words(name),
+            words(run.summary.recipe or "none"),
+            words(run.summary.model),
+            *numbers(count_text(len(run.summary.devices)), count_text(run.summary.rounds)),
+            words(run.summary.outcome),
+            *numbers(
+                percent_text(run.summary.test_accuracy),
+                percent_text(run.summary.best_accuracy),
+                UNKNOWN if run.summary.epsilon is None else f"{run.summary.epsilon:.3g}",
+            ),
+        )
+        for run, name in zip(runs, names, strict=True)
+    ]
+    return table("Each run, and how well its global model did in the end", RUN_COLUMNS, rows, rest=REST)
+
+
+def _curves(runs: Sequence[Contents], names: Sequence[str]) -> tuple[Block, ...]:
+    left = len(runs) - MOST_CURVES
+    note = (
+        (Paragraph(f"Of the first {MOST_CURVES} runs; {left} more are in the tables."),) if left > 0 else ()
+    )
+    pairs = list(zip(names, (run.history for run in runs), strict=True))[:MOST_CURVES]
+    charts = (
+        _chart("accuracy", "Test accuracy", "accuracy (%)", pairs, lambda r: r.test_accuracy, percent),
+        _chart("loss", "Training loss", "loss", pairs, lambda r: r.train_loss, lambda y: f"{y:.3g}"),
+        Chart(
+            "sent",
+            "Received from devices so far",
+            "bytes",
+            tuple(Series(name, _added_up(history)) for name, history in pairs),
+            bytes_text,
+            from_zero=True,
+        ),
+    )
+    return (Curves(charts), *note)
+
+
+def _chart(
+    name: str,
+    title: str,
+    y_title: str,
+    pairs: Sequence[tuple[str, Sequence[RoundRecord]]],
+    value: Callable[[RoundRecord], float | None],
+    text: Callable[[float], str],
+) -> Chart:
+    series = tuple(curve(label, history, value) for label, history in pairs)
+    return Chart(name, title, y_title, series, text)
+
+
+def _added_up(history: Sequence[RoundRecord]) -> tuple[tuple[int, float | None], ...]:
+    sums = accumulate(record.uplink_bytes for record in history)
+    return tuple((record.round, float(total)) for record, total in zip(history, sums, strict=True))
+
+
+def _tiers(runs: Sequence[Contents], names: Sequence[str]) -> Table:
+    last = [run.history[-1].tier_accuracy if run.history else {} for run in runs]
+    tiers = sorted({tier for accuracies in last for tier in accuracies})
+    rows = [
+        (words(name), *numbers(*(percent_text(accuracies.get(tier)) for tier in tiers)))
+        for name, accuracies in zip(names, last, strict=True)
+    ]
+    columns = ("run", *(f"tier {tier}" for tier in tiers))
+    return table("Test accuracy of each tier's sub-model after the last round", columns, rows, rest=REST)
+
+
+def _costs(runs: Sequence[Contents], names: Sequence[str]) -> Table:
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        cost = measure(run.history, run.summary)
+        cells = numbers(
+            bytes_text(run.summary.downlink_bytes),
+            bytes_text(run.summary.uplink_bytes),
+            count_text(cost.updates),
+            f"{cost.models:.3g}",
+            si_text(training_macs(run)),
+            duration_text(sum(record.duration_s for record in run.history)),
+            count_text(sum(device.refusals for device in run.summary.devices)),
+        )
+        rows.append((words(name), *cells))
+    caption = (
+        "What each run cost: bytes, updates asked for (AdaFL's relative units), what came up in full models "
+        "of four bytes a parameter, multiply-accumulates of training, virtual time for simulations"
+    )
+    return table(caption, COST_COLUMNS, rows, rest=REST)
+
+
+def _differences(runs: Sequence[Contents], names: Sequence[str]) -> Block:
+    found = differing([run.settings for run in runs])
+    if not found:
+        return Paragraph("The federation files are the same.")
+    rows = [(words(key), *(words(value or UNKNOWN) for value in values)) for key, values in found.items()]
+    return table("Settings that are not the same in all runs", ("setting", *names), rows, rest=REST)
+
+
+def _commands(runs: Sequence[Contents], names: Sequence[str]) -> tuple[Block, ...]:
+    lines = [
+        f"# {name}\n{run.made.command if run.made else 'not noted'}"
+        for run, name in zip(runs, names, strict=True)
+    ]
+    files = " ".join(shlex.quote(str(run.folder)) for run in runs)
+    return (
+        Paragraph("The runs were begun with these commands:"),
+        Code("\n".join(lines)),
+        Paragraph("This page was made by:"),
+        Code(f"edge-server report {files}"),
+    )

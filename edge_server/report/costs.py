@@ -1,0 +1,87 @@
+"""What a run cost: bytes, updates as AdaFL counts them, time, multiply-accumulates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from edge_server.display.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
+from edge_server.experiments.measures import measure
+from edge_server.report.contents import Contents
+from edge_server.report.document import Cell, Paragraph, Section, numbers, table, words
+from schemas.values import TRAINING_PASSES
+
+
+def cost_section(run: Contents) -> Section:
+    """Totals, and what they are per round."""
+    if not run.history:
+        return Section("Costs", (Paragraph("No round was closed, so nothing is counted."),))
+    rounds = len(run.history)
+    cost = measure(run.history, run.summary)
+    macs = training_macs(run)
+    durations = [record.duration_s for record in run.history]
+    rows = [
+        _row(
+            "sent to devices",
+            bytes_text(run.summary.downlink_bytes),
+            _mean_bytes(cost.downlink_bytes, rounds),
+        ),
+        _row(
+            "received from devices",
+            bytes_text(run.summary.uplink_bytes),
+            _mean_bytes(cost.uplink_bytes, rounds),
+        ),
+        _row("updates asked for", count_text(cost.updates), f"{cost.updates / rounds:.3g}"),
+        _row("of all devices in every round", _share(run, cost.updates), ""),
+        _row("received, in full models", f"{cost.models:.3g}", f"{cost.models / rounds:.3g}"),
+        _row(_time_name(run), duration_text(sum(durations)), duration_text(fmean(durations))),
+        _row("longest round", duration_text(max(durations)), ""),
+        _row("duration of the run", duration_text(run.summary.duration_s), ""),
+        _row(
+            "multiply-accumulates of training",
+            si_text(macs),
+            si_text(None if macs is None else macs / rounds),
+        ),
+    ]
+    explained = (
+        "AdaFL (Chen et al. 2021, section 3.2.2) counts every update asked for as one relative unit, of "
+        "whatever size: that is the row 'updates asked for'. What pruning and packing save shows in the row "
+        f"'received, in full models', of {run.summary.parameters:,} parameters at four bytes each. A step of "
+        f"training is counted as {TRAINING_PASSES} forward passes of the device's own sub-model."
+    )
+    return Section(
+        "Costs", (table("What the run cost", ("cost", "total", "per round"), rows), Paragraph(explained))
+    )
+
+
+def training_macs(run: Contents) -> float | None:
+    """Examples times epochs of each device times its network's; None where either is not known."""
+    each = _macs(run)
+    worked = {name: work for name, work in run.trained.items() if work}
+    if not worked or not all(name in each for name in worked):
+        return None
+    return float(sum(TRAINING_PASSES * work * each[name] for name, work in worked.items()))
+
+
+def _macs(run: Contents) -> Mapping[str, int]:
+    """Of one example, forward, by device; one that exported nothing has its tier's."""
+    tiers = {tier.tier: tier.macs for tier in run.version.tiers} if run.version else {}
+    found = ((one.device, one.macs or tiers.get(one.tier)) for one in run.summary.devices)
+    return {name: macs for name, macs in found if macs is not None}
+
+
+def _share(run: Contents, updates: int) -> str:
+    devices = len(run.summary.devices)
+    return percent_text(updates / (devices * len(run.history))) if devices else UNKNOWN
+
+
+def _time_name(run: Contents) -> str:
+    return "time of the rounds (virtual)" if run.simulated else "time of the rounds"
+
+
+def _mean_bytes(total: int, rounds: int) -> str:
+    return bytes_text(total / rounds)
+
+
+def _row(name: str, total: str, mean: str) -> tuple[Cell, ...]:
+    return (words(name), *numbers(total, mean))

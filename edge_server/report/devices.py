@@ -1,0 +1,143 @@
+"""What each tier and each device got and gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from edge_server.display.tables import runtimes_differ
+from edge_server.display.units import (
+    UNKNOWN,
+    bytes_text,
+    count_text,
+    ms_text,
+    percent_text,
+    ratio_text,
+    si_text,
+)
+from edge_server.history import DeviceRecord
+from edge_server.report.contents import Contents
+from edge_server.report.document import Cell, Paragraph, Section, numbers, table, without_empty, words
+
+TIER_COLUMNS = (
+    "tier",
+    "devices",
+    "pruned",
+    "parameters",
+    "MACs",
+    "ONNX file",
+    "test accuracy",
+    "on devices",
+    "lowest",
+    "ms per image",
+    "updates",
+    "down",
+    "up",
+    "refused",
+)
+DEVICE_COLUMNS = (
+    "device",
+    "tier",
+    "pruned",
+    "parameters",
+    "MACs",
+    "ONNX file",
+    "down",
+    "up",
+    "examples",
+    "rounds",
+    "refused",
+    "accuracy in torch",
+    "accuracy in onnxruntime",
+    "largest difference",
+    "ms per image",
+    "board",
+)
+
+
+def tier_section(run: Contents) -> Section:
+    """The fleet in as many rows as there are tiers."""
+    by_tier: dict[int, list[DeviceRecord]] = {}
+    for device in run.summary.devices:
+        by_tier.setdefault(device.tier, []).append(device)
+    if not by_tier:
+        return Section("Tiers", (Paragraph("No device took part."),))
+    rows = [_tier_row(run, tier, by_tier[tier]) for tier in sorted(by_tier)]
+    caption = (
+        "Each capability tier: its sub-model, its accuracy on the server's test data and the mean and the "
+        "lowest on its devices' own held-out data, and what its devices sent and received together (what is "
+        "published once for all counts for no tier)"
+    )
+    files = [
+        (Cell(f"tier {tier}", words=True), words(path), words(_digest(run, tier)))
+        for tier, path in sorted(run.summary.onnx.items())
+    ]
+    listed = (table("The tiers' ONNX files", ("tier", "file", "sha256"), files),) if files else ()
+    return Section("Tiers", (without_empty(table(caption, TIER_COLUMNS, rows)), *listed))
+
+
+def _digest(run: Contents, tier: int) -> str:
+    described = run.version.tier(tier) if run.version else None
+    return described.sha256 if described else UNKNOWN
+
+
+def _tier_row(run: Contents, tier: int, devices: Sequence[DeviceRecord]) -> tuple[Cell, ...]:
+    accuracies = [one.onnx_accuracy for one in devices if one.onnx_accuracy is not None]
+    latencies = [one.latency_ms for one in devices if one.latency_ms is not None]
+    sized = next((one for one in devices if one.parameters is not None), devices[0])
+    last = run.history[-1] if run.history else None
+    refused = sum(one.refusals for one in devices)
+    return (
+        Cell(str(tier)),
+        *numbers(
+            count_text(len(devices)),
+            ratio_text(sized.ratio),
+            count_text(sized.parameters),
+            si_text(sized.macs),
+            bytes_text(sized.onnx_bytes),
+            percent_text(last.tier_accuracy.get(tier) if last else None),
+            percent_text(fmean(accuracies) if accuracies else None),
+            percent_text(min(accuracies, default=None)),
+            ms_text(fmean(latencies) if latencies else None),
+            count_text(sum(one.rounds for one in devices)),
+            bytes_text(sum(one.downlink_bytes for one in devices)),
+            bytes_text(sum(one.uplink_bytes for one in devices)),
+        ),
+        Cell(count_text(refused), alert=refused > 0),
+    )
+
+
+def device_section(run: Contents) -> Section:
+    """A row per device, those with refusals first: they are what a long list is looked through for."""
+    devices = run.summary.devices
+    if not devices:
+        return Section("Devices", (Paragraph("No device took part."),))
+    ordered = sorted(devices, key=lambda one: -one.refusals)
+    caption = "Each device's compact model, its traffic, and its accuracy on held-out data in both runtimes"
+    rows = [_device_row(one, run.boards) for one in ordered]
+    return Section("Devices", (without_empty(table(caption, DEVICE_COLUMNS, rows)),))
+
+
+def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
+    differs = runtimes_differ(device)
+    onnx = percent_text(device.onnx_accuracy) + (" differs" if differs else "")
+    difference = UNKNOWN if device.max_difference is None else f"{device.max_difference:.2g}"
+    return [
+        words(device.device),
+        *numbers(
+            str(device.tier),
+            ratio_text(device.ratio),
+            count_text(device.parameters),
+            si_text(device.macs),
+            bytes_text(device.onnx_bytes),
+            bytes_text(device.downlink_bytes),
+            bytes_text(device.uplink_bytes),
+            count_text(device.examples),
+            count_text(device.rounds),
+        ),
+        Cell(count_text(device.refusals), alert=device.refusals > 0),
+        Cell(percent_text(device.torch_accuracy)),
+        Cell(onnx, alert=differs),
+        *numbers(difference, ms_text(device.latency_ms)),
+        words(boards.get(device.device, "")),
+    ]

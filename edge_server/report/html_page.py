@@ -1,0 +1,113 @@
+"""A report as one HTML page that needs nothing from elsewhere; whatever it is told is escaped."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from importlib import resources
+
+from markdown_it import MarkdownIt
+
+from edge_server.report.charts import line_chart
+from edge_server.report.document import (
+    SHOWN_ROWS,
+    Block,
+    Card,
+    Code,
+    Curves,
+    Document,
+    Facts,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+)
+from edge_server.report.html_table import html_table
+
+MORE_AT_LEAST = 10
+"""Fewer rows than these are not worth folding."""
+
+
+def html_page(document: Document) -> str:
+    """The whole page."""
+    style = resources.files("edge_server.report").joinpath("report.css").read_text(encoding="utf-8")
+    sections = "\n".join(map(_section, document.sections))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(document.title)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+{_heading(document)}
+{sections}
+</main>
+</body>
+</html>
+"""
+
+
+def _heading(document: Document) -> str:
+    detail = f" <span>{escape(document.detail)}</span>" if document.detail else ""
+    kind = "good" if document.good else "bad"
+    return f"""<header>
+<h1>{escape(document.name)}</h1>
+<p class="outcome {kind}"><strong>{escape(document.outcome)}</strong>{detail}</p>
+{_facts(document.facts)}
+</header>"""
+
+
+def _section(section: Section) -> str:
+    blocks = "\n".join(map(html_block, section.blocks))
+    return f"<section><h2>{escape(section.title)}</h2>\n{blocks}</section>"
+
+
+def html_block(block: Block) -> str:
+    """One block of a page."""
+    match block:
+        case Paragraph(text):
+            return f"<p>{escape(text)}</p>"
+        case Picture(name, data):
+            coded = base64.b64encode(data).decode()
+            return f'<figure><img alt="{escape(name)}" src="data:image/png;base64,{coded}"></figure>'
+        case Facts():
+            return _facts(block)
+        case Table():
+            return _table(block)
+        case Curves(charts):
+            figures = (
+                f"<figure><figcaption>{escape(chart.title)}</figcaption>{line_chart(chart)}</figure>"
+                for chart in charts
+            )
+            return '<div class="charts">\n' + "\n".join(figures) + "\n</div>"
+        case Code(text, folded):
+            return _folded(folded, f"<pre><code>{escape(text)}</code></pre>")
+        case Card(markdown):
+            # Headings of a card stand below the section's; markup in it stays text.
+            made = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+            return f'<div class="card">{made}</div>'
+
+
+def _facts(facts: Facts) -> str:
+    pairs = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.rows
+    )
+    return f'<dl class="facts">{pairs}</dl>'
+
+
+def _table(made: Table) -> str:
+    """The first rows, and below them the rest, to be unfolded."""
+    if len(made.rows) <= SHOWN_ROWS + MORE_AT_LEAST:
+        return html_table(made.caption, made.columns, made.rows)
+    rest = made.rows[SHOWN_ROWS:]
+    head = html_table(made.caption, made.columns, made.rows[:SHOWN_ROWS])
+    return head + _folded(f"{len(rest):,} more", html_table(f"{made.caption}: the rest", made.columns, rest))
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>\n{content}</details>" if title else content

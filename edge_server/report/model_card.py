@@ -1,0 +1,19 @@
+"""The registry's card of what a run ended with, as a section of its report."""
+
+from __future__ import annotations
+
+import re
+
+from edge_server.registry.card import card_body
+from edge_server.report.contents import Contents
+from edge_server.report.document import Card, Paragraph, Section
+
+NONE = "This run exported no model, so there is no card."
+
+
+def card_section(run: Contents) -> Section:
+    """The card without its title, its headings a level lower; links lead into the run folder."""
+    if run.version is None:
+        return Section("Model card", (Paragraph(NONE),))
+    text = card_body(run.version, run.described, files="onnx/")
+    return Section("Model card", (Card(re.sub(r"\A# .*\n+", "", text)),))

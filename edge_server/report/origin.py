@@ -1,0 +1,81 @@
+"""Where a run comes from, and the commands and digests with which to repeat it."""
+
+from __future__ import annotations
+
+import hashlib
+
+from edge_server.experiments.machine import Provenance
+from edge_server.report.contents import Contents
+from edge_server.report.document import Block, Code, Facts, Paragraph, Section, table, words
+from edge_server.report.settings_table import stated
+from edge_server.run_folder import RunFolder
+
+NOT_NOTED = "not noted"
+
+
+def origin_section(run: Contents) -> Section:
+    """What ran: recipe, machine and versions, and the settings that are not the defaults."""
+    rows = [(words(key), words(value)) for key, value in stated(run.settings).items()]
+    caption = "Settings that differ from the defaults"
+    settings = (table(caption, ("setting", "value"), rows, rest="federation.toml"),) if rows else ()
+    return Section("What ran", (Facts(_facts(run)), *settings))
+
+
+def _facts(run: Contents) -> tuple[tuple[str, str], ...]:
+    recipe = run.setting("recipe", "summary"), run.setting("recipe", "citation")
+    made = run.made
+    return (
+        ("recipe", run.summary.recipe or "none"),
+        *((("what it does", str(recipe[0])),) if recipe[0] else ()),
+        *((("after", str(recipe[1])),) if recipe[1] else ()),
+        ("run", run.summary.run),
+        ("begun", made.date if made else NOT_NOTED),
+        ("server", _machine(made)),
+        ("versions", _versions(made)),
+        ("commit", (made.commit or "no git checkout") if made else NOT_NOTED),
+    )
+
+
+def _machine(made: Provenance | None) -> str:
+    if made is None:
+        return NOT_NOTED
+    return ", ".join([made.cpu, f"{made.cores} cores", *([made.gpu] if made.gpu else []), made.system])
+
+
+def _versions(made: Provenance | None) -> str:
+    if made is None:
+        return NOT_NOTED
+    return ", ".join(
+        [f"Python {made.python}", *(f"{name} {version}" for name, version in made.versions.items())]
+    )
+
+
+def repeat_section(run: Contents) -> Section:
+    """Commands, seed and digests."""
+    blocks: list[Block] = []
+    if run.made:
+        blocks += [Paragraph("It was begun with this command:"), Code(run.made.command)]
+    verb = "simulate" if run.simulated else "run"
+    again = [f"edge-server {verb} federation.toml --out again"]
+    if not run.simulated and RunFolder(run.folder).journal.exists():
+        again.append("edge-server replay .        # each aggregate again, from the updates that were kept")
+    told = "the very same bits" if run.simulated else "with the same devices and data"
+    blocks += [Paragraph(f"In this run's folder, {told}:"), Code("\n".join(again)), _digests(run)]
+    return Section("Repeat it", tuple(blocks))
+
+
+def _digests(run: Contents) -> Block:
+    toml = hashlib.sha256(run.federation_toml.encode()).hexdigest()
+    rows = [("seed", str(run.setting("federation", "seed", NOT_NOTED))), ("federation.toml", toml)]
+    if state := run.described.get("state_sha256"):
+        rows.append((f"global model after round {run.described.get('round')}", str(state)))
+    rows += [(f"tier-{tier.tier}.onnx", tier.sha256) for tier in (run.version.tiers if run.version else ())]
+    if run.version and run.version.key:
+        rows.append(("signing key", run.version.key))
+    cells = [(words(name), words(value)) for name, value in rows]
+    return table("What the same run has: its seed, and sha256 digests", ("what", "value"), cells)
+
+
+def file_section(run: Contents) -> Section:
+    """The federation file as it was resolved."""
+    return Section("Settings", (Code(run.federation_toml, folded="federation.toml, as resolved"),))

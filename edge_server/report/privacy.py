@@ -1,0 +1,72 @@
+"""What a run's model may tell of single devices, and what the server could learn."""
+
+from __future__ import annotations
+
+import math
+
+from edge_server.report.contents import Contents
+from edge_server.report.document import Block, Facts, Paragraph, Section
+
+NO_NOISE = (
+    "No differential privacy: nothing bounds what the model tells of a single device's data. "
+    '[privacy] mechanism = "gaussian" would (deploy/PRIVACY.md).'
+)
+OPEN_UPDATES = (
+    "No secure aggregation: the server could read each device's update. What never left a device are its "
+    "examples."
+)
+
+
+def privacy_section(run: Contents) -> Section:
+    """Epsilon, delta and the mechanism in words, or that there was none; masked or open updates."""
+    return Section("Privacy", (*_noise(run), *_masks(run)))
+
+
+def _noise(run: Contents) -> tuple[Block, ...]:
+    if run.setting("privacy", "mechanism", "none") == "none" and run.summary.epsilon is None:
+        return (Paragraph(NO_NOISE),)
+    epsilon, delta = run.summary.epsilon, run.summary.delta
+    spent = "not known" if epsilon is None or delta is None else f"{epsilon:.3g} at delta {delta:g}"
+    clips = [record.clip for record in run.history if record.clip is not None]
+    budget = run.setting("privacy", "budget")
+    facts = (
+        ("epsilon spent", spent),
+        ("budget", "none" if budget is None else f"epsilon {budget:g}"),
+        ("mechanism", str(run.setting("privacy", "mechanism", "not known"))),
+        ("noise multiplier", f"{run.setting('privacy', 'noise-multiplier', 'not known')}"),
+        ("clip (L2 norm)", _clip(run, clips)),
+        (
+            "amplification by sampling",
+            "counted" if run.setting("privacy", "amplification") else "not counted",
+        ),
+        ("protected", "a device with all of its data"),
+    )
+    return (Facts(facts), Paragraph(_meaning(epsilon, delta)))
+
+
+def _clip(run: Contents, clips: list[float]) -> str:
+    stated = run.setting("privacy", "clip", "not known")
+    return f"{stated}, ended at {clips[-1]:.3g}" if stated == "adaptive" and clips else str(stated)
+
+
+def _meaning(epsilon: float | None, delta: float | None) -> str:
+    """The definition in words (Dwork and Roth 2014, definition 2.4); neighbours differ in a device."""
+    if epsilon is None or delta is None:
+        return "No round has spent anything."
+    factor = math.exp(min(epsilon, 700.0))
+    return (
+        "What it means: whatever somebody looks for in all the models that were released, with any one "
+        f"device left out of the run it would have been at most {factor:.3g} times less or more likely (e to "
+        f"the epsilon), but for a probability of {delta:g}."
+    )
+
+
+def _masks(run: Contents) -> tuple[Block, ...]:
+    if not run.setting("privacy", "secure-aggregation", False):
+        return (Paragraph(OPEN_UPDATES),)
+    holders = run.setting("privacy", "min-holders", "several")
+    told = (
+        f"Secure aggregation: updates were masked, and the server read only sums over at least {holders} of "
+        "them (deploy/SECURE_AGGREGATION.md)."
+    )
+    return (Paragraph(told),)

@@ -1,0 +1,96 @@
+"""A report in the forms that are asked for, of one run or of several, and where each of them goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edge_server.report.comparing import runs_document
+from edge_server.report.contents import Contents, read_contents
+from edge_server.report.document import (
+    Card,
+    Code,
+    Curves,
+    Document,
+    Facts,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+)
+from edge_server.report.html_page import html_page
+from edge_server.report.markdown import markdown_page
+from edge_server.report.report import run_document, write_text
+from schemas.errors import ConfigError
+
+SUFFIXES = {"html": ".html", "markdown": ".md", "json": ".json"}
+
+
+def publish_report(
+    runs: Sequence[Path], *, form: str | None = None, out: Path | None = None
+) -> tuple[Any, list[Path]]:
+    """Write both pages, or the one of that form; returns what is to be printed, if anything, and the files.
+
+    One run's go into its folder, those of several into this one, unless `out` names the file. Raises
+    `ConfigError` for a folder that holds no run, and for a file that cannot be written.
+    """
+    if form is None and out is not None:
+        form = next((name for name, suffix in SUFFIXES.items() if out.suffix == suffix), None)
+        if form is None:
+            raise ConfigError(f"--out {out}: end it in .html, .md or .json, or say --format")
+    document = _document([read_contents(run) for run in runs])
+    if form == "json" and out is None:
+        return told(document), []
+    stem = runs[0] / "report" if len(runs) == 1 else Path("compare")
+    forms = [form] if form else ["html", "markdown"]
+    return None, [write_text(out or stem.with_suffix(SUFFIXES[one]), _text(document, one)) for one in forms]
+
+
+def _document(runs: Sequence[Contents]) -> Document:
+    return run_document(runs[0]) if len(runs) == 1 else runs_document(runs)
+
+
+def _text(document: Document, form: str) -> str:
+    if form == "json":
+        return json.dumps(told(document), indent=2) + "\n"
+    return html_page(document) if form == "html" else markdown_page(document)
+
+
+def told(document: Document) -> dict[str, Any]:
+    """A report for programs: sections by title, tables as lists of rows, curves as points."""
+    return {
+        "title": document.title,
+        "outcome": document.outcome,
+        "detail": document.detail,
+        "facts": dict(document.facts.rows),
+        "sections": {section.title: _blocks(section) for section in document.sections},
+    }
+
+
+def _blocks(section: Section) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for block in section.blocks:
+        match block:
+            case Facts(rows):
+                found.append({"facts": dict(rows)})
+            case Table():
+                found.append({"table": block.caption, "rows": _rows(block)})
+            case Curves(charts):
+                for chart in charts:
+                    curves = {one.label: [list(point) for point in one.points] for one in chart.series}
+                    found.append({"chart": chart.title, "curves": curves})
+            case Code(text, _):
+                found.append({"code": text})
+            case Paragraph(text):
+                found.append({"text": text})
+            case Card(markdown):
+                found.append({"markdown": markdown})
+            case Picture(name, _):
+                found.append({"picture": name})
+    return found
+
+
+def _rows(block: Table) -> list[dict[str, str]]:
+    return [dict(zip(block.columns, (cell.text for cell in row), strict=True)) for row in block.rows]

@@ -1,0 +1,54 @@
+"""Federation files as flat tables: what differs from the defaults, and between runs."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+LEFT_OUT = ("recipe",)
+"""What a recipe says of itself is told elsewhere."""
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, str]:
+    """`section.key` to the value as TOML writes it, nearly; the strategy's pieces stay whole."""
+    found: dict[str, str] = {}
+    for section, table in settings.items():
+        if section in LEFT_OUT:
+            continue
+        if isinstance(table, Mapping):
+            found |= {f"{section}.{key}": _text(value) for key, value in table.items()}
+        else:
+            found[section] = _text(table)
+    return found
+
+
+def stated(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What differs from the defaults."""
+    defaults = _defaults()
+    return {key: value for key, value in flat(settings).items() if defaults.get(key) != value}
+
+
+def differing(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The keys at which runs differ, with each run's value; empty text where it has none."""
+    tables = [flat(run) for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    values = {key: tuple(table.get(key, "") for table in tables) for key in keys}
+    return {key: each for key, each in values.items() if len(set(each)) > 1}
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, str]:
+    from edge_server.config import Config
+
+    return flat(tomllib.loads(Config().to_toml()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,39 @@
+"""The list of all pages says what there is, and every link of it leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+
+from edge_client.cli import EDGE_CLIENT
+from edge_server.cli import EDGE_SERVER
+from tests.deploy.files import DEPLOY
+
+FILE = DEPLOY / "llms.txt"
+
+
+def test_the_list_is_that_of_the_pages_that_are_there() -> None:
+    made = runpy.run_path(str(DEPLOY / "contents.py"))["contents"]()
+    assert FILE.read_text() == made, "make contents writes it again"
+
+
+def test_it_has_the_form_that_its_readers_know() -> None:
+    lines = FILE.read_text().split("\n")
+    assert lines[0].startswith("# ")
+    assert lines[2].startswith("> ")
+    for line in lines[3:]:
+        assert not line or re.match(r"## \w|- \[[^\]]+\]\([^)]+\)(: .+)?$", line), line
+
+
+def test_every_link_leads_to_a_page() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", FILE.read_text())
+    assert len(links) == len(set(links)) > 30
+    assert [link for link in links if not (DEPLOY / link).is_file()] == []
+
+
+def test_the_folders_pages_name_every_command() -> None:
+    for program, page in ((EDGE_SERVER, "edge_server"), (EDGE_CLIENT, "edge_client")):
+        text = (DEPLOY.parent / page / "README.md").read_text()
+        verbs = [verb.__name__.rpartition(".")[2] for verb in program.verbs]
+        missing = [verb for verb in verbs if f"{program.prog} {verb}" not in text]
+        assert missing == []

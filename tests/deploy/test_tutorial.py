@@ -1,0 +1,123 @@
+"""The tutorial's blocks, taken from its page and run as they stand there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_server.broker.launch import find_mosquitto
+from edge_server.config import load_config
+from edge_server.report.run_files import read_run_files
+from edge_server.simulation.simulator import simulate
+from edge_server.snapshot import Snapshot
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "deploy" / "tutorial" / "README.md"
+DEADLINE_S = 900
+COMMANDS = """set -euo pipefail
+run() { PYTHONPATH="$ROOT:${PYTHONPATH:-}" "$PYTHON" -m "$@"; }
+edge-server() { run edge_server.cli "$@"; }
+edge-client() { run edge_client.cli "$@"; }
+python() { "$PYTHON" "$@"; }
+"""
+"""The commands of this checkout, whether or not it is installed."""
+
+
+def blocks(*languages: str) -> list[str]:
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+def files() -> dict[str, str]:
+    """Each file's text by the name in its first line."""
+    return {text.split("\n")[0].removeprefix("# "): text for text in blocks("python", "toml")}
+
+
+def own_lines(name: str) -> int:
+    return sum(bool(line.strip()) for line in files()[name].split("\n")[1:])
+
+
+class Unwatched:
+    """Nobody looks at how it goes."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        pass
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder with the page's files, where commands are run."""
+    for name, text in files().items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    yield tmp_path
+    sys.modules.pop("mynet", None)
+
+
+def test_the_users_own_part_is_as_short_as_the_page_says() -> None:
+    assert (own_lines("mynet.py"), own_lines("federation.toml")) == (13, 15)
+    assert "thirteen lines of `mynet.py` and the fifteen of `federation.toml`" in PAGE.read_text()
+
+
+def test_the_files_of_the_page_make_a_federation(folder: Path) -> None:
+    """One round of what `make test-tutorial` runs whole, and no ONNX files at its end."""
+    subprocess.run([sys.executable, "make_data.py"], check=True, timeout=DEADLINE_S)
+    config = load_config("federation.toml", ["rounds=1", "local-epochs=1", "simulation.workers=1"])
+    summary = simulate(config, out=folder / "run", watcher=Unwatched(), export=False)
+    assert (summary.outcome, len(summary.devices)) == ("finished", 3)
+    assert read_run_files(folder / "run").history[0].tier_accuracy.keys() == {1, 2, 3}
+    assert "mynet:net" in (folder / "run" / "report.md").read_text()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.timeout(2 * DEADLINE_S)
+@pytest.mark.skipif(os.environ.get("TUTORIAL") != "all", reason="two minutes: make test-tutorial")
+@pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
+def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
+    port = str(free_port())
+    script = "".join(blocks("sh")).replace("1883", port)
+    around = {"ROOT": str(ROOT), "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+    path = f"{Path(str(find_mosquitto())).parent}:{os.environ['PATH']}"
+    # Everything that the page starts is of one group, which is ended whole.
+    shell = subprocess.Popen(
+        ["bash", "-c", COMMANDS + script],
+        env={**os.environ, **around, "PATH": path},
+        # A file and no pipe: the broker that the page leaves behind would hold that open.
+        stdout=(folder / "said").open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        assert shell.wait(timeout=DEADLINE_S) == 0, (folder / "said").read_text()
+    finally:
+        _end_group(shell.pid)
+    simulated, devices = (read_run_files(folder / "runs" / name) for name in ("simulated", "devices"))
+    for run in (simulated, devices):
+        assert run.summary.outcome == "finished"
+        # Three classes: whoever guesses is right in a third.
+        assert (run.summary.test_accuracy or 0) > 0.6
+    assert simulated.federation_toml.replace("deliver = false", "deliver = true") == devices.federation_toml
+    sizes = [(folder / f"state/board-{n}/models/model.onnx").stat().st_size for n in (1, 3)]
+    assert sizes[0] < 0.7 * sizes[1]
+    assert "2 runs compared" in (folder / "compare.html").read_text()
+
+
+def _end_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,119 @@
+"""Somebody else's local work: what is sent of it, what it is told, and what stops it before it begins."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edge_client.cli import EDGE_CLIENT
+from edge_client.client_file import read_client_file
+from edge_client.evaluation import Evaluation
+from edge_client.flower.settings import app_table, flat_config, read_words
+from edge_client.local_work import Job
+from edge_client.training import TrainingResult
+from edge_client.work import do_training
+from edge_client.workplace import Workplace
+from schemas.errors import ConfigError, PeerError
+from schemas.messages import Task
+from schemas.values import Reason, TrainingMetrics
+from tests.groups import decode_groups
+from tests.integration.bench import Bench
+
+
+class Adding:
+    """Adds one to every weight and says that it took seven examples."""
+
+    def check(self, task: Task) -> None:
+        if task.round > 1:
+            raise PeerError("only the first", reason=Reason.INCOMPATIBLE)
+
+    def train(self, job: Job) -> TrainingResult:
+        with torch.no_grad():
+            for parameter in job.module.parameters():
+                parameter += 1
+        return TrainingResult({}, TrainingMetrics(examples=7, epochs=1, steps=1, train_loss=0.5))
+
+    def evaluate(self, job: Job) -> Evaluation:
+        return Evaluation(2.0, 0.25, 4)
+
+
+def at_work(bench: Bench, name: str) -> Workplace:
+    return replace(bench.places[name], work=Adding())
+
+
+@pytest.mark.parametrize("name", ["weak", "strong"])
+def test_what_it_did_to_the_weights_is_the_update_at_every_tier(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, "heterofl")
+    task, place = bench.tasks(1, 1)[name], at_work(bench, name)
+    update = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+    groups = decode_groups(place.store.path(update.blob.digest).read_bytes())
+    assert task.tier == (1 if name == "weak" else 2)
+    for array in groups["model"].values():
+        assert np.allclose(array, 1)
+    told = update.metrics
+    assert (told.examples, told.train_loss, told.received_loss, told.accuracy) == (7, 0.5, 2.0, 0.25)
+
+
+def test_a_task_that_it_cannot_do_is_given_back_with_its_reason(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg")
+    task = bench.tasks(1, 1)["weak"].model_copy(update={"round": 2})
+    with pytest.raises(PeerError, match="only the first") as refused:
+        do_training(task, at_work(bench, "weak"), on_epoch=lambda _: None, should_stop=lambda: False)
+    assert refused.value.reason is Reason.INCOMPATIBLE
+
+
+def test_words_are_read_as_toml_and_else_as_text() -> None:
+    words = ["epochs=3", "lr=1e-2", "augment=true", "data=/home/a b.npz", 'name="x"']
+    assert read_words(words, option="--flower-config") == {
+        "epochs": 3,
+        "lr": 0.01,
+        "augment": True,
+        "data": "/home/a b.npz",
+        "name": "x",
+    }
+    for wrong in ("epochs", "=3", "sizes=[1, 2]"):
+        with pytest.raises(ConfigError, match="--flower-config"):
+            read_words([wrong], option="--flower-config")
+
+
+def test_an_apps_own_config_is_flattened_as_flower_does(tmp_path: Path) -> None:
+    text = '[tool.flwr.app.config]\nepochs = 2\n[tool.flwr.app.config.data]\npath = "x"\nlist = [1]\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert flat_config(app_table(tmp_path).get("config")) == {"epochs": 2, "data.path": "x"}
+    assert app_table(tmp_path / "elsewhere") == {}
+
+
+def test_a_client_file_names_an_app_and_what_it_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text('flower = "app:app"\nflower-config = ["epochs=3"]\nflower-node = ["partition-id=1"]\n')
+    assert read_client_file(path) == {
+        "flower": "app:app",
+        "flower_config": ["epochs=3"],
+        "flower_node": ["partition-id=1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--flower-config", "epochs=3"), "--flower-config is for --flower"),
+        (("--flower", "app:app", "--checkpoint-s", "5"), "--checkpoint-s"),
+        (("--flower", "app:app", "--flower-node", "x"), "expected key=value"),
+    ],
+)
+def test_options_that_go_ill_together_are_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert EDGE_CLIENT.run(["run", "--state-dir", str(tmp_path), *words]) == 2
+    assert said in capfd.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("flwr") is not None, reason="Flower is installed here")
+def test_without_flower_the_remedy_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert EDGE_CLIENT.run(["run", "--state-dir", str(tmp_path), "--flower", "app:app"]) == 2
+    assert "pip install 'edge-federation[flower]'" in capfd.readouterr().err
