@@ -30,10 +30,10 @@ export class Banner {
   }
 }
 
-function said({ link, run }) {
+function said({ link, run, watched }) {
   if (link.state === "lost") return run ? "Connection lost: what is shown may be old." : "The server does not answer.";
   if (link.state === "failed") return `The server refuses: ${link.message}`;
-  if (link.state === "ended" && run?.live) {
+  if (link.state === "ended" && watched) {
     return `The run has ended (${run.outcome}). Once its server is gone, edge-server dashboard shows its folder.`;
   }
   return "";

@@ -1,7 +1,7 @@
 /** The channels of a group: their scores in one round, which tier keeps which, and how they moved. */
 
 import { channelOrder, extremes, keeps, keptCount, shareOf } from "./channels.js";
-import { el, emptyState, mark, plainTable, svg, write } from "./dom.js";
+import { el, emptyState, field, mark, plainTable, svg, write } from "./dom.js";
 import { CellPicture, fillCell, sequential } from "./heatmap.js";
 import { channelRoute, routeTo } from "./router.js";
 import { colour } from "./theme.js";
@@ -61,7 +61,7 @@ export class ChannelsPanel {
   _layout() {
     const heading = (text) => el("h5", { text });
     return el("div", { class: "channels" }, this._list, el("div", { class: "card" }, this._title, this._facts,
-      el("div", { class: "tools" }, el("label", {}, "Round ", this._round, this._slider), el("label", {}, "Ordered by", this._order)),
+      el("div", { class: "tools" }, field("Round", this._slider, this._round), field("Ordered by", this._order)),
       heading("Score of each channel (paler: some tier cuts it)"), this._bars.element, heading("Kept by"), this._kept.element,
       heading("How scores moved, round by round"), this._moved.element, this._readout, scale(), this._table));
   }

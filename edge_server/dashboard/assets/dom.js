@@ -36,6 +36,14 @@ export function mark(element, name, value) {
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
+let fields = 0;
+
+/** A control below its label. */
+export function field(text, control, ...more) {
+  control.id ||= `field-${(fields += 1)}`;
+  return el("div", { class: "field" }, el("label", { for: control.id, text }), ...more, control);
+}
+
 /** Put the options of a select in place if they are others, keeping what is chosen. */
 export function choices(select, options) {
   const made = JSON.stringify(options);

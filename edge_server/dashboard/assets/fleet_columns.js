@@ -47,7 +47,7 @@ function fillState(cell, row) {
   const bar = state.children[2];
   const share = trained(row);
   mark(bar, "hidden", share === null);
-  bar.value = share ?? 0;
+  mark(bar, "value", share);
 }
 
 /** A state's shape, words and progress, for `data-kind`. */

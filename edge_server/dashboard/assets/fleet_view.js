@@ -1,6 +1,6 @@
 /** The fleet: a row per device, found by words, state and tier, sorted by any column. */
 
-import { choices, el, emptyState, mark, write } from "./dom.js";
+import { choices, el, emptyState, field, mark, write } from "./dom.js";
 import { fleetColumns } from "./fleet_columns.js";
 import { deviceRoute, replaceRoute, routeTo } from "./router.js";
 import { kindOf, orderOf, stateText } from "./states.js";
@@ -74,7 +74,7 @@ export class FleetView {
     this._in.addEventListener("change", () => this._ask({ state: this._in.value }));
     this._tier.addEventListener("change", () => this._ask({ tier: this._tier.value }));
     return el("form", { class: "tools", role: "search", "aria-label": "Devices", on: { submit: (event) => event.preventDefault() } },
-      el("label", {}, "Find", this._text), el("label", {}, "State", this._in), el("label", {}, "Tier", this._tier), this._count);
+      field("Find", this._text), field("State", this._in), field("Tier", this._tier), this._count);
   }
 
   _ask(change) {

@@ -1,6 +1,6 @@
 /** What a tier's model looks at (Grad-CAM): test images, the heat of its attention laid over them. */
 
-import { choices, el, emptyState, mark } from "./dom.js";
+import { choices, el, emptyState, field, mark } from "./dom.js";
 import { ask } from "./events.js";
 import { ratioText } from "./units.js";
 
@@ -16,7 +16,7 @@ export class GradcamPanel {
     this._said = el("div", { role: "status" });
     this._images = el("ul", { class: "examples", "aria-label": "Examples" });
     this._why = el("p", { class: "note" });
-    this._tools = el("div", { class: "tools" }, el("label", {}, "Tier", this._tier), el("label", {}, "Overlay", this._strength), this._button);
+    this._tools = el("div", { class: "tools" }, field("Tier", this._tier), field("Overlay", this._strength), this._button);
     this.element = el("section", { "aria-labelledby": "gradcam-title" }, el("h3", { id: "gradcam-title", text: "What the model looks at" }),
       el("p", { class: "note", text: "Grad-CAM: yellow is where the image spoke most for the class that was predicted." }), this._why, this._tools, this._said, this._images);
   }

@@ -1,12 +1,13 @@
 /** What the page knows of the run. Pure functions from a state and what came to the next state. */
 
-/** Before anything has come. `fleet` is null until the first list of devices, then a Map by name. */
+/** Before anything has come. `fleet` is null until the first list of devices, then a Map by name; `watched` once the run was seen going on. */
 export const NOTHING = Object.freeze({
   link: { state: "loading" },
   run: null,
   history: [],
   fleet: null,
   clock: 0,
+  watched: false,
 });
 
 /** The run as it is now; of another run than before, all that was known of that one goes. */
@@ -14,7 +15,8 @@ export function withRun(state, run, now) {
   const { history, ...facts } = run;
   const kept = state.run && state.run.run === facts.run ? state : { ...NOTHING, link: state.link };
   const lines = history ? history.reduce(addRound, kept.history) : kept.history;
-  return { ...kept, run: facts, history: lines, clock: facts.now ? facts.now - now : kept.clock };
+  const clock = facts.now ? facts.now - now : kept.clock;
+  return { ...kept, run: facts, history: lines, clock, watched: kept.watched || facts.live };
 }
 
 /** A round has closed; one that is told again replaces what was known of it. */

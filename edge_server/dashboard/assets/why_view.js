@@ -2,7 +2,7 @@
 
 import { ChannelWhy } from "./channel_why.js";
 import { DeviceWhy } from "./device_why.js";
-import { choices, el, emptyState, mark } from "./dom.js";
+import { choices, el, emptyState, field, mark } from "./dom.js";
 import { ask } from "./events.js";
 import { channelRoute, deviceRoute } from "./router.js";
 
@@ -93,7 +93,7 @@ export class WhyView {
       event.preventDefault();
       location.hash = deviceRoute(this._name.value.trim());
     };
-    return el("form", { class: "tools card", on: { submit: asked } }, el("label", {}, "Device", this._name), this._known, el("button", { text: "Why this device" }));
+    return el("form", { class: "tools card", on: { submit: asked } }, field("Device", this._name), this._known, el("button", { text: "Why this device" }));
   }
 
   _channelForm() {
@@ -107,6 +107,6 @@ export class WhyView {
     this._group.addEventListener("focus", async () => {
       if (!this._groups.length) this._know((await ask("api/model").catch(() => ({}))).groups ?? []);
     });
-    return el("form", { class: "tools card", on: { submit: asked } }, el("label", {}, "Channel group", this._group), el("label", {}, "Channel", this._index), el("button", { text: "Why this channel" }));
+    return el("form", { class: "tools card", on: { submit: asked } }, field("Channel group", this._group), field("Channel", this._index), el("button", { text: "Why this channel" }));
   }
 }
