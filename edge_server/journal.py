@@ -99,8 +99,9 @@ class Journal:
         needed: int | None = None,
         rng: Iterable[int] = (),
         deliver: bool = False,
+        choices: Choices | None = None,
     ) -> None:
-        """Keep a planning: who was there, who is asked to do what."""
+        """Keep a planning: who was there, who is asked to do what, and with it why."""
         now = time.time()
         row = (
             attempt,
@@ -118,6 +119,8 @@ class Journal:
                 "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?)",
                 _device_rows(devices, now),
             )
+            if choices is not None:
+                _write_choices(written, choices)
             if self._durable:
                 written.executemany(
                     "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)",
@@ -208,9 +211,8 @@ class Journal:
 
     def chosen(self, choices: Choices) -> None:
         """Why a planning chose whom it chose."""
-        row = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
         with self._written() as written:
-            written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", row)
+            _write_choices(written, choices)
 
     def observed(self, observation: Observation) -> None:
         """What a closed round showed."""
@@ -221,6 +223,11 @@ class Journal:
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
+
+
+def _write_choices(written: sqlite3.Connection, choices: Choices) -> None:
+    row = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
+    written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", row)
 
 
 def _device_rows(devices: Iterable[Device], now: float) -> Iterator[tuple[Any, ...]]:

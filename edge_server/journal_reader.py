@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_server.explanation import Choices, Observation
+from edge_server.explanation import Choice, Choices, Observation
 from edge_server.journal import FORMAT, Aggregated
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update
@@ -78,12 +78,16 @@ OpenTask = tuple[str, int, str, int]
 
 
 class JournalReader:
-    """What a journal says; raises `ConfigError` where there is none, or one of another format."""
+    """What a journal says; raises `ConfigError` where there is none, or one of another format.
 
-    def __init__(self, path: Path) -> None:
+    One that is `immutable` has no writer: it is read without anything being made or locked beside it.
+    """
+
+    def __init__(self, path: Path, *, immutable: bool = False) -> None:
         if not path.is_file():
             raise ConfigError(f"{path}: there is no journal; is {path.parent} a run folder?")
-        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        how = "mode=ro&immutable=1" if immutable else "mode=ro"
+        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)
         try:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.Error as error:
@@ -100,11 +104,24 @@ class JournalReader:
         row = self._connection.execute("SELECT run FROM run").fetchone()
         return None if row is None else str(row[0])
 
+    def began_at(self) -> float | None:
+        """When the run began, or was first planned, in seconds since 1970; None before that."""
+        asked = "SELECT coalesce((SELECT began_at FROM run), (SELECT min(planned_at) FROM plannings))"
+        (at,) = self._connection.execute(asked).fetchone()
+        return None if at is None else float(at)
+
+    def last_planning(self) -> Planned | None:
+        """The newest planning."""
+        return next(iter(self._plannings("ORDER BY attempt DESC LIMIT 1")), None)
+
     def plannings(self) -> list[Planned]:
         """Every planning, in order."""
+        return self._plannings("ORDER BY attempt")
+
+    def _plannings(self, which: str) -> list[Planned]:
         rows = self._connection.execute(
             "SELECT attempt, round, deliver, needed, selected, clients, rng, planned_at"
-            " FROM plannings ORDER BY attempt"
+            f" FROM plannings {which}"
         )
         return [
             Planned(
@@ -131,6 +148,36 @@ class JournalReader:
         return self._connection.execute(
             "SELECT device, session, profile, data FROM devices ORDER BY device"
         ).fetchall()
+
+    def seen(self) -> list[tuple[str, str, str, float]]:
+        """Every such device as (name, profile, data, when it was last there)."""
+        return self._connection.execute(
+            "SELECT device, profile, data, seen_at FROM devices ORDER BY device"
+        ).fetchall()
+
+    def verdicts(self, attempt: int) -> dict[str, str | None]:
+        """The last verdict on each device's updates in an attempt: None for accepted, else why not."""
+        rows = self._connection.execute(
+            "SELECT device, reason FROM updates WHERE attempt = ? ORDER BY rowid", (attempt,)
+        )
+        return dict(rows)
+
+    def verdicts_of(self, device: str) -> list[tuple[int, str | None]]:
+        """The verdicts on a device's updates as (round, None for accepted, else why not), in order."""
+        return self._connection.execute(
+            "SELECT round, reason FROM updates WHERE device = ? ORDER BY rowid", (device,)
+        ).fetchall()
+
+    def choices_of(self, device: str) -> list[tuple[int, Choice]]:
+        """Why each planning chose one device or not, as (round, choice), in order."""
+        if not self._has("choices"):
+            return []
+        rows = self._connection.execute(
+            "SELECT round, value FROM choices, json_each(said, '$.devices')"
+            " WHERE json_extract(value, '$.device') = ? ORDER BY attempt",
+            (device,),
+        )
+        return [(number, Choice.model_validate_json(said)) for number, said in rows]
 
     def updates(self, *, since: int = 0) -> list[tuple[Update, str | None, float | None]]:
         """Every examined update with the reason of its refusal and its task's ratio, in order.
@@ -164,6 +211,18 @@ class JournalReader:
         rows = self._connection.execute("SELECT device, round, reason FROM strikes ORDER BY rowid")
         return [Strike(*row) for row in rows]
 
+    def refusals(self) -> dict[str, dict[str, int]]:
+        """In how many rounds each device was refused or struck, by reason."""
+        rows = self._connection.execute(
+            "SELECT device, reason, count(*) FROM (SELECT device, round, reason FROM updates"
+            " WHERE reason IS NOT NULL UNION SELECT device, round, reason FROM strikes)"
+            " GROUP BY device, reason ORDER BY device, reason"
+        )
+        counts: dict[str, dict[str, int]] = {}
+        for device, reason, count in rows:
+            counts.setdefault(device, {})[reason] = count
+        return counts
+
     def rounds(self) -> list[Closed]:
         """Every closed round, in order."""
         rows = self._connection.execute(
@@ -188,12 +247,15 @@ class JournalReader:
         return [Observation.model_validate_json(said) for said in self._said("observations", "round", since)]
 
     def _said(self, table: str, key: str, since: int) -> list[str]:
-        # A run of before they were kept has no such table.
-        known = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        if known is None:
+        if not self._has(table):
             return []
         rows = self._connection.execute(f"SELECT said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
         return [said for (said,) in rows]
+
+    def _has(self, table: str) -> bool:
+        # A run of before they were kept has no such table.
+        asked = "SELECT 1 FROM sqlite_master WHERE name = ?"
+        return self._connection.execute(asked, (table,)).fetchone() is not None
 
 
 def read_examined(path: Path) -> list[Examined]:

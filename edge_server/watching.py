@@ -32,7 +32,13 @@ def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watc
     return make_display(format=args.format)
 
 
-OPENERS: tuple[Opener, ...] = (_display,)
+def _dashboard(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+    from edge_server.dashboard.watching import dashboard
+
+    return dashboard(args, out)
+
+
+OPENERS: tuple[Opener, ...] = (_display, _dashboard)
 
 
 @contextlib.contextmanager

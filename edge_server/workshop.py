@@ -22,10 +22,12 @@ from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.assigning import Assigning
 from edge_server.checking import Checking
+from edge_server.choosing import choices_of
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
 from edge_server.disposal import Disposal
 from edge_server.evaluation import GlobalModel
+from edge_server.explanation import Choices
 from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
@@ -50,7 +52,7 @@ from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.keeping import InFile
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
-from edge_server.strategy.strategy import Network, close, plan, start, tier_spec
+from edge_server.strategy.strategy import Network, Plan, close, plan, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.tasks import Job, TaskTerms, training_jobs
 from edge_server.testing import Testing
@@ -175,6 +177,7 @@ class Workshop:
         described = self._assigning.described(self.chunk_bytes)
         self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
+        choices: Choices | None = None
         self._tiering.place(command.devices, self._state.paces, command.round)
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -183,7 +186,7 @@ class Workshop:
             jobs = {device.name: self._delivery(device) for device in command.devices}
         else:
             self._knows(there)
-            jobs, needed = self._training(command, clients, np.random.default_rng(entropy))
+            jobs, needed, choices = self._training(command, clients, np.random.default_rng(entropy))
             if ended := self._privacy.over_budget(self._state):
                 return RoundPlanned(command.attempt, {}, ended=ended)
             if self._privacy.on and self._resumable:
@@ -208,6 +211,7 @@ class Workshop:
             needed=needed,
             rng=entropy,
             deliver=command.deliver,
+            choices=choices,
         )
         return RoundPlanned(command.attempt, assignments, needed)
 
@@ -221,7 +225,7 @@ class Workshop:
 
     def _training(
         self, command: PlanRound, clients: Sequence[Client], rng: np.random.Generator
-    ) -> tuple[dict[str, Job], int | None]:
+    ) -> tuple[dict[str, Job], int | None, Choices | None]:
         planned = plan(
             self._strategy,
             self._state,
@@ -235,7 +239,16 @@ class Workshop:
         tiers = {client.name: client.tier for client in clients}
         # Those who join a round that is under way change nothing of what it needs.
         needed = planned.needed if command.wanted is None else None
-        return training_jobs(planned, tiers, self._config.training.local_epochs), needed
+        jobs = training_jobs(planned, tiers, self._config.training.local_epochs)
+        return jobs, needed, self._choices(command, clients, planned)
+
+    def _choices(self, command: PlanRound, clients: Sequence[Client], planned: Plan) -> Choices | None:
+        """Why these; nothing with differential privacy, which also rests on who was drawn being hidden."""
+        if self._privacy.on:
+            return None
+        ratios = {name: one.ratio for name, one in planned.assignments.items()}
+        why = self._strategy.selection.explain(self._state.selection, clients, frozenset(ratios))
+        return choices_of(command, ratios, why, self.tier)
 
     def _delivery(self, device: Device) -> Job:
         tier = self.tier(device)

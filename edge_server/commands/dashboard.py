@@ -1,0 +1,60 @@
+"""`edge-server dashboard`: a run's folder as a page."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from pathlib import Path
+
+from edge_client.command_output import Subparsers, add_verb
+from edge_server.commands.options import add_token_option
+from edge_server.dashboard.listening import listen_address
+from schemas.errors import ConfigError
+
+EXAMPLES = """\
+examples:
+  edge-server dashboard runs/demo-20260101-120000
+  edge-server dashboard runs/home --listen 127.0.0.1:9000
+  EDGE_DASHBOARD_TOKEN=$(openssl rand -hex 16) edge-server dashboard runs/home --listen 0.0.0.0:8265
+
+The same page as `edge-server run --dashboard` serves, from the folder of a run that is over, was cut off, or
+goes on in another process. It only reads. With a token, open http://HOST:PORT/?token=TOKEN once. Ctrl-C ends
+it.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "dashboard", help="show a run as a page in the browser", examples=EXAMPLES)
+    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--listen",
+        type=listen_address,
+        default=("127.0.0.1", None),
+        metavar="HOST:PORT",
+        help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port where that is taken)",
+    )
+    add_token_option(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    from edge_server.dashboard.facts import read_facts
+    from edge_server.dashboard.hosting import hosted
+    from edge_server.dashboard.watching import tell_address, token_of
+
+    if not (args.run / "history.jsonl").is_file() or not (args.run / "federation.toml").is_file():
+        raise ConfigError(
+            f"{args.run} is no run folder: there is no history.jsonl and federation.toml in it; name the folder "
+            "that `edge-server run` or `simulate` told of at its end"
+        )
+    read_facts(args.run)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with hosted(args.run, args.listen, token=token_of(args), live=False) as host:
+        tell_address(host.url, args.format)
+        ended.wait()
+    return 0

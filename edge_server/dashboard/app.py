@@ -1,0 +1,153 @@
+"""The routes: the page, its JSON, its events, the tiers' ONNX files; nothing of it changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from edge_server.dashboard.device_view import device_value
+from edge_server.dashboard.feed import Feed
+from edge_server.dashboard.guarding import Access, Guard
+from edge_server.dashboard.model_view import channel_value, model_value
+from edge_server.dashboard.stream import EventStream, json_text, told
+from edge_server.history import DeviceRecord
+from edge_server.journal_reader import JournalReader
+from schemas.errors import EdgeError
+
+ASSETS = Path(__file__).with_name("assets")
+MOST_STREAMS = 128
+AGAIN_S = "5"
+"""When a page that is one too many may try again, in seconds."""
+
+
+def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> ASGIApp:
+    """The whole application; `more` routes stand behind the same guard."""
+    pages = Pages(feed)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        feed.begin()
+        yield
+        feed.end()
+
+    app = Starlette(
+        routes=[
+            Route("/", pages.page),
+            Mount("/assets", StaticFiles(directory=ASSETS), name="assets"),
+            Route("/api/run", pages.run),
+            Route("/api/fleet", pages.fleet),
+            Route("/api/device/{name}", pages.device),
+            Route("/api/model", pages.model),
+            Route("/api/channel/{group:path}/{index:int}", pages.channel),
+            Route("/api/events", pages.events),
+            Route("/onnx/tier-{tier:int}.onnx", pages.onnx),
+            *more,
+        ],
+        exception_handlers={HTTPException: _http_error, EdgeError: _edge_error},
+        lifespan=lifespan,
+    )
+    return Guard(app, access)
+
+
+class Pages:
+    """What is answered, each from the feed."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._streams = 0
+
+    async def page(self, request: Request) -> Response:
+        """The page itself."""
+        return FileResponse(ASSETS / "index.html", headers={"Cache-Control": "no-cache"})
+
+    async def run(self, request: Request) -> Response:
+        """`/api/run`."""
+        shown = await self._feed.shown()
+        return _json({**shown.run, "history": list(shown.rounds)})
+
+    async def fleet(self, request: Request) -> Response:
+        """`/api/fleet`."""
+        shown = await self._feed.shown()
+        return _json({"devices": [vars(one.row) for one in shown.rows.values()]})
+
+    async def device(self, request: Request) -> Response:
+        """`/api/device/NAME`."""
+        name = request.path_params["name"]
+
+        def asked(reader: JournalReader) -> tuple[Any, Any]:
+            return reader.choices_of(name), reader.verdicts_of(name)
+
+        facts, snapshot = await self._feed.facts()
+        choices, verdicts = await self._feed.journal(asked, ([], []))
+        value = device_value(name, facts, snapshot, choices, verdicts)
+        return _json(value) if value is not None else _error(404, "there is no such device in this run")
+
+    async def model(self, request: Request) -> Response:
+        """`/api/model`."""
+        facts, snapshot = await self._feed.facts()
+        observations = await self._feed.journal(JournalReader.observations, [])
+        records: Sequence[DeviceRecord] = facts.summary.devices if facts.summary else ()
+        if snapshot is not None and snapshot.summary is None:
+            records = tuple(snapshot.delivered.values())
+        return _json(model_value(observations, records, gradcam_why_not="not yet"))
+
+    async def channel(self, request: Request) -> Response:
+        """`/api/channel/GROUP/INDEX`."""
+        group, index = request.path_params["group"], request.path_params["index"]
+        observations = await self._feed.journal(JournalReader.observations, [])
+        value = channel_value(observations, group, index)
+        return _json(value) if value is not None else _error(404, "no round has told of such a channel")
+
+    async def events(self, request: Request) -> Response:
+        """`/api/events`."""
+        since = request.query_params.get("since", "0")
+        if not since.isascii() or not since.isdigit():
+            return _error(400, "since is the number of a round")
+        if request.method == "HEAD":
+            return Response(media_type=EventStream.media_type)
+        if self._streams >= MOST_STREAMS:
+            return _error(503, "too many pages are open; close one", {"Retry-After": AGAIN_S})
+        return EventStream(self._counted(int(since[:9])))
+
+    async def _counted(self, since: int) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            async for text in told(self._feed, since):
+                yield text
+        finally:
+            self._streams -= 1
+
+    async def onnx(self, request: Request) -> Response:
+        """`/onnx/tier-N.onnx`."""
+        tier = request.path_params["tier"]
+        path = self._feed.path / "onnx" / f"tier-{tier}.onnx"
+        if not path.is_file():
+            return _error(404, f"tier {tier} has no ONNX file yet")
+        return FileResponse(path, media_type="application/octet-stream", filename=f"tier-{tier}.onnx")
+
+
+def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(json_text(value), status, headers, "application/json")
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return _json({"error": text}, status, headers)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, error.detail)
+
+
+async def _edge_error(request: Request, error: Exception) -> Response:
+    return _error(503, str(error))

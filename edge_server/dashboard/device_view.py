@@ -1,0 +1,106 @@
+"""One device as the page shows it: its part in every round and why, its compact model, its board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edge_server.dashboard.facts import Facts
+from edge_server.dashboard.run_view import Json, history_of
+from edge_server.explanation import Choice
+from edge_server.history import RoundRecord
+from edge_server.snapshot import DeviceView, Snapshot
+
+MOST_ROUNDS = 1000
+"""The newest ones are told of."""
+
+Choices = Sequence[tuple[int, Choice]]
+Verdicts = Sequence[tuple[int, str | None]]
+
+
+def device_value(
+    name: str, facts: Facts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
+) -> Json | None:
+    """What `/api/device/NAME` says; None for a device that nobody knows.
+
+    `choices` and `verdicts` are the journal's on this device, by round: why it was chosen or not, and which
+    of its updates were refused.
+    """
+    view = _view(name, snapshot)
+    record = _record(name, facts, snapshot)
+    known = facts.known.get(name)
+    profile = (view.profile if view else None) or (known.profile if known else None)
+    if view is None and record is None and known is None:
+        return None
+    return {
+        "device": name,
+        "rounds": _rounds(name, facts, snapshot, choices, verdicts),
+        "delivery": record,
+        "profile": profile.model_dump(mode="json") if profile else None,
+    }
+
+
+def _rounds(
+    name: str, facts: Facts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
+) -> list[Json]:
+    closed = {record.round: record for record in history_of(facts, snapshot)}
+    why = dict(choices)  # of several plannings of a round the last one counts
+    refused = {number: reason for number, reason in verdicts if reason is not None}
+    under_way = _under_way(facts)
+    numbers = sorted({*closed, *why, *under_way})[-MOST_ROUNDS:]
+    return [
+        _round(name, number, closed.get(number), why.get(number), refused, name in under_way.get(number, ()))
+        for number in numbers
+    ]
+
+
+def _under_way(facts: Facts) -> Mapping[int, frozenset[str]]:
+    """Who was asked in the round that is open."""
+    planning = facts.planning
+    closed = facts.history[-1].round if facts.history else 0
+    return {} if planning is None or planning.round <= closed else {planning.round: planning.selected}
+
+
+def _round(
+    name: str,
+    number: int,
+    record: RoundRecord | None,
+    choice: Choice | None,
+    refused: Mapping[int, str],
+    asked: bool,
+) -> Json:
+    selected = name in record.selected if record else asked or (choice is not None and choice.chosen)
+    rejected = {one.device: one.reason for one in record.rejected} if record else {}
+    reason = rejected.get(name) or refused.get(number)
+    return {
+        "round": number,
+        "selected": selected,
+        "because": choice.because if choice else "",
+        "score": choice.score if choice else None,
+        "outcome": _outcome(name, record, reason, selected=selected),
+        "reason": reason or "",
+        "weight": record.weights.get(name) if record else None,
+        "staleness": record.staleness.get(name) if record else None,
+    }
+
+
+def _outcome(name: str, record: RoundRecord | None, reason: str | None, *, selected: bool) -> str:
+    if record is not None and name in record.completed:
+        return "counted"
+    if reason is not None:
+        return "refused"
+    if not selected:
+        return "not chosen"
+    return "under way" if record is None else "dropped"
+
+
+def _view(name: str, snapshot: Snapshot | None) -> DeviceView | None:
+    return next((one for one in snapshot.devices if one.device == name), None) if snapshot else None
+
+
+def _record(name: str, facts: Facts, snapshot: Snapshot | None) -> Json | None:
+    """The device's record: of one that has its model, or of a run that is over."""
+    if snapshot is not None and name in snapshot.delivered:
+        return snapshot.delivered[name].model_dump(mode="json")
+    summary = (snapshot.summary if snapshot else None) or facts.summary
+    found = next((one for one in summary.devices if one.device == name), None) if summary else None
+    return found.model_dump(mode="json") if found else None

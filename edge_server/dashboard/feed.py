@@ -1,0 +1,170 @@
+"""What there is to show, kept up to date for every page at once; who runs the federation never waits for it.
+
+The server's thread only leaves its newest snapshot here. Everything is looked up and compared by the
+dashboard's own threads, once for all pages, and only while somebody looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from edge_server.dashboard.events import Shown, next_shown
+from edge_server.dashboard.facts import Facts, read_facts
+from edge_server.dashboard.fleet_view import fleet_rows
+from edge_server.dashboard.journal_file import opened_journal
+from edge_server.dashboard.run_view import Json, history_of, round_values, run_value
+from edge_server.journal_reader import JournalReader
+from edge_server.snapshot import Snapshot
+
+T = TypeVar("T")
+LOOK_S = 0.25
+"""So often at most there is something new to show."""
+FACTS_S = 2.0
+"""So often at most a folder is read anew while its run goes on in this process."""
+LOOKED_AT = ("history.jsonl", "summary.json", "journal.sqlite", "journal.sqlite-wal")
+
+
+class Feed:
+    """Of one run in `path`; `live` says that this very process runs it, and shows snapshots of it."""
+
+    def __init__(self, path: Path, *, live: bool, clock: Callable[[], float] = time.time) -> None:
+        self.path, self.live = path, live
+        self._clock = clock
+        self._snapshot: Snapshot | None = None
+        self._facts: Facts | None = None
+        self._facts_at, self._facts_of = 0.0, object()
+        self._seen: tuple[object, ...] | None = None
+        self._shown: Shown | None = None
+        self._looked_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+        self._news = asyncio.Event()
+        self.closing = False
+
+    # --- the server's thread ---
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the newest snapshot."""
+        self._snapshot = snapshot
+        self._wake()
+
+    def close(self) -> None:
+        """Let every stream say what is still to be said, and end."""
+        self.closing = True
+        self._wake()
+
+    def _wake(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                loop.call_soon_threadsafe(self._tell)
+
+    # --- the dashboard's loop ---
+    def begin(self) -> None:
+        """From now on streams are woken: called in the loop that they live in."""
+        self._loop = asyncio.get_running_loop()
+
+    def end(self) -> None:
+        """The loop is about to end."""
+        self._loop = None
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def changed(self, seen: Shown, timeout_s: float) -> bool:
+        """Wait until there is more than `seen`, or the feed is closing; False when the time was up before."""
+        ends = time.monotonic() + timeout_s
+        while not self.closing:
+            news = self._news
+            shown = await self.shown()
+            if shown.version != seen.version or self.closing:
+                return True
+            left = ends - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(TimeoutError):
+                # A folder that another process writes to tells nobody: it is looked at now and then.
+                await asyncio.wait_for(news.wait(), left if self.live else min(left, 1.0))
+            await asyncio.sleep(max(0.0, self._looked_at + LOOK_S - time.monotonic()))
+        return True
+
+    async def shown(self) -> Shown:
+        """What there is to show, as of just now."""
+        async with self._lock:
+            now = time.monotonic()
+            if self._shown is None or now >= self._looked_at + LOOK_S or self._is_last():
+                self._shown = await asyncio.to_thread(self._look, now)
+                self._looked_at = time.monotonic()
+            return self._shown
+
+    async def facts(self) -> tuple[Facts, Snapshot | None]:
+        """What the run's folder says, and the newest snapshot."""
+        await self.shown()
+        assert self._facts is not None
+        return self._facts, self._snapshot
+
+    async def journal(self, read: Callable[[JournalReader], T], missing: T) -> T:
+        """Ask the journal something; `missing` where there is none yet."""
+        return await asyncio.to_thread(self._asked, read, missing)
+
+    # --- its worker threads, one at a time ---
+    def _is_last(self) -> bool:
+        return self.closing and self._shown is not None and self._shown.outcome is None
+
+    def _look(self, monotonic: float) -> Shown:
+        snapshot, now = self._snapshot, self._clock()
+        facts = self._current_facts(snapshot, monotonic)
+        seen = (facts, snapshot) if self.live else (facts,)
+        if self._shown is not None and self._seen is not None and all(map(_is, seen, self._seen)):
+            return self._shown
+        self._seen = seen
+        run = run_value(facts, snapshot, now=now, live=self.live)
+        rounds = self._rounds(facts, snapshot)
+        return next_shown(self._shown, run, fleet_rows(facts, snapshot), rounds, now=now)
+
+    def _rounds(self, facts: Facts, snapshot: Snapshot | None) -> list[Json]:
+        """Lines that were told stay as they were; only new ones are made."""
+        history = history_of(facts, snapshot)
+        known = list(self._shown.rounds) if self._shown else []
+        stays = len(known) <= len(history) and all(line["cost_relative"] is not None for line in known)
+        known = known if stays else []
+        return known + round_values(facts, history[len(known) :])
+
+    def _current_facts(self, snapshot: Snapshot | None, monotonic: float) -> Facts:
+        """The folder's facts, read anew when something in it may have changed."""
+        if self.live:
+            of: object = (snapshot.round, snapshot.phase, len(snapshot.history)) if snapshot else None
+            due = of != self._facts_of and monotonic >= self._facts_at + FACTS_S
+            due = due or (snapshot is not None and snapshot.summary is not None and of != self._facts_of)
+        else:
+            of = tuple(map(_fingerprint, (self.path / name for name in LOOKED_AT)))
+            due = of != self._facts_of
+        if self._facts is None or due:
+            self._facts = read_facts(self.path, live=self.live)
+            self._facts_at, self._facts_of = monotonic, of
+        return self._facts
+
+    def _asked(self, read: Callable[[JournalReader], T], missing: T) -> T:
+        path = self.path / "journal.sqlite"
+        if not path.exists():
+            return missing
+        live = self.live or not (self.path / "summary.json").exists()
+        with opened_journal(path, live=live) as reader:
+            return read(reader)
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _fingerprint(path: Path) -> tuple[int, int] | None:
+    try:
+        told = path.stat()
+    except OSError:
+        return None
+    return told.st_mtime_ns, told.st_size

@@ -1,0 +1,165 @@
+"""The fleet as the page shows it: a row per device, from the newest snapshot or from the folder alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edge_server.dashboard.facts import Facts, Known
+from edge_server.history import DeviceRecord
+from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.tiers import tier_of
+from schemas.values import CapabilityProfile
+
+OFFLINE, IDLE, TRAINING, DONE, REFUSED = "offline", "idle", "training", "done", "refused"
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """One device; what is not known is left out. Times in seconds since 1970, `refused` counts by reason."""
+
+    device: str
+    tier: int
+    ratio: float | None
+    state: str
+    board: str = ""
+    processor: str = ""
+    architecture: str = ""
+    cores: int | None = None
+    memory_total_bytes: int | None = None
+    accelerator: str | None = None
+    epoch: int | None = None
+    epochs: int | None = None
+    loss: float | None = None
+    seen_at: float | None = None
+    attention: float | None = None
+    rounds: int = 0
+    refusals: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+    celsius: float | None = None
+    memory_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    battery: float | None = None
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    ineligible_because: str = ""
+    examples: int | None = None
+
+
+def fleet_rows(facts: Facts, snapshot: Snapshot | None) -> list[FleetRow]:
+    """A row per device, by tier and name."""
+    if snapshot is not None:
+        return [_live_row(view, facts.known.get(view.device)) for view in snapshot.devices]
+    if facts.summary is not None:
+        return [_ended_row(record, facts) for record in facts.summary.devices]
+    rounds = Counter(name for record in facts.history for name in record.completed)
+    rows = [_known_row(one, facts, rounds[one.device]) for one in facts.known.values()]
+    return sorted(rows, key=lambda row: (row.tier, row.device))
+
+
+def _live_row(view: DeviceView, known: Known | None) -> FleetRow:
+    profile, board = view.profile or (known.profile if known else None), view.board
+    return FleetRow(
+        device=view.device,
+        tier=view.tier,
+        ratio=view.ratio,
+        state=view.state,
+        epoch=view.epoch,
+        epochs=view.epochs,
+        loss=view.loss,
+        seen_at=view.seen_at,
+        attention=view.attention,
+        rounds=view.rounds,
+        refusals=sum(view.refused.values()),
+        refused=dict(view.refused),
+        reason=view.reason,
+        celsius=board.celsius if board else None,
+        memory_bytes=board.memory_bytes if board else None,
+        memory_free_bytes=board.memory_free_bytes if board else None,
+        battery=board.battery if board else None,
+        uplink_bytes=view.uplink_bytes,
+        downlink_bytes=view.downlink_bytes,
+        ineligible_because=view.ineligible_because,
+        examples=known.examples if known else None,
+        **_of_profile(profile),
+    )
+
+
+def _ended_row(record: DeviceRecord, facts: Facts) -> FleetRow:
+    """The run is over: nobody is there any more."""
+    known = facts.known.get(record.device)
+    return FleetRow(
+        device=record.device,
+        tier=record.tier,
+        ratio=record.ratio,
+        state=OFFLINE,
+        seen_at=known.seen_at if known else None,
+        attention=_attention(facts, record.device),
+        rounds=record.rounds,
+        refusals=record.refusals,
+        refused=dict(record.refused),
+        uplink_bytes=record.uplink_bytes,
+        downlink_bytes=record.downlink_bytes,
+        examples=known.examples if known else record.examples,
+        **_of_profile(known.profile if known else None),
+    )
+
+
+def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
+    """What the journal says of a device while another process has the run, or none."""
+    planning, levels = facts.planning, facts.config.tiers.levels if facts.config else ()
+    tier = (planning.tiers if planning else {}).get(known.device)
+    tier = tier or (tier_of(known.profile, len(levels)) if levels else 1)
+    refused = facts.refused.get(known.device, {})
+    state = _journalled_state(known, facts)
+    return FleetRow(
+        device=known.device,
+        tier=tier,
+        ratio=levels[tier - 1] if tier <= len(levels) else None,
+        state=state,
+        seen_at=known.seen_at,
+        attention=_attention(facts, known.device),
+        rounds=rounds,
+        refusals=sum(refused.values()),
+        refused=refused,
+        reason=(planning.examined.get(known.device) or "") if planning and state == REFUSED else "",
+        examples=known.examples,
+        **_of_profile(known.profile),
+    )
+
+
+def _journalled_state(known: Known, facts: Facts) -> str:
+    """Whoever was not there at the last planning counts as offline."""
+    planning = facts.planning
+    closed = facts.history[-1].round if facts.history else 0
+    if planning is None or known.device not in planning.tiers:
+        return OFFLINE
+    if known.device not in planning.selected or planning.round <= closed:
+        return IDLE
+    if known.device not in planning.examined:
+        return TRAINING
+    return DONE if planning.examined[known.device] is None else REFUSED
+
+
+def _attention(facts: Facts, device: str) -> float | None:
+    """What the last round that tells of attention gave the device (AdaFL)."""
+    for record in reversed(facts.history):
+        if record.attention:
+            found = record.attention.get(device)
+            return float(found) if isinstance(found, int | float) else None
+    return None
+
+
+def _of_profile(profile: CapabilityProfile | None) -> dict[str, object]:
+    if profile is None:
+        return {}
+    return {
+        "board": profile.machine or profile.processor,
+        "processor": profile.processor,
+        "architecture": profile.architecture,
+        "cores": profile.cores,
+        "memory_total_bytes": profile.memory_bytes or None,
+        "accelerator": profile.accelerator,
+    }

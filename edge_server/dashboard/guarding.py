@@ -1,0 +1,155 @@
+"""Who may look: the Host that was asked for, the token where there is one, and what every answer carries.
+
+A page of somebody else's that makes its own name point here (DNS rebinding) asks for that name: it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+METHODS = ("GET", "HEAD")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+NEEDS_TOKEN = (
+    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Token needed</title></head><body><main>'
+    "<h1>This dashboard needs its token</h1><p>Open it as <code>/?token=TOKEN</code>, with the token that it was "
+    "started with (<code>--dashboard-token</code>).</p></main></body></html>\n"
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Which names in `Host` are answered (`any_address`: whoever names an IP address, too), and the token.
+
+    `cookie` names the cookie: several dashboards on one machine share their cookies.
+    """
+
+    hosts: frozenset[str]
+    token: str | None = None
+    any_address: bool = False
+    cookie: str = "edge-dashboard"
+
+    def answers(self, host: str) -> bool:
+        """Whether a request's `Host` is one of ours."""
+        name = host_name(host)
+        return name in self.hosts or (self.any_address and is_address(name))
+
+    def knows(self, headers: Headers, cookies: dict[str, str]) -> bool:
+        """Whether a request shows the token, or what it was once given for it."""
+        if self.token is None:
+            return True
+        kind, _, shown = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and same(shown.strip(), self.token):
+            return True
+        return same(cookies.get(self.cookie, ""), self.pass_)
+
+    @property
+    def pass_(self) -> str:
+        """What the cookie holds: only who knows the token can make it, and it does not tell the token."""
+        return hmac.new((self.token or "").encode(), b"edge-dashboard cookie", hashlib.sha256).hexdigest()
+
+
+class Guard:
+    """Stands before the application: answers itself what may not pass, and gives every answer its headers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer or pass on one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", _kept(scope["path"]))
+            await send(message)
+
+        answer = self._refused(Request(scope)) or self._app
+        await answer(scope, receive, guarded)
+
+    def _refused(self, request: Request) -> Response | None:
+        access = self._access
+        if request.method not in METHODS:
+            return _error(405, "only GET and HEAD are answered", allow=", ".join(METHODS))
+        if not access.answers(request.headers.get("host", "")):
+            return _error(
+                403, "this dashboard is not known by that name: use the address that it was started with"
+            )
+        shown = request.query_params.get("token") if request.scope["path"] == "/" else None
+        if access.token is not None and shown is not None and same(shown, access.token):
+            passed = RedirectResponse("/", 303)
+            passed.set_cookie(access.cookie, access.pass_, httponly=True, samesite="strict", path="/")
+            return passed
+        if access.knows(request.headers, request.cookies):
+            return None
+        if request.scope["path"] == "/":
+            return Response(NEEDS_TOKEN, 401, {"WWW-Authenticate": "Bearer"}, "text/html; charset=utf-8")
+        return _error(401, "this dashboard needs its token", www_authenticate="Bearer")
+
+
+def access_of(host: str, port: int, token: str | None, *, bound: str) -> Access:
+    """Who may ask a dashboard for `host`, which is bound to the address `bound`."""
+    names = {host.lower(), bound, *LOOPBACK}
+    everywhere = ipaddress.ip_address(bound).is_unspecified
+    if everywhere:
+        names |= {
+            socket.gethostname().lower(),
+            f"{socket.gethostname().lower()}.local",
+            socket.getfqdn().lower(),
+        }
+    return Access(frozenset(names), token, any_address=everywhere, cookie=f"edge-dashboard-{port}")
+
+
+def same(shown: str, right: str) -> bool:
+    """Whether two texts are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(shown.encode(), right.encode())
+
+
+def host_name(host: str) -> str:
+    """A `Host` without its port: `[::1]:8265` is ::1."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def is_address(name: str) -> bool:
+    """Whether this is an IP address and not a name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _error(status: int, text: str, **headers: str) -> Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": text}, status, named)
+
+
+def _kept(path: str) -> str:
+    """What belongs to the page is asked for again, and comes again if it has changed; nothing else is kept."""
+    return "no-cache" if path.startswith("/assets/") else "no-store"

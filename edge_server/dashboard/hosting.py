@@ -1,0 +1,82 @@
+"""The dashboard beside a run: uvicorn in a thread of its own, bound before its address is told."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from edge_server.dashboard.app import make_app
+from edge_server.dashboard.feed import Feed
+from edge_server.dashboard.guarding import access_of
+from edge_server.dashboard.listening import Listen, bound_socket, url_of
+from edge_server.snapshot import Snapshot
+from schemas.errors import EdgeError
+
+MOST_CONNECTIONS = 512
+GRACE_S = 3
+"""How long pages may take to read what is said last."""
+START_S = 30.0
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A dashboard that answers at `url`."""
+
+    url: str
+    feed: Feed
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Leave the newest snapshot where the pages' threads find it."""
+        self.feed.show(snapshot)
+
+
+@contextlib.contextmanager
+def hosted(path: Path, listen: Listen, *, token: str | None, live: bool) -> Iterator[Hosted]:
+    """Serve the run in `path` while the block lasts; raises `ConfigError` where it cannot listen."""
+    made = bound_socket(listen, token)
+    address, port = made.getsockname()[:2]
+    feed = Feed(path, live=live)
+    server = _Uvicorn(make_app(feed, access_of(listen[0], port, token, bound=address)))
+    thread = threading.Thread(target=server.run, args=([made],), name="dashboard", daemon=True)
+    thread.start()
+    try:
+        if not server.is_up.wait(START_S) or not thread.is_alive():
+            raise EdgeError(f"the dashboard at {url_of(listen[0], port)} did not begin")
+        yield Hosted(url_of(listen[0], port), feed)
+    finally:
+        feed.close()
+        server.should_exit = True
+        thread.join()
+        made.close()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Says when it is up; the signals stay with whoever runs the federation."""
+
+    def __init__(self, app: object) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=MOST_CONNECTIONS,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self.is_up = threading.Event()
+
+    async def startup(self, sockets: list[object] | None = None) -> None:
+        """Begin, and say so."""
+        await super().startup(sockets)  # type: ignore[arg-type]
+        self.is_up.set()

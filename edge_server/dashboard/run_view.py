@@ -1,0 +1,162 @@
+"""The run as the page shows it: pure functions of a folder's facts and the newest snapshot, if it is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.slicing import expected_shapes
+from edge_server.config import Config
+from edge_server.dashboard.facts import Facts, count_parameters
+from edge_server.history import DeviceRecord, RoundRecord
+from edge_server.snapshot import Snapshot
+from schemas.submodel import ChannelMap
+
+Json = dict[str, Any]
+FLOAT32 = 4
+ENDED = "ended"
+SAME_MOMENT_S = 1.0
+"""A deadline that is counted anew from each look moves by less, and has not moved."""
+
+
+def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool) -> Json:
+    """What `/api/run` says, without the history; `now` in seconds since 1970."""
+    summary = (snapshot.summary if snapshot else None) or facts.summary
+    config, shown = facts.config, snapshot or _from_folder(facts)
+    return {
+        "federation": shown.federation,
+        "run": shown.run or facts.run,
+        "recipe": config.recipe.name if config and config.recipe else None,
+        "model": config.model.name if config else None,
+        "seed": config.federation.seed if config else None,
+        "rounds": config.federation.rounds if config else shown.rounds,
+        "round": shown.round,
+        "phase": ENDED if summary else shown.phase,
+        "outcome": summary.outcome if summary else None,
+        "detail": summary.detail if summary else "",
+        "live": live and summary is None,
+        "began_at": _began_at(facts, snapshot, now),
+        "now": now,
+        "deadline_at": None if summary else _deadline_at(shown, now),
+        "no_link": shown.no_link,
+        "notes": list(shown.notes),
+        "parameters": summary.parameters if summary else facts.parameters,
+        "tiers": tier_values(facts, _delivered(facts, snapshot)),
+        "privacy": _privacy(history_of(facts, snapshot)),
+        "virtual": is_virtual(facts, snapshot),
+    }
+
+
+def steady(before: Json, now: Json) -> Json:
+    """The new value, with a deadline that is still the same told as it was."""
+    old, new = before.get("deadline_at"), now["deadline_at"]
+    same = old is not None and new is not None and abs(new - old) < SAME_MOMENT_S
+    return {**now, "deadline_at": old, "began_at": before["began_at"] or now["began_at"]} if same else now
+
+
+def history_of(facts: Facts, snapshot: Snapshot | None) -> Sequence[RoundRecord]:
+    """The closed rounds."""
+    return facts.history if snapshot is None else snapshot.history
+
+
+def round_values(facts: Facts, history: Iterable[RoundRecord]) -> list[Json]:
+    """Lines of the history, each with its cost."""
+    whole = _everyones_bytes(facts)
+    return [
+        {
+            **record.model_dump(mode="json"),
+            "cost_relative": cost_relative(record, whole),
+        }
+        for record in history
+    ]
+
+
+def cost_relative(record: RoundRecord, whole: int | None) -> float | None:
+    """A round's bytes over those of everyone's full model both ways (AdaFL's communication cost)."""
+    return None if not whole else (record.uplink_bytes + record.downlink_bytes) / whole
+
+
+def _everyones_bytes(facts: Facts) -> int | None:
+    """What a round costs in which every client of the fleet gets and sends one full model in float32."""
+    if facts.config is None or facts.parameters is None:
+        return None
+    return 2 * FLOAT32 * facts.parameters * facts.config.clients.num_clients
+
+
+def is_virtual(facts: Facts, snapshot: Snapshot | None) -> bool:
+    """Whether the run is a simulation."""
+    if snapshot is not None and snapshot.virtual_s is not None:
+        return True
+    return any(record.virtual_time_s is not None for record in history_of(facts, snapshot)[:1])
+
+
+def tier_values(facts: Facts, delivered: Mapping[str, DeviceRecord]) -> list[Json]:
+    """What each tier's sub-model is, as far as it is known: by its devices, its file, or its shapes."""
+    if facts.config is None:
+        return []
+    sizes = tier_parameters(facts.config, facts.channels)
+    told = {one.tier: one for one in delivered.values() if one.parameters is not None}
+    return [
+        {
+            "tier": tier,
+            "ratio": ratio,
+            "parameters": told[tier].parameters if tier in told else sizes.get(tier),
+            "macs": told[tier].macs if tier in told else None,
+            "onnx_bytes": facts.onnx.get(tier),
+            "onnx": f"/onnx/tier-{tier}.onnx" if tier in facts.onnx else None,
+        }
+        for tier, ratio in enumerate(facts.config.tiers.levels, start=1)
+    ]
+
+
+def tier_parameters(config: Config, channels: ChannelMap | None) -> dict[int, int]:
+    """How many trainable numbers each tier has: whichever channels it keeps, they are as many."""
+    if channels is None:
+        return {}
+    network = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
+    specs = {
+        tier: prefix_spec(group_ratios(network, ratio, channels), channels)
+        for tier, ratio in enumerate(config.tiers.ratios, start=1)
+    }
+    return {tier: count_parameters(expected_shapes(spec, channels)) for tier, spec in specs.items()}
+
+
+def _delivered(facts: Facts, snapshot: Snapshot | None) -> Mapping[str, DeviceRecord]:
+    if snapshot is not None:
+        return snapshot.delivered
+    return {one.device: one for one in facts.summary.devices} if facts.summary else {}
+
+
+def _from_folder(facts: Facts) -> Snapshot:
+    """What the folder alone says of where the run is."""
+    config, planning, summary = facts.config, facts.planning, facts.summary
+    closed = facts.history[-1].round if facts.history else 0
+    open_round = planning is not None and planning.round > closed
+    return Snapshot(
+        federation=config.federation.name if config else "",
+        run=(summary.run if summary else None) or facts.run or facts.path.name,
+        phase="training" if open_round else "waiting",
+        round=planning.round if planning is not None and open_round else closed,
+        rounds=config.federation.rounds if config else 0,
+        elapsed_s=summary.duration_s if summary else 0.0,
+    )
+
+
+def _began_at(facts: Facts, snapshot: Snapshot | None, now: float) -> float | None:
+    if facts.began_at is not None:
+        return facts.began_at
+    return None if snapshot is None else now - snapshot.elapsed_s
+
+
+def _deadline_at(shown: Snapshot, now: float) -> float | None:
+    """A simulation's deadline is in its own time, which says nothing here."""
+    left = None if shown.virtual_s is not None else shown.deadline_in_s
+    return None if left is None else now + left
+
+
+def _privacy(history: Sequence[RoundRecord]) -> Json | None:
+    last = history[-1] if history else None
+    return None if last is None or last.epsilon is None else {"epsilon": last.epsilon, "delta": last.delta}

@@ -1,0 +1,63 @@
+"""Server-sent events: one page's stream, as text, for as long as the page reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
+
+from edge_server.dashboard.events import Cursor, Event, events
+from edge_server.dashboard.feed import Feed
+
+QUIET_S = 15.0
+"""Where there is nothing to say, so often a comment is sent, so that both ends know of each other."""
+STUCK_S = 30.0
+"""Who takes nothing for so long has gone."""
+
+
+class EventStream(StreamingResponse):
+    """A stream that gives up on a reader who takes nothing."""
+
+    media_type = "text/event-stream"
+
+    async def stream_response(self, send: Send) -> None:
+        """Send what there is, a piece at a time."""
+
+        async def patiently(message: Message) -> None:
+            await asyncio.wait_for(send(message), STUCK_S)
+
+        try:
+            await super().stream_response(patiently)
+        except TimeoutError as error:
+            raise ConnectionAbortedError("the page takes nothing more") from error
+
+
+async def told(feed: Feed, since: int) -> AsyncIterator[str]:
+    """The events of one page that knows the rounds up to `since`, until the feed closes."""
+    cursor, number = Cursor(round=since), 0
+    while True:
+        last = feed.closing
+        shown = await feed.shown()
+        cursor, fresh = events(cursor, shown)
+        for event in fresh:
+            number += 1
+            yield event_text(event, number)
+        if last:
+            return
+        if not await feed.changed(shown, QUIET_S):
+            yield ": still here\n\n"
+
+
+def event_text(event: Event, number: int) -> str:
+    """One event as it is sent; JSON has no line breaks, so that nothing in it can begin another."""
+    return f"id: {number}\nevent: {event.name}\ndata: {json_text(event.data)}\n\n"
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON, with no character that a page could take for markup."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
