@@ -40,6 +40,7 @@ WORDS = (
     "batch-size=32",
     "deadline-s=60",
     "rejoin-s=1",
+    'strategy.fraction={name = "constant", value = 1.0}',
     "strategy.uplink=[]",
 )
 
@@ -62,7 +63,7 @@ def running_federation(folder: Path) -> Iterator[Running]:
         server, url = stack.enter_context(_server(address, folder))
         doomed = stack.enter_context(_process(address, folder))
         for agent in _agents(address, folder):
-            thread = threading.Thread(target=agent.run, name=agent.settings.device, daemon=True)
+            thread = threading.Thread(target=agent.run, daemon=True)
             thread.start()
             stack.callback(thread.join, 30)
             stack.callback(agent.stop)
