@@ -90,6 +90,7 @@ def tell_where(out: Path, output_format: str) -> None:
     """Say where the run is, to people; programs have asked for JSON alone."""
     if output_format == "table":
         print(f"\nrun folder {out}, report {out / 'report.html'}")
+        print(f"in the browser: edge-server dashboard {out}")
         if (out / "signing.pub").exists():
             print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 

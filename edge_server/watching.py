@@ -35,7 +35,7 @@ def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watc
 def _dashboard(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
     from edge_server.dashboard.watching import dashboard
 
-    return dashboard(args, out)
+    return dashboard(args, out) if args.dashboard else contextlib.nullcontext(Together())
 
 
 OPENERS: tuple[Opener, ...] = (_display, _dashboard)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
 from edge_server.commands.options import add_token_option
-from edge_server.dashboard.listening import listen_address
+from edge_server.dashboard.listening import USUAL, listen_address
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -23,6 +23,8 @@ goes on in another process. It only reads. With a token, open http://HOST:PORT/?
 it.
 """
 
+ENDS = (signal.SIGINT, signal.SIGTERM)
+
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
@@ -31,7 +33,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--listen",
         type=listen_address,
-        default=("127.0.0.1", None),
+        default=USUAL,
         metavar="HOST:PORT",
         help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port where that is taken)",
     )
@@ -47,14 +49,17 @@ def execute(args: argparse.Namespace) -> int:
 
     if not (args.run / "history.jsonl").is_file() or not (args.run / "federation.toml").is_file():
         raise ConfigError(
-            f"{args.run} is no run folder: there is no history.jsonl and federation.toml in it; name the folder "
+            f"{args.run} is no run folder: history.jsonl and federation.toml are not in it; name the one "
             "that `edge-server run` or `simulate` told of at its end"
         )
     read_facts(args.run)
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with hosted(args.run, args.listen, token=token_of(args), live=False) as host:
-        tell_address(host.url, args.format)
-        ended.wait()
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in ENDS}
+    try:
+        with hosted(args.run, args.listen, token=token_of(args), live=False) as host:
+            tell_address(host.url, args.format)
+            ended.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0

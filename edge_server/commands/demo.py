@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 
 from edge_client.command_output import Subparsers, add_verb, positive_int
-from edge_server.commands.options import (
-    add_broker_options,
-    add_dashboard_options,
-    add_run_options,
-    run_folder,
-)
+from edge_server.commands.options import add_broker_options, add_run_options, run_folder
+from edge_server.dashboard.listening import USUAL
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -29,7 +25,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the demo's)")
     add_broker_options(parser)
     add_run_options(parser)
-    add_dashboard_options(parser, always=True)
+    parser.set_defaults(dashboard=USUAL)
     parser.set_defaults(execute=execute)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_client.commands.options import add_tls_options
-from edge_server.dashboard.listening import TOKEN_VARIABLE, listen_address
+from edge_server.dashboard.listening import TOKEN_VARIABLE, USUAL, listen_address
 
 RUNS = Path("runs")
 
@@ -16,20 +16,19 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Where the run folder goes, and what it starts from."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
     parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
+    add_dashboard_options(parser)
 
 
-def add_dashboard_options(parser: argparse.ArgumentParser, *, always: bool = False) -> None:
-    """The run as a page in the browser, where it is wanted or `always`."""
-    usual = ("127.0.0.1", None)
+def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
+    """The run as a page in the browser."""
     parser.add_argument(
         "--dashboard",
         nargs="?",
         type=listen_address,
-        const=usual,
-        default=usual if always else None,
+        const=USUAL,
         metavar="HOST:PORT",
-        help="show the run in the browser (at 127.0.0.1:8265, or a free port where that is taken; port 0 is any "
-        "free one)",
+        help="show the run in the browser (default: 127.0.0.1:8265, or a free port where that is taken; "
+        "port 0 is any free one)",
     )
     add_token_option(parser)
 

@@ -8,13 +8,7 @@ import sys
 from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import (
-    RUNS,
-    add_broker_options,
-    add_dashboard_options,
-    add_run_options,
-    run_folder,
-)
+from edge_server.commands.options import RUNS, add_broker_options, add_run_options, run_folder
 
 EXAMPLES = """\
 examples:
@@ -36,7 +30,6 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
     add_broker_options(parser)
     add_run_options(parser)
-    add_dashboard_options(parser)
     parser.add_argument(
         "--registry",
         type=Path,

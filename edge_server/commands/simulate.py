@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import add_dashboard_options, add_run_options, run_folder
+from edge_server.commands.options import add_run_options, run_folder
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -43,7 +43,6 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="where devices train (default: the file's)")
     parser.add_argument("--resume", action="store_true", help="go on with the interrupted run in --out")
     add_run_options(parser)
-    add_dashboard_options(parser)
     parser.set_defaults(execute=execute)
 
 

@@ -16,16 +16,20 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from edge_server.dashboard.device_view import device_value
+from edge_server.dashboard.facts import newest_version
 from edge_server.dashboard.feed import Feed
 from edge_server.dashboard.guarding import Access, Guard
+from edge_server.dashboard.looking import MOST_IMAGES, Looking, why_not
 from edge_server.dashboard.model_view import channel_value, model_value
 from edge_server.dashboard.stream import EventStream, json_text, told
 from edge_server.history import DeviceRecord
 from edge_server.journal_reader import JournalReader
+from edge_server.run_folder import RunFolder
 from schemas.errors import EdgeError
 
 ASSETS = Path(__file__).with_name("assets")
 MOST_STREAMS = 128
+DIGITS = 9
 AGAIN_S = "5"
 """When a page that is one too many may try again, in seconds."""
 
@@ -49,6 +53,7 @@ def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> A
             Route("/api/device/{name}", pages.device),
             Route("/api/model", pages.model),
             Route("/api/channel/{group:path}/{index:int}", pages.channel),
+            Route("/api/gradcam", pages.gradcam),
             Route("/api/events", pages.events),
             Route("/onnx/tier-{tier:int}.onnx", pages.onnx),
             *more,
@@ -64,6 +69,7 @@ class Pages:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
+        self._looking = Looking(feed.path)
         self._streams = 0
 
     async def page(self, request: Request) -> Response:
@@ -84,48 +90,54 @@ class Pages:
         """`/api/device/NAME`."""
         name = request.path_params["name"]
 
-        def asked(reader: JournalReader) -> tuple[Any, Any]:
-            return reader.choices_of(name), reader.verdicts_of(name)
-
         facts, snapshot = await self._feed.facts()
-        choices, verdicts = await self._feed.journal(asked, ([], []))
+        choices = await self._feed.journal(lambda reader: reader.choices_of(name)) or []
+        verdicts = await self._feed.journal(lambda reader: reader.verdicts_of(name)) or []
         value = device_value(name, facts, snapshot, choices, verdicts)
         return _json(value) if value is not None else _error(404, "there is no such device in this run")
 
     async def model(self, request: Request) -> Response:
         """`/api/model`."""
         facts, snapshot = await self._feed.facts()
-        observations = await self._feed.journal(JournalReader.observations, [])
+        observations = await self._feed.journal(JournalReader.observations) or []
         records: Sequence[DeviceRecord] = facts.summary.devices if facts.summary else ()
         if snapshot is not None and snapshot.summary is None:
             records = tuple(snapshot.delivered.values())
-        return _json(model_value(observations, records, gradcam_why_not="not yet"))
+        return _json(model_value(observations, records, gradcam_why_not=why_not(facts)))
 
     async def channel(self, request: Request) -> Response:
         """`/api/channel/GROUP/INDEX`."""
         group, index = request.path_params["group"], request.path_params["index"]
-        observations = await self._feed.journal(JournalReader.observations, [])
+        observations = await self._feed.journal(JournalReader.observations) or []
         value = channel_value(observations, group, index)
         return _json(value) if value is not None else _error(404, "no round has told of such a channel")
 
+    async def gradcam(self, request: Request) -> Response:
+        """`/api/gradcam`."""
+        tier, count = number_in(request, "tier", 0), number_in(request, "count", 8)
+        if tier is None or count is None or not 1 <= count <= MOST_IMAGES:
+            return _error(400, f"tier is a number, 0 for the global model, and count is 1 to {MOST_IMAGES}")
+        facts, _ = await self._feed.facts()
+        version = newest_version(RunFolder(self._feed.path))
+        reason = "there is no model yet" if version is None else why_not(facts)
+        if version is None or reason:
+            return _error(503, reason)
+        return _json(await self._looking.images(version.name, tier, count))
+
     async def events(self, request: Request) -> Response:
         """`/api/events`."""
-        since = request.query_params.get("since", "0")
-        if not since.isascii() or not since.isdigit():
+        since = number_in(request, "since", 0)
+        if since is None:
             return _error(400, "since is the number of a round")
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
         if self._streams >= MOST_STREAMS:
             return _error(503, "too many pages are open; close one", {"Retry-After": AGAIN_S})
-        return EventStream(self._counted(int(since[:9])))
-
-    async def _counted(self, since: int) -> AsyncIterator[str]:
         self._streams += 1
-        try:
-            async for text in told(self._feed, since):
-                yield text
-        finally:
-            self._streams -= 1
+        return EventStream(told(self._feed, since), ended=self._ended)
+
+    def _ended(self) -> None:
+        self._streams -= 1
 
     async def onnx(self, request: Request) -> Response:
         """`/onnx/tier-N.onnx`."""
@@ -134,6 +146,12 @@ class Pages:
         if not path.is_file():
             return _error(404, f"tier {tier} has no ONNX file yet")
         return FileResponse(path, media_type="application/octet-stream", filename=f"tier-{tier}.onnx")
+
+
+def number_in(request: Request, name: str, usual: int) -> int | None:
+    """A number from 0 in the query; None for anything else."""
+    text = request.query_params.get(name, str(usual))
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

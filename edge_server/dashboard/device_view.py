@@ -45,19 +45,12 @@ def _rounds(
     closed = {record.round: record for record in history_of(facts, snapshot)}
     why = dict(choices)  # of several plannings of a round the last one counts
     refused = {number: reason for number, reason in verdicts if reason is not None}
-    under_way = _under_way(facts)
+    under_way = {facts.under_way.round: facts.under_way.selected} if facts.under_way else {}
     numbers = sorted({*closed, *why, *under_way})[-MOST_ROUNDS:]
     return [
         _round(name, number, closed.get(number), why.get(number), refused, name in under_way.get(number, ()))
         for number in numbers
     ]
-
-
-def _under_way(facts: Facts) -> Mapping[int, frozenset[str]]:
-    """Who was asked in the round that is open."""
-    planning = facts.planning
-    closed = facts.history[-1].round if facts.history else 0
-    return {} if planning is None or planning.round <= closed else {planning.round: planning.selected}
 
 
 def _round(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import sqlite3
 import tomllib
 from collections.abc import Callable, Mapping
@@ -52,9 +53,13 @@ class Planning:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run folder at one moment; `parameters` are those of the full network, `onnx` bytes by tier."""
+    """A run folder at one moment; `parameters` are those of the full network, `onnx` bytes by tier.
+
+    `at_work`: as far as the folder tells, some process goes on with the run.
+    """
 
     path: Path
+    at_work: bool = True
     config: Config | None = None
     history: tuple[RoundRecord, ...] = ()
     summary: Summary | None = None
@@ -67,21 +72,50 @@ class Facts:
     parameters: int | None = None
     onnx: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def closed(self) -> int:
+        """The last closed round."""
+        return self.history[-1].round if self.history else 0
+
+    @property
+    def under_way(self) -> Planning | None:
+        """The planning of the round that is open, if one is."""
+        planning = self.planning
+        is_open = planning is not None and planning.round > self.closed and self.summary is None
+        return planning if is_open else None
+
 
 def read_facts(path: Path, *, live: bool = False) -> Facts:
     """Read a run folder; `live` says that this very process writes it. Raises `ConfigError` for none."""
     folder = RunFolder(path)
     channels = _channels(folder)
+    at_work = live or is_at_work(path)
     facts = Facts(
         path=path,
+        at_work=at_work,
         config=read_config(path / "federation.toml"),
         history=_history(path / "history.jsonl"),
-        summary=_read(path / "summary.json", Summary.model_validate_json),
+        # A run that goes on has one of before it was interrupted, if any.
+        summary=None if live else _read(path / "summary.json", Summary.model_validate_json),
         channels=channels,
         parameters=None if channels is None else parameters_of(channels),
         onnx=_onnx(folder),
     )
-    return _with_journal(facts, folder.journal, live=live or facts.summary is None)
+    return _with_journal(facts, folder.journal, live=at_work)
+
+
+def is_at_work(path: Path) -> bool:
+    """Whether a run may be going on in another process: it has no end yet, and no server's lock is free."""
+    if RunFolder(path).ended:
+        return False
+    try:
+        with (path / "lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return True  # simulations have no lock: nobody can tell
+    return False
 
 
 def read_config(path: Path) -> Config | None:
@@ -168,7 +202,7 @@ def _told(facts: Facts, reader: JournalReader) -> Facts:
         facts,
         run=reader.run(),
         began_at=reader.began_at(),
-        known={name: _known(name, *told) for name, *told in reader.seen()},
+        known={told[0]: _known(*told) for told in reader.seen()},
         planning=_planning(reader),
         refused=reader.refusals(),
     )

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from edge_server.dashboard.events import Shown, next_shown
-from edge_server.dashboard.facts import Facts, read_facts
+from edge_server.dashboard.facts import Facts, is_at_work, read_facts
 from edge_server.dashboard.fleet_view import fleet_rows
 from edge_server.dashboard.journal_file import opened_journal
 from edge_server.dashboard.run_view import Json, history_of, round_values, run_value
 from edge_server.journal_reader import JournalReader
+from edge_server.run_folder import RunFolder
 from edge_server.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -108,9 +109,9 @@ class Feed:
         assert self._facts is not None
         return self._facts, self._snapshot
 
-    async def journal(self, read: Callable[[JournalReader], T], missing: T) -> T:
-        """Ask the journal something; `missing` where there is none yet."""
-        return await asyncio.to_thread(self._asked, read, missing)
+    async def journal(self, read: Callable[[JournalReader], T]) -> T | None:
+        """Ask the journal something; None where there is none yet."""
+        return await asyncio.to_thread(self._asked, read)
 
     # --- its worker threads, one at a time ---
     def _is_last(self) -> bool:
@@ -123,7 +124,7 @@ class Feed:
         if self._shown is not None and self._seen is not None and all(map(_is, seen, self._seen)):
             return self._shown
         self._seen = seen
-        run = run_value(facts, snapshot, now=now, live=self.live)
+        run = run_value(facts, snapshot, now=now, live=self.live or facts.at_work)
         rounds = self._rounds(facts, snapshot)
         return next_shown(self._shown, run, fleet_rows(facts, snapshot), rounds, now=now)
 
@@ -149,12 +150,11 @@ class Feed:
             self._facts_at, self._facts_of = monotonic, of
         return self._facts
 
-    def _asked(self, read: Callable[[JournalReader], T], missing: T) -> T:
-        path = self.path / "journal.sqlite"
+    def _asked(self, read: Callable[[JournalReader], T]) -> T | None:
+        path = RunFolder(self.path).journal
         if not path.exists():
-            return missing
-        live = self.live or not (self.path / "summary.json").exists()
-        with opened_journal(path, live=live) as reader:
+            return None
+        with opened_journal(path, live=self.live or is_at_work(self.path)) as reader:
             return read(reader)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_server.dashboard.facts import Facts, Known
 from edge_server.history import DeviceRecord
@@ -131,16 +132,15 @@ def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
 
 
 def _journalled_state(known: Known, facts: Facts) -> str:
-    """Whoever was not there at the last planning counts as offline."""
-    planning = facts.planning
-    closed = facts.history[-1].round if facts.history else 0
-    if planning is None or known.device not in planning.tiers:
+    """Whoever was not there at the last planning counts as offline, and so does everyone once nobody asks."""
+    planning, under_way = facts.planning, facts.under_way
+    if not facts.at_work or planning is None or known.device not in planning.tiers:
         return OFFLINE
-    if known.device not in planning.selected or planning.round <= closed:
+    if under_way is None or known.device not in under_way.selected:
         return IDLE
-    if known.device not in planning.examined:
+    if known.device not in under_way.examined:
         return TRAINING
-    return DONE if planning.examined[known.device] is None else REFUSED
+    return DONE if under_way.examined[known.device] is None else REFUSED
 
 
 def _attention(facts: Facts, device: str) -> float | None:
@@ -152,7 +152,7 @@ def _attention(facts: Facts, device: str) -> float | None:
     return None
 
 
-def _of_profile(profile: CapabilityProfile | None) -> dict[str, object]:
+def _of_profile(profile: CapabilityProfile | None) -> dict[str, Any]:
     if profile is None:
         return {}
     return {

@@ -1,6 +1,7 @@
 """Who may look: the Host that was asked for, the token where there is one, and what every answer carries.
 
-A page of somebody else's that makes its own name point here (DNS rebinding) asks for that name: it is refused.
+A page of somebody else's that makes its own name point here (DNS rebinding) asks for that name, and is
+refused.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 NEEDS_TOKEN = (
-    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Token needed</title></head><body><main>'
-    "<h1>This dashboard needs its token</h1><p>Open it as <code>/?token=TOKEN</code>, with the token that it was "
-    "started with (<code>--dashboard-token</code>).</p></main></body></html>\n"
+    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Token needed</title></head>'
+    "<body><main><h1>This dashboard needs its token</h1><p>Open it as <code>/?token=TOKEN</code>, with the "
+    "token that it was started with (<code>--dashboard-token</code>).</p></main></body></html>\n"
 )
 
 
@@ -151,5 +152,5 @@ def _error(status: int, text: str, **headers: str) -> Response:
 
 
 def _kept(path: str) -> str:
-    """What belongs to the page is asked for again, and comes again if it has changed; nothing else is kept."""
+    """What belongs to the page comes again only if it has changed; nothing else is kept."""
     return "no-cache" if path.startswith("/assets/") else "no-store"

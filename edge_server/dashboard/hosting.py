@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from edge_server.dashboard.app import make_app
 from edge_server.dashboard.feed import Feed
@@ -58,10 +60,10 @@ def hosted(path: Path, listen: Listen, *, token: str | None, live: bool) -> Iter
 class _Uvicorn(uvicorn.Server):
     """Says when it is up; the signals stay with whoever runs the federation."""
 
-    def __init__(self, app: object) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         super().__init__(
             uvicorn.Config(
-                app,  # type: ignore[arg-type]
+                app,
                 http="h11",
                 ws="none",
                 loop="asyncio",
@@ -76,7 +78,7 @@ class _Uvicorn(uvicorn.Server):
         )
         self.is_up = threading.Event()
 
-    async def startup(self, sockets: list[object] | None = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin, and say so."""
-        await super().startup(sockets)  # type: ignore[arg-type]
+        await super().startup(sockets)
         self.is_up.set()

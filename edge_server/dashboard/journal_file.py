@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,9 +17,10 @@ from schemas.errors import ConfigError
 def opened_journal(path: Path, *, live: bool) -> Iterator[JournalReader]:
     """Read a journal; `live` says that its writer may be at work.
 
-    SQLite's readers share a file with its writer, beside the journal. Where there is no writer they would make
-    that file: then the journal is read as one that nobody changes. What a killed writer left beside it is
-    still part of it: then a copy is read. Raises `ConfigError` where there is none, or one of another format.
+    SQLite's readers share a file with its writer, beside the journal. Where there is no writer they would
+    make that file: then the journal is read as one that nobody changes. What a killed writer left beside it
+    is still part of it: then a copy is read. Raises `ConfigError` where there is none, or one of another
+    format.
     """
     if live:
         try:
@@ -41,8 +41,3 @@ def opened_journal(path: Path, *, live: bool) -> Iterator[JournalReader]:
             shutil.copyfile(one, Path(folder) / one.name)
         with closing(JournalReader(Path(folder) / path.name)) as reader:
             yield reader
-
-
-def is_busy(error: sqlite3.OperationalError) -> bool:
-    """Whether the writer was just in the way."""
-    return error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -17,6 +17,7 @@ SHORTEST_TOKEN = 16
 
 Listen = tuple[str, int | None]
 """Host, and port where one was named."""
+USUAL: Listen = (HOST, None)
 
 
 def listen_address(text: str) -> Listen:
@@ -91,8 +92,8 @@ def _check_reach(host: str, address: str, token: str | None) -> None:
         return
     if not token:
         raise ConfigError(
-            f"the dashboard at {host} can be reached from other machines: give it --dashboard-token TOKEN (or "
-            f"{TOKEN_VARIABLE} in the environment), or listen at {HOST}"
+            f"the dashboard at {host} can be reached from other machines: give it --dashboard-token TOKEN "
+            f"(or {TOKEN_VARIABLE} in the environment), or listen at {HOST}"
         )
     if len(token) < SHORTEST_TOKEN:
         raise ConfigError(

@@ -125,4 +125,5 @@ def _because(scores: ChannelScores, tier: Json, index: int, rank: int) -> str:
         return f"{head}, the first {kept}; this one is number {index + 1}"
     if lowest is None or scores.scores[index] > lowest:
         return f"{head}, and not by this score: it ranks {rank} of {total}"
-    return f"{head}; this one ranks {rank} by {scores.measure}, {scores.scores[index]:.3g} to at least {lowest:.3g}"
+    own = scores.scores[index]
+    return f"{head}; this one ranks {rank} by {scores.measure}, {own:.3g} to at least {lowest:.3g}"

@@ -1,4 +1,4 @@
-"""The run as the page shows it: pure functions of a folder's facts and the newest snapshot, if it is watched."""
+"""The run as the page shows it: pure functions of a folder's facts and of the newest snapshot, if any."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from schemas.submodel import ChannelMap
 
 Json = dict[str, Any]
 FLOAT32 = 4
-ENDED = "ended"
+ENDED, SUSPENDED = "ended", "suspended"
+"""Phases beside those of `edge_server.federation`: nobody goes on with a run that is suspended."""
+CUT_OFF = "the run was cut off: the command that began it goes on with it"
 SAME_MOMENT_S = 1.0
 """A deadline that is counted anew from each look moves by less, and has not moved."""
 
@@ -34,9 +36,9 @@ def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool
         "seed": config.federation.seed if config else None,
         "rounds": config.federation.rounds if config else shown.rounds,
         "round": shown.round,
-        "phase": ENDED if summary else shown.phase,
+        "phase": ENDED if summary else shown.phase if live else SUSPENDED,
         "outcome": summary.outcome if summary else None,
-        "detail": summary.detail if summary else "",
+        "detail": summary.detail if summary else "" if live else CUT_OFF,
         "live": live and summary is None,
         "began_at": _began_at(facts, snapshot, now),
         "now": now,
@@ -132,14 +134,12 @@ def _delivered(facts: Facts, snapshot: Snapshot | None) -> Mapping[str, DeviceRe
 
 def _from_folder(facts: Facts) -> Snapshot:
     """What the folder alone says of where the run is."""
-    config, planning, summary = facts.config, facts.planning, facts.summary
-    closed = facts.history[-1].round if facts.history else 0
-    open_round = planning is not None and planning.round > closed
+    config, summary, under_way = facts.config, facts.summary, facts.under_way
     return Snapshot(
         federation=config.federation.name if config else "",
         run=(summary.run if summary else None) or facts.run or facts.path.name,
-        phase="training" if open_round else "waiting",
-        round=planning.round if planning is not None and open_round else closed,
+        phase="training" if under_way else "waiting",
+        round=under_way.round if under_way else facts.closed,
         rounds=config.federation.rounds if config else 0,
         elapsed_s=summary.duration_s if summary else 0.0,
     )

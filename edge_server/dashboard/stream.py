@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import StreamingResponse
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from edge_server.dashboard.events import Cursor, Event, events
 from edge_server.dashboard.feed import Feed
@@ -20,9 +20,20 @@ STUCK_S = 30.0
 
 
 class EventStream(StreamingResponse):
-    """A stream that gives up on a reader who takes nothing."""
+    """A stream that gives up on a reader who takes nothing; `ended` is called once it is over."""
 
     media_type = "text/event-stream"
+
+    def __init__(self, content: AsyncIterator[str], *, ended: Callable[[], None]) -> None:
+        super().__init__(content)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream to one page."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
     async def stream_response(self, send: Send) -> None:
         """Send what there is, a piece at a time."""

@@ -10,26 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edge_server.dashboard.listening import TOKEN_VARIABLE
-from edge_server.snapshot import Snapshot, Watcher
-
-
-class Nobody:
-    """Watches nothing."""
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Look away."""
+from edge_server.snapshot import Watcher
 
 
 @contextlib.contextmanager
 def dashboard(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
-    """The dashboard that `args` asks for, if any; its address is told once it answers."""
-    listen = getattr(args, "dashboard", None)
-    if listen is None:
-        yield Nobody()
-        return
+    """The dashboard that `args` asks for; its address is told once it answers."""
     from edge_server.dashboard.hosting import hosted
 
-    with hosted(out, listen, token=token_of(args), live=True) as host:
+    with hosted(out, args.dashboard, token=token_of(args), live=True) as host:
         tell_address(host.url, args.format)
         yield host
 

@@ -1,0 +1,142 @@
+"""Where the newest model looks: Grad-CAM (Selvaraju et al. 2017) of test images, as PNGs.
+
+Run as a process of its own, which prints JSON: torch's threads and random numbers are the run's, and the
+run must come to the same bits whether somebody looks at it or not.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+from edge_client.data.labelled import LabelledData
+from edge_client.models.build import build_blank
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios
+from edge_client.slicing import extract
+from edge_client.surgery import cut_down, load_arrays
+from edge_server.config import Config, load_config
+from edge_server.dashboard.facts import newest_version
+from edge_server.experiments.grad_cam import grad_cam
+from edge_server.run_folder import RunFolder
+from edge_server.testing import load_test_data, model_spec
+from schemas.blobs import SpooledGroups
+from schemas.errors import ConfigError, EdgeError
+from schemas.submodel import ChannelMap, SubModelSpec
+
+MOST_OPAQUE = 200
+"""Of 255: the picture stays visible under the hottest place."""
+WHOLE = 0
+"""Instead of a tier: the global model."""
+
+
+def looked_at(run: Path, tier: int, count: int) -> dict[str, Any]:
+    """What `/api/gradcam` says of `count` test images; raises `ConfigError` where it cannot be."""
+    config = load_config(str(run / "federation.toml"))
+    data = load_test_data(config)
+    version = newest_version(RunFolder(run))
+    if data is None:
+        raise ConfigError("the federation file names no test data ([data] source)")
+    if version is None:
+        raise ConfigError("there is no model yet")
+    chosen = data.subset(by_turns(data, count))
+    module = tier_model(config, data, version, tier)
+    inputs = torch.from_numpy(chosen.inputs())
+    if inputs.ndim != 4:
+        raise ConfigError("Grad-CAM needs images, and this model's inputs are none")
+    with torch.no_grad():
+        module.eval()
+        shares = torch.softmax(module(inputs), dim=1)
+    confidence, predicted = shares.max(dim=1)
+    heat = grad_cam(module, inputs, predicted)
+    names = data.class_names
+    scale = data.preprocessing.scale
+    return {
+        "tier": tier,
+        "round": int(version.name.split("-")[1]),
+        "images": [
+            {
+                "label": names[chosen.labels[place]],
+                "predicted": names[int(predicted[place])],
+                "confidence": float(confidence[place]),
+                "image": data_url(picture(chosen.images[place], scale)),
+                "heat": data_url(overlay(heat[place])),
+            }
+            for place in range(len(chosen))
+        ],
+    }
+
+
+def by_turns(data: LabelledData, count: int) -> NDArray[np.intp]:
+    """The first example of each class, then the second of each, and so on, `count` in all."""
+    turns = np.zeros(len(data), dtype=np.int64)
+    for label in range(data.num_classes):
+        own = np.flatnonzero(data.labels == label)
+        turns[own] = np.arange(len(own))
+    return np.lexsort((data.labels, turns))[:count]
+
+
+def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> nn.Module:
+    """The sub-model of a tier, or with 0 the global model, of a version in the run folder."""
+    channels = ChannelMap.model_validate_json((version / "channel-map.json").read_bytes())
+    params = SpooledGroups(version / "state.safetensors")["model"]
+    spec = SubModelSpec()
+    if tier != WHOLE:
+        if not 1 <= tier <= len(config.tiers.ratios):
+            raise ConfigError(f"there is no tier {tier}: there are 1 to {len(config.tiers.ratios)}")
+        network = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
+        ratios = group_ratios(network, config.tiers.ratios[tier - 1], channels)
+        spec = config.make_strategy().pruner.tier(ratios, channels, params=params)
+    module = cut_down(build_blank(model_spec(config, data)), spec, channels)
+    load_arrays(module, extract(params, spec, channels))
+    return module
+
+
+def picture(pixels: NDArray[Any], scale: float) -> Image.Image:
+    """An example [C, H, W], whose brightest is `scale`, as an image: three colours, or their mean in grey."""
+    levels = np.clip(pixels.astype(np.float32) / scale * 255, 0, 255)
+    if len(levels) == 3:
+        return Image.fromarray(np.moveaxis(levels, 0, -1).round().astype(np.uint8))
+    return Image.fromarray(levels.mean(axis=0).round().astype(np.uint8))
+
+
+def overlay(heat: NDArray[Any]) -> Image.Image:
+    """Heat [H, W] from 0 to 1 as what is laid over the image: clear where cold, red, yellow where hottest."""
+    colours = np.zeros((*heat.shape, 4), dtype=np.uint8)
+    colours[..., 0] = 255
+    colours[..., 1] = (heat * 255).round()
+    colours[..., 3] = (heat * MOST_OPAQUE).round()
+    return Image.fromarray(colours)
+
+
+def data_url(image: Image.Image) -> str:
+    """An image as a PNG within a page."""
+    written = io.BytesIO()
+    image.save(written, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
+
+
+def main(words: list[str]) -> int:
+    """Print the images of RUN TIER COUNT; what cannot be is said on the error output, exit code 2."""
+    run, tier, count = words
+    try:
+        print(json.dumps(looked_at(Path(run), int(tier), int(count))))
+    except (EdgeError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Who asks for Grad-CAM images: whether they can be had, one process at a time, each answer made once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import OrderedDict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from edge_server.dashboard.facts import Facts
+from schemas.errors import EdgeError
+
+MOST_IMAGES = 32
+KEPT = 16
+"""Answers; a few dozen kilobytes each."""
+PATIENCE_S = 120.0
+THREADS = "1"
+KERNEL_AXES = 4
+"""Of a 2-d convolution's weights."""
+
+
+class CannotLook(EdgeError):
+    """There are no such images, for the reason that it says."""
+
+
+def why_not(facts: Facts) -> str:
+    """Why Grad-CAM cannot be computed here; empty where, as far as can be seen, it can."""
+    config = facts.config
+    if config is None or facts.channels is None:
+        return "there is no model yet"
+    if config.data.source is None:
+        return "the server has no test data: the federation file names no [data] source"
+    kernels = (len(layout.shape) for layout in facts.channels.parameters.values())
+    if KERNEL_AXES not in kernels:
+        return f"{config.model.name} has no convolution, and Grad-CAM looks at one's maps"
+    module, colon, _ = config.model.name.partition(":")
+    for name in ("torch", *([module.partition(".")[0]] if colon else [])):
+        if find_spec(name) is None:
+            return f"{name} cannot be imported here"
+    return ""
+
+
+class Looking:
+    """The images of one run."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._lock = asyncio.Lock()
+        self._known: OrderedDict[tuple[str, int, int], dict[str, Any]] = OrderedDict()
+
+    async def images(self, version: str, tier: int, count: int) -> dict[str, Any]:
+        """What a version's tier (0: the global model) looks at; raises `CannotLook` with the reason."""
+        key = version, tier, count
+        async with self._lock:
+            if key not in self._known:
+                self._known[key] = await self._computed(tier, count)
+            self._known.move_to_end(key)
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+            return self._known[key]
+
+    async def _computed(self, tier: int, count: int) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "edge_server.dashboard.gradcam", str(self._run), str(tier), str(count)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": THREADS},
+        )
+        try:
+            out, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        except TimeoutError as error:
+            raise CannotLook(f"computing the images took more than {PATIENCE_S:.0f} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            lines = said.decode(errors="replace").strip().splitlines()
+            raise CannotLook(lines[-1] if lines else f"computing them ended with {process.returncode}")
+        answer: dict[str, Any] = json.loads(out)
+        return answer

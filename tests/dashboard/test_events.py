@@ -1,0 +1,109 @@
+"""What a page is told: everything once, then what changed, and the newest of it however slowly it reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from edge_server.dashboard.events import QUIET_S, Cursor, Shown, events, next_shown
+from edge_server.dashboard.fleet_view import FleetRow
+
+ALPHA, BETA = FleetRow("alpha", 1, 0.5, "idle", seen_at=100.0), FleetRow("beta", 2, 0.0, "training")
+
+
+def run(**fields: Any) -> dict[str, Any]:
+    values = {"round": 1, "outcome": None, "deadline_at": None, "began_at": 1.0, "now": 100.0}
+    return values | fields
+
+
+def shown(before: Shown | None = None, rows: Any = (ALPHA, BETA), rounds: Any = (), **fields: Any) -> Shown:
+    at = fields.pop("at", 100.0)
+    return next_shown(before, run(**fields), rows, rounds, now=at)
+
+
+def names(told: Any) -> list[str]:
+    return [event.name for event in told]
+
+
+def test_a_new_page_is_told_everything_once():
+    cursor, told = events(Cursor(), shown(rounds=[{"round": 1}]))
+    assert names(told) == ["run", "fleet", "round"]
+    assert told[1].data["full"] is True
+    assert [row["device"] for row in told[1].data["devices"]] == ["alpha", "beta"]
+    assert events(cursor, shown(rounds=[{"round": 1}]))[1] == []
+
+
+def test_only_rows_that_changed_are_told_and_who_went():
+    first = shown()
+    cursor, _ = events(Cursor(), first)
+    second = shown(first, rows=(replace(ALPHA, state="training"),))
+    _, told = events(cursor, second)
+    assert names(told) == ["fleet"]
+    assert told[0].data["full"] is False
+    assert [(row["device"], row["state"]) for row in told[0].data["devices"]] == [("alpha", "training")]
+    assert told[0].data["gone"] == ["beta"]
+
+
+def test_who_comes_back_is_no_longer_gone():
+    first = shown()
+    cursor, _ = events(Cursor(), first)
+    third = shown(shown(first, rows=(ALPHA,)), rows=(ALPHA, BETA))
+    _, (fleet,) = events(cursor, third)
+    assert ([row["device"] for row in fleet.data["devices"]], fleet.data["gone"]) == (["beta"], [])
+
+
+def test_when_a_device_was_seen_is_told_at_most_every_few_seconds():
+    first = shown()
+    cursor, _ = events(Cursor(), first)
+    soon = shown(first, rows=(replace(ALPHA, seen_at=101.0), BETA), at=101.0)
+    cursor, told = events(cursor, soon)
+    assert told == []
+    later = shown(soon, rows=(replace(ALPHA, seen_at=106.0), BETA), at=100.0 + QUIET_S)
+    _, (fleet,) = events(cursor, later)
+    assert [(row["device"], row["seen_at"]) for row in fleet.data["devices"]] == [("alpha", 106.0)]
+
+
+def test_what_else_changes_is_told_at_once_with_when_it_was_seen():
+    first = shown()
+    cursor, _ = events(Cursor(), first)
+    _, (fleet,) = events(
+        cursor, shown(first, rows=(replace(ALPHA, seen_at=101.0, reason="x"), BETA), at=101.0)
+    )
+    assert fleet.data["devices"][0]["seen_at"] == 101.0
+
+
+def test_a_slow_page_is_told_the_newest_of_each_row_and_nothing_in_between():
+    newest = shown()
+    cursor, _ = events(Cursor(), newest)
+    for epoch in range(1, 51):
+        newest = shown(newest, rows=(ALPHA, replace(BETA, epoch=epoch)), at=100.0 + epoch)
+    _, (fleet,) = events(cursor, newest)
+    assert [row["epoch"] for row in fleet.data["devices"]] == [50]
+
+
+def test_the_run_is_told_again_when_more_than_the_time_has_changed():
+    first = shown()
+    cursor, _ = events(Cursor(), first)
+    assert events(cursor, shown(first, now=101.0))[1] == []
+    assert names(events(cursor, shown(first, round=2))[1]) == ["run"]
+
+
+def test_a_deadline_that_is_counted_anew_has_not_moved():
+    first = shown(deadline_at=160.0)
+    cursor, _ = events(Cursor(), first)
+    assert events(cursor, shown(first, deadline_at=160.3))[1] == []
+    _, (told,) = events(cursor, shown(first, deadline_at=190.0))
+    assert told.data["deadline_at"] == 190.0
+
+
+def test_a_page_that_knows_rounds_is_told_those_that_follow():
+    lines = [{"round": number} for number in (1, 2, 3)]
+    _, told = events(Cursor(round=2), shown(rounds=lines))
+    assert [event.data["round"] for event in told if event.name == "round"] == [3]
+
+
+def test_the_end_is_told_once_and_last():
+    cursor, told = events(Cursor(), shown(rounds=[{"round": 1}], outcome="finished"))
+    assert names(told) == ["run", "fleet", "round", "end"]
+    assert told[-1].data == {"outcome": "finished"}
+    assert events(cursor, shown(shown(), outcome="finished", round=5))[1][-1].name != "end"
