@@ -27,12 +27,13 @@ from edge_server.config import Config
 from edge_server.depot.depot import Depot
 from edge_server.disposal import Disposal
 from edge_server.evaluation import GlobalModel
-from edge_server.explanation import Choices
+from edge_server.explanation import Choices, Observation
 from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
 from edge_server.notary import Notary
+from edge_server.observing import is_observed, observation
 from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.publishing import Publisher
@@ -297,7 +298,7 @@ class Workshop:
         updates = self._updates(made_of, command.staleness)
         trained = {one.client: (made_of[one.client], one.metrics.get("ratio")) for one in updates}
         before = self._folder.checkpoint(self._state.round)
-        known = known_clients(self._state)
+        known, ordered = known_clients(self._state), self._state.ordered
         self._state = close(
             self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
         )
@@ -331,9 +332,20 @@ class Workshop:
             over=command.selected,
             record=record.model_dump_json(),
             traffic=traffic or {},
+            observation=self._observation(updates, ranked=self._state.ordered and not ordered),
         )
         self._folder.add_round(record)
         return record
+
+    def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
+        """What the round has shown, if it is one of those that are looked at."""
+        if not ranked and not is_observed(self._state.round, self._config.federation.rounds):
+            return None
+        specs = {tier: self.tier_spec(ratio) for tier, ratio in enumerate(self._config.tiers.ratios, start=1)}
+        groups = group_ratios(self._network.entry, self._config.tiers.ratios[0], self._network.channel_map)
+        return observation(
+            self._state, updates, self._network.channel_map, specs, tuple(groups), ranked=ranked
+        )
 
     def _updates(self, made_of: Mapping[str, Update], staleness: Mapping[str, int]) -> list[ClientUpdate]:
         return [
