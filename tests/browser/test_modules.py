@@ -89,8 +89,8 @@ def test_addresses_survive_any_name(run: Callable[..., Any]) -> None:
 
 def test_a_tier_keeps_the_first_channels_or_those_listed(run: Callable[..., Any]) -> None:
     assert run("channels", """it => [it.keeps(2, 1), it.keeps(2, 2), it.keeps([0, 5], 5), it.keeps([0, 5], 1), it.keeps(null, 9),
-        it.keptCount([0, 5], 8), it.keptCount(null, 8), it.channelOrder([1, 3, null, 3], true)]""") == [
-        True, False, True, False, True, 2, 8, [1, 3, 0, 2],
+        it.keptCount([0, 5], 8), it.keptCount(null, 8), it.channelOrder([1, 3, null, 3], true), it.ranks([1, 3, null, 3])]""") == [
+        True, False, True, False, True, 2, 8, [1, 3, 0, 2], [3, 1, 4, 2],
     ]  # fmt: skip
 
 

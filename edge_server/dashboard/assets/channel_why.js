@@ -1,5 +1,6 @@
 /** A channel: its score and rank, which tiers keep it, and why the others cut it. */
 
+import { ranks } from "./channels.js";
 import { RoundChart } from "./charts.js";
 import { el, mark, plainTable, write } from "./dom.js";
 import { stateMark } from "./fleet_columns.js";
@@ -14,7 +15,10 @@ export class ChannelWhy {
     this._facts = el("p");
     this._because = el("ul", { class: "because" });
     this._table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Tiers and this channel" });
-    this._chart = new RoundChart({ title: "Its score", format: scoreText, bounds: around });
+    this._chart = new RoundChart({
+      title: "Its rank", note: "Among the channels of its group, 1 is the best", format: countText, down: true,
+      bounds: (low, high) => [Math.max(1, low - 1), high + 1],
+    });
     this._back = el("a", { text: "All channels of the group" });
     this.element = el("article", { hidden: true }, this._title, this._facts, this._because, this._table, this._chart.element, el("p", {}, this._back));
   }
@@ -31,12 +35,6 @@ export class ChannelWhy {
     this._table.replaceChildren(plainTable("Tiers and this channel", ["Tier", "This channel", "Channels kept", "Lowest score kept"], rows));
     mark(this._back, "href", routeTo("model", [channel.group]));
     mark(this._chart.element, "hidden", !group);
-    if (group) this._chart.show(group.rounds, [{ key: "score", label: measure, style: 1 }], { score: group.scores.map((scores) => scores[index]) });
+    if (group) this._chart.show(group.rounds, [{ key: "rank", label: "rank", style: 1 }], { rank: group.scores.map((scores) => ranks(scores)[index]) });
   }
-}
-
-function around(min, max) {
-  if (min === null) return [0, 1];
-  const air = (max - min || Math.abs(max) || 1) * 0.1;
-  return [min - air, max + air];
 }

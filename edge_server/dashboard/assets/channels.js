@@ -18,10 +18,17 @@ export function channelOrder(scores, byScore) {
   return byScore ? numbers.sort((one, other) => (scores[other] ?? -Infinity) - (scores[one] ?? -Infinity) || one - other) : numbers;
 }
 
-/** The lowest and highest of all scores [R, C]. */
-export function extremes(rounds) {
-  const known = rounds.flat().filter(Number.isFinite);
+/** The lowest and highest of scores [C]. */
+export function extremes(scores) {
+  const known = scores.filter(Number.isFinite);
   return known.length ? [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))] : [0, 1];
+}
+
+/** Each channel's rank [C], 1 for the highest score. */
+export function ranks(scores) {
+  const places = [];
+  channelOrder(scores, true).forEach((index, place) => (places[index] = place + 1));
+  return places;
 }
 
 /** Where a value lies between them, 0 to 1. */

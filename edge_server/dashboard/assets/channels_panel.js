@@ -1,6 +1,6 @@
 /** The channels of a group: their scores in one round, which tier keeps which, and how they moved. */
 
-import { channelOrder, extremes, keeps, keptCount, shareOf } from "./channels.js";
+import { channelOrder, extremes, keeps, keptCount, ranks, shareOf } from "./channels.js";
 import { el, emptyState, field, mark, plainTable, svg, write } from "./dom.js";
 import { CellPicture, fillCell, sequential } from "./heatmap.js";
 import { channelRoute, routeTo } from "./router.js";
@@ -63,7 +63,7 @@ export class ChannelsPanel {
     return el("div", { class: "channels" }, this._list, el("div", { class: "card" }, this._title, this._facts,
       el("div", { class: "tools" }, field("Round", this._slider, this._round), field("Ordered by", this._order)),
       heading("Score of each channel (paler: some tier cuts it)"), this._bars.element, heading("Kept by"), this._kept.element,
-      heading("How scores moved, round by round"), this._moved.element, this._readout, scale(), this._table));
+      heading("How scores moved, each round from its lowest to its highest"), this._moved.element, this._readout, scale(), this._table));
   }
 
   _draw() {
@@ -72,9 +72,8 @@ export class ChannelsPanel {
     if (!this._groups.length) return;
     this._group = this._groups.find(({ group }) => group === this._asked) ?? this._groups[0];
     this._list.replaceChildren(...this._groups.map((group) => this._entry(group)));
-    const { group, layers, channels, measure, rounds } = this._group;
+    const { group, rounds } = this._group;
     write(this._title, group);
-    write(this._facts, `${some(channels, "channel")} of ${layers.join(", ")}; score: ${MEASURES[measure] ?? measure}`);
     this._slider.max = Math.max(0, rounds.length - 1);
     mark(this._slider, "disabled", rounds.length < 2);
     this._turn(Math.min(this._at ?? this._last(), this._last()));
@@ -100,15 +99,22 @@ export class ChannelsPanel {
   }
 
   _turn(at) {
-    const { rounds, scores } = this._group;
+    const { rounds, scores, channels, layers } = this._group;
     this._at = at;
+    write(this._facts, `${some(channels, "channel")} of ${layers.join(", ")}; score in round ${rounds[at] ?? "-"}: ${this._measure(at)}`);
     this._slider.value = at;
     write(this._round, String(rounds[at] ?? "-"));
     mark(this._slider, "aria-valuetext", `round ${rounds[at]}`);
     this._scores = scores[at] ?? [];
-    this._ends = extremes(scores);
+    this._ends = scores.map(extremes);
     this._places = channelOrder(this._scores, this._byScore);
     this._show();
+  }
+
+  _measure(at) {
+    const { measure, measures } = this._group;
+    const name = measures?.[at] ?? measure;
+    return MEASURES[name] ?? name;
   }
 
   _sort(byScore) {
@@ -125,12 +131,13 @@ export class ChannelsPanel {
     this._kept.show({ rows: this._tiers.length, columns: channels, height: 18 }, this._tiers.map((tier) => `tier ${tier}`),
       this._tiers.map((tier) => `tier ${tier} keeps ${keptCount(kept[tier], channels)} of ${channels}`).join(", "));
     this._moved.show({ rows: rounds.length, columns: channels, height }, rounds.map((round, at) => (few || at === 0 || at === rounds.length - 1 ? `${round}` : "")),
-      `Scores by round, from ${scoreText(this._ends[0])} to ${scoreText(this._ends[1])}; a table follows`);
+      `Scores of ${channels} channels in ${rounds.length} rounds; a table follows`);
     this._tabulate();
   }
 
   _bar(context, box, _, column) {
-    const share = 0.03 + 0.97 * shareOf(this._scores[this._places[column]], [Math.min(0, this._ends[0]), this._ends[1]]);
+    const [low, high] = this._ends[this._at] ?? [0, 1];
+    const share = 0.03 + 0.97 * shareOf(this._scores[this._places[column]], [Math.min(0, low), high]);
     const cut = this._tiers.some((tier) => !keeps(this._group.kept[tier], this._places[column]));
     context.fillStyle = this._ink.bar;
     context.globalAlpha = cut ? 0.45 : 1;
@@ -149,7 +156,7 @@ export class ChannelsPanel {
 
   _move(context, box, row, column) {
     const value = this._group.scores[row]?.[this._places[column]];
-    fillCell(context, { ...box, height: box.height + 1 }, sequential(shareOf(value, this._ends)));
+    fillCell(context, { ...box, height: box.height + 1 }, sequential(shareOf(value, this._ends[row])));
     if (row !== this._at || column !== 0 || box.height < 3) return;
     context.fillStyle = this._ink.here;
     context.fillRect(0, box.top, 3, box.height + 1);
@@ -166,11 +173,12 @@ export class ChannelsPanel {
   _tabulate() {
     if (!this._table.open || !this._group) return;
     const { group, scores, kept } = this._group;
+    const [now, first] = [ranks(this._scores), ranks(scores[0] ?? [])];
     const rows = this._places.map((index) => [
-      el("a", { href: channelRoute(group, index), text: `${index}` }), scoreText(this._scores[index]),
-      scoreText(this._scores[index] - scores[0][index]), el("span", {}, this._tiers.filter((tier) => keeps(kept[tier], index)).map(tierBadge)),
+      el("a", { href: channelRoute(group, index), text: `${index}` }), scoreText(this._scores[index]), `${now[index]}`, `${first[index]}`,
+      el("span", {}, this._tiers.filter((tier) => keeps(kept[tier], index)).map(tierBadge)),
     ]);
-    this._body.replaceChildren(plainTable(`Channels of ${group}`, ["Channel", "Score", "Since the first round", "Kept by tier"], rows));
+    this._body.replaceChildren(plainTable(`Channels of ${group}`, ["Channel", "Score", "Rank", `Rank in round ${this._group.rounds[0]}`, "Kept by tier"], rows));
   }
 }
 

@@ -10,10 +10,10 @@ const HEIGHT = 220;
 const MOST_POINTS = 40;
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
-/** Curves of one measure. `format` writes a value, `tick` one at the axis, `bounds(min, max)` the ends of its axis. */
+/** Curves of one measure. `format` writes a value, `tick` one at the axis, `bounds(min, max)` the ends of its axis, which `down` puts upside down. */
 export class RoundChart {
-  constructor({ title, note = "", format, tick = format, bounds = fromZero, bars = false, empty = "Not measured yet." }) {
-    Object.assign(this, { title, format, tick, bounds, bars });
+  constructor({ title, note = "", format, tick = format, bounds = fromZero, bars = false, down = false, empty = "Not measured yet." }) {
+    Object.assign(this, { title, format, tick, bounds, bars, down });
     this._hidden = new Set();
     this._plot = null;
     this._series = [];
@@ -91,7 +91,7 @@ export class RoundChart {
       legend: { show: false },
       padding: [10, 12, 0, 0],
       cursor: { sync: { key: "rounds" }, drag: { x: false, y: false }, points: { show: !this.bars } },
-      scales: { x: { time: false, range: roundEnds }, y: { range: (_, min, max) => this.bounds(min, max) } },
+      scales: { x: { time: false, range: roundEnds }, y: { range: (_, min, max) => this.bounds(min, max), dir: this.down ? -1 : 1 } },
       axes: [
         { ...axis, size: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], grid: { show: false } },
         { ...axis, size: (_, texts) => axisSize(texts), values: (_, ticks) => ticks.map((value) => this.tick(value)) },

@@ -13,14 +13,14 @@ export function fleetColumns(now) {
   const seen = ({ seen_at: at }) => (now() === null ? momentText(at) : agoText(at && now() - at));
   return [
     { key: "device", head: "Device", width: 160, value: ({ device }) => device, fill: fillDevice },
-    { key: "state", head: "State", width: 190, value: (row) => orderOf(row.state) + (1 - (trained(row) ?? 0)) / 2, fill: fillState },
+    { key: "state", head: "State", width: 168, value: (row) => orderOf(row.state) + (1 - (trained(row) ?? 0)) / 2, fill: fillState },
     textColumn({ key: "tier", head: "Tier", width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
-    { key: "board", head: "Board", width: 150, value: ({ board }) => board || null, fill: fillBoard },
+    { key: "board", head: "Board", width: 144, value: ({ board }) => board || null, fill: fillBoard },
     textColumn({ key: "seen", head: "Last seen", width: 96, number: true, value: ({ seen_at: at }) => at && -at }, seen),
     textColumn({ key: "attention", head: "Attention", title: "The device's score for being chosen (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
     textColumn({ key: "ratio", head: "Pruned", width: 74, ...number, value: ({ ratio }) => ratio }, ({ ratio }) => ratioText(ratio)),
     textColumn({ key: "rounds", head: "Rounds", title: "Rounds in which its update counted", width: 74, ...number, value: ({ rounds }) => rounds }, ({ rounds }) => countText(rounds)),
-    { key: "refusals", head: "Refusals", width: 112, downFirst: true, value: ({ refusals }) => refusals, fill: fillRefusals },
+    { key: "refusals", head: "Refusals", width: 140, downFirst: true, value: ({ refusals }) => refusals, fill: fillRefusals },
     textColumn({ key: "celsius", head: "Temp.", title: "Temperature of the board", width: 76, ...number, value: ({ celsius }) => celsius }, ({ celsius }) => celsiusText(celsius)),
     textColumn({ key: "memory", head: "Memory", title: "What its process holds", width: 78, ...number, value: ({ memory_bytes: bytes }) => bytes }, ({ memory_bytes: bytes }) => bytesText(bytes)),
     textColumn({ key: "battery", head: "Battery", width: 76, ...number, value: ({ battery }) => battery }, ({ battery }) => ratioText(battery)),
@@ -64,7 +64,6 @@ function fillBoard(cell, { board, accelerator, cores }) {
 
 function fillRefusals(cell, { refusals, refused }) {
   const reasons = refusedText(refused);
-  const text = refusals ? `${countText(refusals)}${reasons ? `: ${reasons}` : ""}` : countText(refusals ?? 0);
-  write(cell, text);
+  write(cell, reasons || countText(refusals ?? 0));
   mark(cell, "title", reasons || null);
 }

@@ -37,8 +37,12 @@ export class RunView {
     mark(this._curves, "hidden", history.length === 0);
     if (!history.length) this._waiting.replaceChildren(firstRound(run, state.fleet?.size ?? 0));
     const rounds = history.map(({ round }) => round);
-    for (const { chart, columns, wanted } of this._charts) {
-      mark(chart.element, "hidden", wanted ? !wanted(run) : false);
+    const wanted = this._charts.filter(({ wanted: asks }) => !asks || asks(run));
+    // With an odd one there would be a hole beside the last.
+    mark(this._charts[0].chart.element, "data-wide", wanted.length % 2 === 1);
+    for (const one of this._charts) {
+      const { chart, columns } = one;
+      mark(chart.element, "hidden", !wanted.includes(one));
       const series = columns(history);
       chart.show(rounds, series, Object.fromEntries(series.map(({ key, of }) => [key, history.map(of)])));
     }
@@ -80,7 +84,7 @@ export class RunView {
     const mean = costs.length ? costs.reduce((a, b) => a + b, 0) / costs.length : null;
     const tiles = [
       ["Test accuracy", percentText(tested.at(-1)?.test_accuracy), best ? `best ${percentText(best.test_accuracy)} in round ${best.round}` : "not measured yet"],
-      ["Devices", fleet ? `${countText(here)} of ${countText(fleet.size)}` : "-", "are here"],
+      ["Devices", fleet ? (run.live ? `${countText(here)} of ${countText(fleet.size)}` : countText(fleet.size)) : "-", run.live ? "are here" : "are known"],
       ["Sent by devices", bytesText(last ? sum("uplink_bytes") : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
       ["Sent to devices", bytesText(last ? sum("downlink_bytes") : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
       ["Relative cost", relative(mean), "of full-model exchange"],
@@ -143,7 +147,7 @@ function makeCharts() {
   return [
     {
       chart: new RoundChart({ title: "Accuracy", note: "On the server's test data, of the whole model and of each tier's part of it", format: percentText, tick: ratioText, bounds: shareBounds }),
-      columns: (history) => [line("test_accuracy", "whole model", 0), ...tiers(history), line("client_accuracy", "devices' own data", 6)],
+      columns: (history) => [line("test_accuracy", "whole model", 0), ...tiers(history), line("client_accuracy", "devices' own data", 7)],
     },
     {
       chart: new RoundChart({ title: "Loss", note: "Mean per example", format: lossText, tick: scoreText }),

@@ -23,7 +23,7 @@ export class SimilarityPanel {
     this._table = el("details", { class: "numbers", on: { toggle: () => this._tabulate() } }, el("summary", { text: "As a table" }));
     this._body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Similarity of clients" });
     this._table.append(this._body);
-    this._none = emptyState("No similarity has been measured", "It takes at least two updates in a round.");
+    this._none = emptyState("No similarity has been measured", "It is where the strategy weighs updates by it, as IGFL does.");
     this._card = el("div", { class: "card" }, this._facts, this._picture.element, this._readout, scale(), this._table);
     this.element = el("section", { "aria-labelledby": "similarity-title" }, el("h3", { id: "similarity-title", text: "Similarity of clients" }), this._none, this._card);
   }
