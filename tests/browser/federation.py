@@ -32,7 +32,8 @@ WORDS = (
     "evaluate-tiers-every=1",
     "deliver=false",
     "data.source=digits",
-    "model.name=cnn",
+    "model.name=mlp",
+    "test-samples=60",
     "tiers.ratios=[0.5, 0.0]",
     "num-clients=3",
     "min-clients=1",
@@ -47,11 +48,17 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Running:
-    """The federation while it runs; `server` and the device `doomed` are processes."""
+    """The federation while it runs; `server` and the device `doomed` are processes, the `agents` are threads."""
 
     url: str
     server: subprocess.Popen[str]
     doomed: subprocess.Popen[bytes]
+    agents: tuple[Agent, ...]
+
+    def rest(self) -> None:
+        """Let the devices go: the server waits for others, and the processor is free for the browser."""
+        for agent in self.agents:
+            agent.stop()
 
 
 @contextmanager
@@ -62,12 +69,13 @@ def running_federation(folder: Path) -> Iterator[Running]:
         address = parse_address(stack.enter_context(running_broker(kind, folder / "broker")).url)
         server, url = stack.enter_context(_server(address, folder))
         doomed = stack.enter_context(_process(address, folder))
-        for agent in _agents(address, folder):
+        agents = _agents(address, folder)
+        for agent in agents:
             thread = threading.Thread(target=agent.run, daemon=True)
             thread.start()
             stack.callback(thread.join, 30)
             stack.callback(agent.stop)
-        yield Running(url, server, doomed)
+        yield Running(url, server, doomed, agents)
 
 
 @contextmanager

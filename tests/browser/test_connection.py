@@ -29,6 +29,28 @@ def test_an_empty_run_says_how_devices_join(screen: Callable[..., Screen], tmp_p
         assert seen.complaints == []
 
 
+def test_the_keyboard_alone_reaches_the_content_and_every_view(
+    screen: Callable[..., Screen], tmp_path: Path
+) -> None:
+    with staged(tmp_path / "run", snapshot(3)) as stage:
+        seen = screen(stage.url)
+        seen.open("run")
+        seen.page.keyboard.press("Tab")
+        assert seen.page.evaluate("() => document.activeElement.innerText") == "Skip to the content"
+        seen.page.keyboard.press("Enter")
+        assert seen.page.evaluate("() => document.activeElement.id") == "main"
+        seen.page.locator("#theme").focus()
+        for view in ("run", "fleet", "model", "why"):
+            seen.page.keyboard.press("Tab")
+            seen.page.keyboard.press("Enter")
+            seen.until("view => document.querySelector(`[data-view=${view}]`).getAttribute('aria-current') === 'page'", view)
+        # Each press is another theme: as the system says, light, dark.
+        seen.page.locator("#theme").focus()
+        for theme in ("light", "dark", None):
+            seen.page.keyboard.press("Enter")
+            assert seen.page.evaluate("() => document.documentElement.dataset.theme ?? null") == theme
+
+
 def test_a_lost_server_is_told_of_and_found_again(screen: Callable[..., Screen], tmp_path: Path) -> None:
     shown = snapshot(3)
     with staged(tmp_path / "run", shown) as stage:

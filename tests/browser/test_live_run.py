@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.browser.federation import DOOMED, LIAR, ROUNDS, STEADY, Running, running_federation
 from tests.browser.screen import DEADLINE_S, Screen, own
 
@@ -13,6 +15,8 @@ PHONE = {"width": 360, "height": 740}
 CLOSED = "() => Number(document.querySelector('.head progress').value)"
 
 
+# Alone it takes half a minute; among others on a busy machine it starts processes and a browser slowly.
+@pytest.mark.timeout(600)
 def test_a_running_federation_is_followed_without_reloading(screen: Callable[..., Screen], tmp_path: Path) -> None:
     with running_federation(tmp_path) as running:
         seen = screen(running.url)
@@ -21,6 +25,7 @@ def test_a_running_federation_is_followed_without_reloading(screen: Callable[...
         a_refusal_shows_its_reason(seen)
         a_killed_device_turns_offline(seen, running)
         channels_are_shown_and_explained(seen)
+        running.rest()
         everybody_can_use_every_view(seen)
         it_fits_a_phone(screen(running.url, viewport=PHONE, device_scale_factor=2))
         assert seen.complaints == []

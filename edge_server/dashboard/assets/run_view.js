@@ -37,7 +37,7 @@ export class RunView {
     mark(this._curves, "hidden", history.length === 0);
     if (!history.length) this._waiting.replaceChildren(firstRound(run, state.fleet?.size ?? 0));
     const rounds = history.map(({ round }) => round);
-    const wanted = this._charts.filter(({ wanted: asks }) => !asks || asks(run));
+    const wanted = this._charts.filter((one) => !one.wanted || one.wanted(run));
     // With an odd one there would be a hole beside the last.
     mark(this._charts[0].chart.element, "data-wide", wanted.length % 2 === 1);
     for (const one of this._charts) {
