@@ -24,6 +24,7 @@ it.
 """
 
 ENDS = (signal.SIGINT, signal.SIGTERM)
+LISTEN_S = 0.5
 
 
 def register(subparsers: Subparsers) -> None:
@@ -58,7 +59,8 @@ def execute(args: argparse.Namespace) -> int:
     try:
         with hosted(args.run, args.listen, token=token_of(args), live=False) as host:
             tell_address(host.url, args.format)
-            ended.wait()
+            while not ended.wait(LISTEN_S):
+                pass  # a signal that another thread gets is heard here
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -21,7 +21,7 @@ from edge_server.dashboard.feed import Feed
 from edge_server.dashboard.guarding import Access, Guard
 from edge_server.dashboard.looking import MOST_IMAGES, Looking, why_not
 from edge_server.dashboard.model_view import channel_value, model_value
-from edge_server.dashboard.stream import EventStream, json_text, told
+from edge_server.dashboard.stream import EventStream, Teller, json_text
 from edge_server.history import DeviceRecord
 from edge_server.journal_reader import JournalReader
 from edge_server.run_folder import RunFolder
@@ -69,7 +69,7 @@ class Pages:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._looking = Looking(feed.path)
+        self._looking, self._teller = Looking(feed.path), Teller(feed)
         self._streams = 0
 
     async def page(self, request: Request) -> Response:
@@ -134,7 +134,7 @@ class Pages:
         if self._streams >= MOST_STREAMS:
             return _error(503, "too many pages are open; close one", {"Retry-After": AGAIN_S})
         self._streams += 1
-        return EventStream(told(self._feed, since), ended=self._ended)
+        return EventStream(self._teller.told(since), ended=self._ended)
 
     def _ended(self) -> None:
         self._streams -= 1

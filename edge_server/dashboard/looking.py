@@ -78,6 +78,7 @@ class Looking:
         finally:
             if process.returncode is None:
                 process.kill()
+                await process.wait()
         if process.returncode:
             lines = said.decode(errors="replace").strip().splitlines()
             raise CannotLook(lines[-1] if lines else f"computing them ended with {process.returncode}")

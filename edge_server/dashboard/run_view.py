@@ -53,10 +53,11 @@ def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool
 
 
 def steady(before: Json, now: Json) -> Json:
-    """The new value, with a deadline that is still the same told as it was."""
-    old, new = before.get("deadline_at"), now["deadline_at"]
+    """The new value, with moments that are still the same told as they were."""
+    old, new = before["deadline_at"], now["deadline_at"]
     same = old is not None and new is not None and abs(new - old) < SAME_MOMENT_S
-    return {**now, "deadline_at": old, "began_at": before["began_at"] or now["began_at"]} if same else now
+    began_at = now["began_at"] if before["began_at"] is None else before["began_at"]
+    return {**now, "deadline_at": old if same else new, "began_at": began_at}
 
 
 def history_of(facts: Facts, snapshot: Snapshot | None) -> Sequence[RoundRecord]:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from edge_server.dashboard.events import Cursor, Event, events
+from edge_server.dashboard.events import Cursor, Event, Shown, events
 from edge_server.dashboard.feed import Feed
 
 QUIET_S = 15.0
@@ -47,25 +47,41 @@ class EventStream(StreamingResponse):
             raise ConnectionAbortedError("the page takes nothing more") from error
 
 
-async def told(feed: Feed, since: int) -> AsyncIterator[str]:
-    """The events of one page that knows the rounds up to `since`, until the feed closes."""
-    cursor, number = Cursor(round=since), 0
-    while True:
-        last = feed.closing
-        shown = await feed.shown()
-        cursor, fresh = events(cursor, shown)
-        for event in fresh:
-            number += 1
-            yield event_text(event, number)
-        if last:
-            return
-        if not await feed.changed(shown, QUIET_S):
-            yield ": still here\n\n"
+class Teller:
+    """Tells all pages of a feed; what several are told at the same time is written out once."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._version = 0
+        self._written: dict[Cursor, tuple[Cursor, list[str]]] = {}
+
+    async def told(self, since: int) -> AsyncIterator[str]:
+        """The events of one page that knows the rounds up to `since`, until the feed closes."""
+        cursor, number = Cursor(round=since), 0
+        while True:
+            last = self._feed.closing
+            shown = await self._feed.shown()
+            cursor, fresh = self._fresh(cursor, shown)
+            for text in fresh:
+                number += 1
+                yield f"id: {number}\n{text}"
+            if last:
+                return
+            if not await self._feed.changed(shown, QUIET_S):
+                yield ": still here\n\n"
+
+    def _fresh(self, cursor: Cursor, shown: Shown) -> tuple[Cursor, list[str]]:
+        if shown.version != self._version:
+            self._version, self._written = shown.version, {}
+        if cursor not in self._written:
+            after, told = events(cursor, shown)
+            self._written[cursor] = after, [event_text(event) for event in told]
+        return self._written[cursor]
 
 
-def event_text(event: Event, number: int) -> str:
+def event_text(event: Event) -> str:
     """One event as it is sent; JSON has no line breaks, so that nothing in it can begin another."""
-    return f"id: {number}\nevent: {event.name}\ndata: {json_text(event.data)}\n\n"
+    return f"event: {event.name}\ndata: {json_text(event.data)}\n\n"
 
 
 def json_text(value: Any) -> str:

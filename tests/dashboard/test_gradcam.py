@@ -1,0 +1,128 @@
+"""Where a network looks: images and heat of the newest model in a run's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edge_client.channels import trace_channels
+from edge_client.models.build import build_model
+from edge_client.surgery import arrays_of
+from edge_server.config import load_config
+from edge_server.dashboard import looking
+from edge_server.dashboard.facts import read_facts
+from edge_server.dashboard.gradcam import looked_at, overlay, picture
+from edge_server.dashboard.looking import CannotLook, Looking, why_not
+from edge_server.run_folder import RunFolder
+from schemas.errors import ConfigError
+from schemas.values import ModelSpec
+
+SPEC = ModelSpec(name="cnn", input_shape=(1, 8, 8), num_classes=10)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has a model with convolutions, as it is before its first round."""
+    path = tmp_path_factory.mktemp("looks") / "run"
+    words = ["data.source=digits", "model.name=cnn", "tiers.ratios=[0.5, 0.0]"]
+    folder = RunFolder.create(path, load_config("attending", words))
+    module = build_model(SPEC, seed=1)
+    folder.save_model(0, arrays_of(module), trace_channels(module, SPEC.input_shape), {})
+    return path
+
+
+def opened(url: str) -> Image.Image:
+    head, _, data = url.partition(",")
+    assert head == "data:image/png;base64"
+    return Image.open(io.BytesIO(base64.b64decode(data)))
+
+
+@pytest.mark.parametrize("tier", [0, 1, 2])
+def test_each_class_is_looked_at_with_its_heat(run, tier):
+    told = looked_at(run, tier, 10)
+    assert (told["tier"], told["round"]) == (tier, 0)
+    assert [one["label"] for one in told["images"]] == list("0123456789")
+    for one in told["images"]:
+        image, heat = opened(one["image"]), opened(one["heat"])
+        assert (image.mode, heat.mode, image.size, heat.size) == ("L", "RGBA", (8, 8), (8, 8))
+        assert one["predicted"] in "0123456789"
+        # Of ten classes the one that is predicted has at least a tenth.
+        assert 0.1 <= one["confidence"] <= 1
+    # Whatever the network looks at, it does not look at nothing in every picture.
+    assert max(np.asarray(opened(one["heat"]))[..., 3].max() for one in told["images"]) == 200
+
+
+def test_a_tier_looks_with_its_own_channels(run):
+    full, small = looked_at(run, 2, 3), looked_at(run, 1, 3)
+    assert [one["image"] for one in full["images"]] == [one["image"] for one in small["images"]]
+    assert [one["confidence"] for one in full["images"]] != [one["confidence"] for one in small["images"]]
+    # Nothing is cut of the last tier: it is the global model.
+    assert looked_at(run, 0, 3)["images"] == full["images"]
+
+
+def test_a_tier_that_is_not_there_is_refused(run):
+    with pytest.raises(ConfigError, match="no tier 3: there are 1 to 2"):
+        looked_at(run, 3, 1)
+
+
+def test_pixels_are_shown_in_their_own_range():
+    grey = np.asarray(picture(np.array([[[0, 8, 16]]]), 16.0))
+    # 8 of 16 is 127.5, which is rounded to even.
+    assert grey.tolist() == [[0, 128, 255]]
+    assert np.asarray(picture(np.full((3, 1, 1), 1.0), 2.0)).tolist() == [[[128, 128, 128]]]
+
+
+def test_heat_is_clear_where_cold_and_yellow_where_hottest():
+    colours = np.asarray(overlay(np.array([[0.0, 1.0]])))
+    assert colours.tolist() == [[[255, 0, 0, 0], [255, 255, 0, 200]]]
+
+
+def test_images_are_made_in_another_process_once_per_version(run):
+    async def twice() -> tuple[Any, Any]:
+        asking = Looking(run)
+        return await asyncio.gather(asking.images("round-0000", 1, 2), asking.images("round-0000", 1, 2))
+
+    first, second = asyncio.run(twice())
+    assert first is second
+    assert first == looked_at(run, 1, 2)
+
+
+def test_what_stands_in_the_way_is_told(run, monkeypatch):
+    monkeypatch.setattr(looking.sys, "executable", "/bin/false")
+    with pytest.raises(CannotLook, match="ended with 1"):
+        asyncio.run(Looking(run).images("round-0000", 1, 1))
+
+
+def test_who_takes_too_long_is_ended(run, monkeypatch, tmp_path):
+    """In the place of Python, a program that goes on for ever."""
+    endless = tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    endless.chmod(0o755)
+    monkeypatch.setattr(looking.sys, "executable", str(endless))
+    monkeypatch.setattr(looking, "PATIENCE_S", 0.2)
+    with pytest.raises(CannotLook, match="took more than"):
+        asyncio.run(Looking(run).images("round-0000", 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["model.input-shape=[1,8,8]", "model.num-classes=10"], "no test data"),
+        (["data.source=digits", "model.name=nowhere_at_all:network"], "nowhere_at_all cannot be imported"),
+    ],
+    ids=["no data", "unknown module"],
+)
+def test_a_run_that_cannot_be_looked_at_says_why(words, reason, run, tmp_path):
+    folder = RunFolder.create(tmp_path / "run", load_config("attending", words))
+    assert why_not(read_facts(folder.path)) == "there is no model yet"
+    (folder.path / "models").rmdir()
+    (folder.path / "models").symlink_to(run / "models")
+    assert reason in why_not(read_facts(folder.path))
+    assert why_not(read_facts(run)) == ""

@@ -1,0 +1,269 @@
+"""The dashboard as it is really served: uvicorn over loopback, beside a simulation that really runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from edge_server import watching
+from edge_server.cli import EDGE_SERVER
+from edge_server.dashboard import app as routes
+from edge_server.dashboard.hosting import hosted
+from edge_server.dashboard.listening import PORT, bound_socket, listen_address
+from edge_server.snapshot import DeviceView, Snapshot
+from schemas.errors import ConfigError
+from tests.dashboard.folders import ended
+from tests.simulation import small
+
+ANY = ("127.0.0.1", 0)
+PATIENCE_S = 60
+MANY = tuple(DeviceView(f"device-{number:04d}", 1, 0.5, "idle", seen_at=1.0) for number in range(1000))
+MOMENT = Snapshot("home", "run-1", "training", 1, 3, 0.0, devices=MANY)
+
+
+def asked(url: str, **headers: str) -> Any:
+    with urlopen(Request(url, headers=headers), timeout=PATIENCE_S) as answer:
+        return json.load(answer)
+
+
+def events_of(url: str) -> Generator[tuple[str, Any], None, None]:
+    """A page's events, until the server ends them."""
+    with urlopen(f"{url}/api/events", timeout=PATIENCE_S) as stream:
+        name = ""
+        for line in stream:
+            key, _, value = line.decode().rstrip("\n").partition(": ")
+            if key == "event":
+                name = value
+            if key == "data":
+                yield name, json.loads(value)
+
+
+def test_a_simulation_is_told_as_it_goes_on_and_its_end(tmp_path):
+    out = tmp_path / "run"
+    with ThreadPoolExecutor() as pool, hosted(out, ANY, token=None, live=True) as host:
+        told = pool.submit(lambda: list(events_of(host.url)))
+        small.run(out, "fedavg", "rounds=2", "num-clients=2", "samples-per-client=20", watcher=host)
+        answer = asked(f"{host.url}/api/run")
+    events = told.result(PATIENCE_S)
+    assert [name for name, _ in events][:2] == ["run", "fleet"]
+    assert [data["round"] for name, data in events if name == "round"] == [1, 2]
+    assert events[-1] == ("end", {"outcome": "finished"})
+    assert all(data["cost_relative"] > 0 for name, data in events if name == "round")
+    rows: dict[str, Any] = {}
+    for name, data in events:
+        if name == "fleet":
+            rows |= {row["device"]: row for row in data["devices"]}
+    assert sorted((row["device"], row["rounds"], row["examples"]) for row in rows.values()) == [
+        ("device-0001", 2, 20),
+        ("device-0002", 2, 20),
+    ]
+    assert (answer["outcome"], answer["live"], answer["virtual"]) == ("finished", False, True)
+    assert [line["round"] for line in answer["history"]] == [1, 2]
+
+
+def test_pages_that_are_open_end_with_the_run(tmp_path):
+    with ThreadPoolExecutor() as pool:
+        with hosted(tmp_path, ANY, token=None, live=True) as host:
+            host.show(MOMENT)
+            stream = events_of(host.url)
+            assert next(stream)[0] == "run"
+            assert len(next(stream)[1]["devices"]) == 1000
+            rest = pool.submit(lambda: list(stream))
+            host.show(replace(MOMENT, devices=(replace(MANY[0], state="training"), *MANY[1:])))
+        (changed,) = rest.result(PATIENCE_S)
+    assert [(row["device"], row["state"]) for row in changed[1]["devices"]] == [("device-0000", "training")]
+
+
+def test_a_hundred_pages_are_all_told_and_one_who_reads_nothing_holds_up_nobody(tmp_path):
+    with hosted(tmp_path, ANY, token=None, live=True) as host:
+        host.show(MOMENT)
+        port = int(host.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as deaf:
+            deaf.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            sizes = asyncio.run(_pages(port, 100))
+    assert set(sizes) == {1000}
+
+
+async def _pages(port: int, count: int) -> list[int]:
+    """How many devices each of so many pages is told of at first, all of them open at once."""
+
+    async def page() -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
+        writer.write(b"GET /api/events HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        told = await reader.readuntil(b"\nevent: fleet\n")
+        assert told.startswith(b"HTTP/1.1 200")
+        told = await reader.readuntil(b"\n")
+        opened.add(writer)
+        if len(opened) == count:
+            everybody.set()
+        await everybody.wait()
+        writer.close()
+        return told.count(b'{"device":')
+
+    opened: set[asyncio.StreamWriter] = set()
+    everybody = asyncio.Event()
+    return await asyncio.wait_for(asyncio.gather(*(page() for _ in range(count))), PATIENCE_S)
+
+
+def test_more_pages_than_there_is_room_for_are_told_to_try_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(routes, "MOST_STREAMS", 1)
+    with hosted(tmp_path, ANY, token=None, live=True) as host:
+        host.show(MOMENT)
+        stream = events_of(host.url)
+        next(stream)
+        with pytest.raises(HTTPError, match="503"):
+            next(events_of(host.url))
+
+
+def test_a_page_that_goes_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(routes, "MOST_STREAMS", 1)
+    with hosted(tmp_path, ANY, token=None, live=True) as host:
+        host.show(MOMENT)
+        assert [_told_at_last(host.url) for _ in range(3)] == ["run"] * 3
+
+
+def _told_at_last(url: str) -> str:
+    """What a page is told first; that another has gone is noticed soon, and not at once."""
+    for _ in range(1000):
+        with suppress(HTTPError), closing(events_of(url)) as stream:
+            return next(stream)[0]
+    return "there is never room"
+
+
+def test_a_port_that_is_taken_is_left_alone(tmp_path):
+    with closing(socket.create_server(ANY)) as other:
+        taken = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{taken}"):
+            bound_socket(("127.0.0.1", taken), None)
+
+
+def test_where_the_usual_port_is_taken_any_free_one_will_do():
+    with (
+        closing(bound_socket(("127.0.0.1", None), None)) as one,
+        closing(bound_socket(("127.0.0.1", None), None)) as two,
+    ):
+        assert one.getsockname() != two.getsockname()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_other_machines_are_let_in_only_with_a_token(host):
+    with pytest.raises(ConfigError, match="--dashboard-token TOKEN"):
+        bound_socket((host, 0), None)
+    with pytest.raises(ConfigError, match="16 are the least"):
+        bound_socket((host, 0), "short")
+    with closing(bound_socket(("0.0.0.0", 0), "0123456789abcdef")) as made:
+        assert made.getsockname()[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9000", ("127.0.0.1", 9000)),
+        (":9000", ("127.0.0.1", 9000)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+        ("box.lan", ("box.lan", None)),
+        ("[::1]:9000", ("::1", 9000)),
+        ("::1", ("::1", None)),
+    ],
+)
+def test_an_address_is_read_as_people_write_it(text, address):
+    assert listen_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "words", [["--dashboard", "home.toml"], ["--dashboard", "127.0.0.1:x"], ["--dashboard", "1:70000"]]
+)
+def test_what_is_no_address_is_refused(words, capsys):
+    assert EDGE_SERVER.run(["run", "fedavg", *words]) == 2
+    assert "is not HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["run", "simulate", "demo"])
+def test_the_dashboard_is_an_option_of_every_run(verb):
+    args = EDGE_SERVER.parser().parse_args([verb, *(["fedavg"] if verb != "demo" else [])])
+    assert args.dashboard == (("127.0.0.1", None) if verb == "demo" else None)
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_the_address_is_told_where_the_dashboard_answers(output, tmp_path, capsys):
+    words = ["simulate", "fedavg", "--dashboard", "0", "--format", output]
+    with watching.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
+        told = capsys.readouterr()
+        line = told.err if output == "json" else told.out
+        assert line.startswith("dashboard http://127.0.0.1:")
+        watcher.show(MOMENT)
+        assert len(asked(line.split()[1] + "/api/fleet")["devices"]) == 1000
+
+
+def test_the_token_of_the_environment_is_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("EDGE_DASHBOARD_TOKEN", "from the environment")
+    args = EDGE_SERVER.parser().parse_args(["run", "fedavg", "--dashboard", "0"])
+    with watching.watchers(args, tmp_path):
+        url = capsys.readouterr().out.split()[1]
+        with pytest.raises(HTTPError, match="401"):
+            asked(f"{url}/api/run")
+        assert asked(f"{url}/api/run", Authorization="Bearer from the environment")["live"] is True
+
+
+def test_a_finished_run_is_shown_until_ctrl_c(tmp_path):
+    """The command has the main thread here, as it has in a process of its own."""
+    folder = ended(tmp_path / "run").path
+    with closing(socket.create_server(ANY)) as free:
+        port = free.getsockname()[1]
+    seen: list[str] = []
+
+    def visit() -> None:
+        try:
+            _when_it_answers(port)
+            seen.append(asked(f"http://127.0.0.1:{port}/api/run")["outcome"])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    assert EDGE_SERVER.run(["dashboard", str(folder), "--listen", str(port)]) == 0
+    visitor.join()
+    assert seen == ["finished"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def _when_it_answers(port: int) -> None:
+    for _ in range(10_000):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
+        except ConnectionRefusedError:
+            threading.Event().wait(0.01)
+        else:
+            return
+
+
+@pytest.mark.parametrize("what", ["nothing", "an empty folder", "a file"])
+def test_a_folder_of_no_run_is_said_in_one_line(what, tmp_path, capsys):
+    path = tmp_path / "run"
+    if what == "a file":
+        path.touch()
+    elif what == "an empty folder":
+        path.mkdir()
+    assert EDGE_SERVER.run(["dashboard", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "is no run folder" in said
+    assert said.count("\n") == 1
+
+
+def test_the_usual_port_is_the_one_that_the_help_names():
+    helped = EDGE_SERVER.parser().parse_args(["dashboard", "run"])
+    assert (helped.listen, PORT) == (("127.0.0.1", None), 8265)

@@ -1,0 +1,124 @@
+"""Looking at a run changes nothing in its folder, and needs no right to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from edge_server.dashboard.app import make_app
+from edge_server.dashboard.facts import read_facts
+from edge_server.dashboard.feed import Feed
+from edge_server.dashboard.guarding import access_of
+from edge_server.dashboard.journal_file import opened_journal
+from edge_server.journal import Journal
+from tests.dashboard.folders import begun, close, ended
+
+NOBODY = 65534
+LOCAL = access_of("localhost", 80, None, bound="127.0.0.1")
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file's time and bytes."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def look(folder: Path) -> int:
+    """Ask for everything there is; how many rounds were told."""
+    feed = Feed(folder, live=False)
+    feed.closing = True
+    with TestClient(make_app(feed, LOCAL), base_url="http://localhost") as client:
+        for path in (
+            "/",
+            "/api/run",
+            "/api/fleet",
+            "/api/device/alpha",
+            "/api/model",
+            "/api/channel/hidden/1",
+        ):
+            assert client.get(path).status_code == 200
+        return client.get("/api/events").text.count("event: round")
+
+
+def killed(folder: Path) -> Path:
+    """A copy of a run under way, as it lies there after its server was killed."""
+    made, journal = begun(folder / "alive")
+    shutil.copytree(made.path, folder / "killed", ignore=shutil.ignore_patterns("*-shm"))
+    journal.close()
+    (folder / "killed" / "lock").touch()
+    return folder / "killed"
+
+
+def test_the_folder_of_a_run_that_is_over_stays_as_it_is(tmp_path):
+    folder = ended(tmp_path / "run").path
+    before = state_of(folder)
+    assert look(folder) == 2
+    assert state_of(folder) == before
+
+
+def test_the_folder_of_a_run_that_was_killed_stays_as_it_is_and_its_last_words_count(tmp_path):
+    folder = killed(tmp_path)
+    assert (folder / "journal.sqlite-wal").stat().st_size > 0
+    before = state_of(folder)
+    assert look(folder) == 2
+    assert state_of(folder) == before
+    # All that the journal says is still beside it.
+    assert set(read_facts(folder).known) == {"alpha", "beta"}
+
+
+def test_a_folder_that_may_only_be_read_is_enough():
+    """As another user: whoever runs tests may be allowed everything."""
+    with tempfile.TemporaryDirectory() as made:
+        top = Path(made)
+        runs = [ended(top / "ended").path, killed(top)]
+        for path in (top, *top.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        try:
+            assert [_rounds_seen_by_nobody(run) for run in runs] == [2, 2]
+        finally:
+            for path in (top, *(path for path in top.rglob("*") if path.is_dir())):
+                path.chmod(0o755)
+
+
+def test_a_running_runs_journal_is_read_while_it_is_written(tmp_path):
+    folder, journal = begun(tmp_path / "run")
+    with closing(journal), opened_journal(folder.journal, live=True) as reader:
+        close(folder, journal, 3)
+        assert [one.round for one in reader.rounds()] == [1, 2, 3]
+        assert isinstance(journal, Journal)
+
+
+def test_a_run_in_another_process_is_told_as_it_goes_on(tmp_path):
+    folder, journal = begun(tmp_path / "run")
+    feed = Feed(folder.path, live=False)
+    with closing(journal), TestClient(make_app(feed, LOCAL), base_url="http://localhost") as client:
+        assert [line["round"] for line in client.get("/api/run").json()["history"]] == [1, 2]
+        close(folder, journal, 3)
+        feed.closing = True  # whoever asks next is told what there is now
+        assert [line["round"] for line in client.get("/api/run").json()["history"]] == [1, 2, 3]
+
+
+def _rounds_seen_by_nobody(run: Path) -> int:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        seen = 255
+        try:
+            if os.getuid() == 0:
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            facts = read_facts(run)
+            seen = len(facts.history) if set(facts.known) == {"alpha", "beta"} else 254
+        finally:
+            os.write(writing, bytes([seen]))
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        (seen,) = file.read(1)
+    os.waitpid(child, 0)
+    return int(seen)
