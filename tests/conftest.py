@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LONG = (
     "tests/chaos/test_chaos",
+    "tests/browser/test_live_run",
     "tests/hostile/",
     "tests/test_packaging",
     "tests/simulation/test_ray",

@@ -1,4 +1,4 @@
-"""One browser per file: the driver's event loop ends with it, so that tests of other files can have theirs."""
+"""One browser for this folder: the driver's event loop ends with it, and tests elsewhere can have theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.browser.screen import Screen, opened_browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def new_page() -> Iterator[Callable[..., Any]]:
     """Open a page in a context of its own."""
     with opened_browser() as new_page:
@@ -22,7 +22,11 @@ def new_page() -> Iterator[Callable[..., Any]]:
 @pytest.fixture(scope="session")
 def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where pictures go: $SCREENSHOTS, or a folder of this test run."""
-    path = Path(os.environ["SCREENSHOTS"]) if "SCREENSHOTS" in os.environ else tmp_path_factory.mktemp("screenshots")
+    path = (
+        Path(os.environ["SCREENSHOTS"])
+        if "SCREENSHOTS" in os.environ
+        else tmp_path_factory.mktemp("screenshots")
+    )
     path.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -48,7 +48,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Running:
-    """The federation while it runs; `server` and the device `doomed` are processes, the `agents` are threads."""
+    """The federation: `server` and the device `doomed` are processes, the `agents` are threads."""
 
     url: str
     server: subprocess.Popen[str]
@@ -63,7 +63,7 @@ class Running:
 
 @contextmanager
 def running_federation(folder: Path) -> Iterator[Running]:
-    """Server and one device as processes; two more devices, of which one sends NaNs, in threads of this one."""
+    """Server and one device as processes; two devices, of which one sends NaNs, in threads of this one."""
     kind = "embedded" if find_mosquitto() is None else "mosquitto"
     with ExitStack() as stack:
         address = parse_address(stack.enter_context(running_broker(kind, folder / "broker")).url)
@@ -98,11 +98,25 @@ def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[subprocess.P
 
 @contextmanager
 def _process(address: BrokerAddress, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    words = ["--broker", str(address), "--federation", "home", "--device-id", DOOMED, "--tier", "1", "--share", "1/30"]
+    words = [
+        "--broker",
+        str(address),
+        "--federation",
+        "home",
+        "--device-id",
+        DOOMED,
+        "--tier",
+        "1",
+        "--share",
+        "1/30",
+    ]
     words += ["--threads", "1", "--state-dir", str(folder / DOOMED), "--data", "digits"]
     with (folder / "doomed.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edge_client.cli", "run", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            [sys.executable, "-m", "edge_client.cli", "run", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
     try:
         yield process
@@ -116,8 +130,14 @@ def _agents(address: BrokerAddress, folder: Path) -> tuple[Agent, Agent]:
     def settings(name: str) -> AgentSettings:
         profile = CapabilityProfile(tier=2, machine="Raspberry Pi 4", processor="Cortex-A72", cores=4)
         return AgentSettings(
-            federation="home", device=name, address=address, state=folder / name, source="digits", profile=profile, threads=1
-        )  # fmt: skip
+            federation="home",
+            device=name,
+            address=address,
+            state=folder / name,
+            source="digits",
+            profile=profile,
+            threads=1,
+        )
 
     def data(first: int) -> LocalData:
         return LocalData(*holdout(digits.subset(range(first, first + 60)), seed=0))

@@ -35,7 +35,9 @@ def device(index: int) -> DeviceView:
         rounds=index % 12,
         seen_at=LONG_AGO,
         profile=CapabilityProfile(machine=f"board {index % 3}", processor="Cortex-A72", cores=4),
-        board=BoardState(celsius=40 + index % 30, memory_bytes=200_000_000 + index, battery=(index % 10) / 10),
+        board=BoardState(
+            celsius=40 + index % 30, memory_bytes=200_000_000 + index, battery=(index % 10) / 10
+        ),
     )
 
 

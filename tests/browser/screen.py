@@ -66,7 +66,8 @@ class Screen:
         """What axe-core finds that keeps people from using the page; all its rules, or these."""
         if not self.page.evaluate("typeof axe === 'object'"):
             self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        options = {"runOnly": list(rules)} if rules else {}
+        only = {"runOnly": list(rules)} if rules else {}
+        options = {"resultTypes": ["violations"], **only}
         found = self.page.evaluate("options => axe.run(document, options)", options)["violations"]
         return [
             f"{one['impact']} {one['id']}: {node['target']} {node['failureSummary']}"
@@ -83,7 +84,7 @@ def own(complaints: list[str]) -> list[str]:
 
 @contextmanager
 def opened_browser() -> Iterator[Callable[..., Any]]:
-    """A headless browser, as a function that opens a page in a context of its own; skips where there is none."""
+    """A headless browser, as a function that opens a page in a context of its own; skips without one."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = find_chromium()
     if path is None:

@@ -11,6 +11,8 @@ from edge_server.history import Summary
 from tests.browser.fleets import record, snapshot, staged
 from tests.browser.screen import Screen, own
 
+SAYS = "text => document.querySelector('.view:not([hidden])').innerText.includes(text)"
+CHOSEN = "view => document.querySelector(`[data-view=${view}]`).getAttribute('aria-current') === 'page'"
 LINK = "text => document.querySelector('#link-text').innerText === text"
 
 
@@ -24,7 +26,7 @@ def test_an_empty_run_says_how_devices_join(screen: Callable[..., Screen], tmp_p
             ("why", "Ask about a device or a channel"),
         ):
             seen.open(view)
-            seen.until("text => document.querySelector('.view:not([hidden])').innerText.includes(text)", words)
+            seen.until(SAYS, words)
         assert seen.violations() == []
         assert seen.complaints == []
 
@@ -43,7 +45,7 @@ def test_the_keyboard_alone_reaches_the_content_and_every_view(
         for view in ("run", "fleet", "model", "why"):
             seen.page.keyboard.press("Tab")
             seen.page.keyboard.press("Enter")
-            seen.until("view => document.querySelector(`[data-view=${view}]`).getAttribute('aria-current') === 'page'", view)
+            seen.until(CHOSEN, view)
         # Each press is another theme: as the system says, light, dark.
         seen.page.locator("#theme").focus()
         for theme in ("light", "dark", None):
@@ -84,9 +86,15 @@ def test_the_end_of_the_run_is_said_and_not_taken_for_a_lost_server(
         seen.open("run")
         seen.until(LINK, "Live")
         summary = Summary(
-            federation="crowd", run="run-1", recipe=None, outcome="finished", rounds=3, duration_s=60, model="two-nn",
-            parameters=10, test_accuracy=0.7,
-        )  # fmt: skip
+            federation="crowd",
+            run="run-1",
+            recipe=None,
+            outcome="finished",
+            rounds=3,
+            duration_s=60,
+            model="two-nn",
+            parameters=10,
+        )
         stage.show(replace(shown, phase="ended", summary=summary))
         seen.until(LINK, "Run finished")
         assert "The run has ended (finished)" in seen.text("#banner")

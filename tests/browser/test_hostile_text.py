@@ -8,6 +8,8 @@ from pathlib import Path
 from tests.browser.fleets import snapshot, staged, with_markup
 from tests.browser.screen import Screen
 
+SAYS = """([place, text]) =>
+    document.querySelector(`.view:not([hidden]) ${place}`)?.innerText.includes(text)"""
 MARKUP = "<img src=x onerror='window.broken=1'><b>bold</b><script>window.broken=1</script>"
 
 
@@ -22,8 +24,7 @@ def test_markup_in_what_devices_say_stays_text(screen: Callable[..., Screen], tm
             ("why/device/device-0000", ".facts"),
         ):
             seen.open(view)
-            seen.until("([place, text]) => document.querySelector(`.view:not([hidden]) ${place}`)?.innerText.includes(text)",
-                       [place, "<script>"])  # fmt: skip
+            seen.until(SAYS, [place, "<script>"])
         assert seen.page.locator("main script, main b, main img[src=x]").count() == 0
         assert seen.page.evaluate("() => window.broken") is None
         assert seen.complaints == []

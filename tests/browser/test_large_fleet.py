@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,26 @@ MOST_ROWS = 64
 and two that only take up room: 42. The rest is left to fonts and borders."""
 NAMES = "() => [...document.querySelectorAll('.rows tbody th')].map(cell => cell.innerText)"
 ROWS = "() => document.querySelectorAll('.rows tbody tr').length"
-TABLE = ".scroll.tall"
+TABLE = "document.querySelector('.scroll.tall')"
+COUNTED = "text => document.querySelector('.count').innerText === text"
+SCROLL = f"share => {{ {TABLE}.scrollTop = {TABLE}.scrollHeight * share }}"
+# Whether there is a row where the table ends in sight, and no empty room.
+FILLED = f"""() => {{
+    const end = {TABLE}.getBoundingClientRect().bottom - 40;
+    const rows = [...document.querySelectorAll('.rows tbody tr:not(.spacer)')];
+    const boxes = rows.map(row => row.getBoundingClientRect());
+    return boxes.some(box => box.top <= end && end <= box.bottom);
+}}"""
+# Note every row in which anything changes from now on.
+WATCH = """() => {
+    window.touched = new Set();
+    const note = ({ target }) => {
+        const row = (target.nodeType === 1 ? target : target.parentElement).closest('tbody tr');
+        window.touched.add(row ? row.querySelector('th').innerText : 'rows came or went');
+    };
+    new MutationObserver(changes => changes.forEach(note)).observe(document.querySelector('.rows tbody'),
+        { subtree: true, childList: true, characterData: true, attributes: true });
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +49,7 @@ def fleet(stage: Stage, screen: Callable[..., Screen]) -> Iterator[Screen]:
     stage.show(snapshot(COUNT))
     seen = screen(stage.url)
     seen.open("fleet")
-    seen.until("() => document.querySelector('.count').innerText === '1,000 devices'")
+    seen.until(COUNTED, "1,000 devices")
     yield seen
     assert seen.complaints == []
 
@@ -40,16 +58,8 @@ def test_only_the_rows_in_sight_are_held_while_scrolling_to_the_end(fleet: Scree
     assert 10 < fleet.page.evaluate(ROWS) < MOST_ROWS
     assert fleet.page.get_attribute(".rows", "aria-rowcount") == "1001"
     for share in (0.25, 0.5, 0.75, 1):
-        fleet.page.evaluate(
-            "([table, share]) => { const one = document.querySelector(table); one.scrollTop = one.scrollHeight * share }",
-            [TABLE, share],
-        )
-        fleet.until(
-            "([table, share]) => { const one = document.querySelector(table); const seen = one.getBoundingClientRect();"
-            " return [...one.querySelectorAll('tbody tr:not(.spacer)')].some(row =>"
-            " row.getBoundingClientRect().top <= seen.bottom - 40 && row.getBoundingClientRect().bottom >= seen.bottom - 40) }",
-            [TABLE, share],
-        )
+        fleet.page.evaluate(SCROLL, share)
+        fleet.until(FILLED)
         assert fleet.page.evaluate(ROWS) < MOST_ROWS
     # By tier, then by name: the last is the last of tier 5.
     assert fleet.page.evaluate(NAMES)[-1] == "device-0999"
@@ -57,7 +67,7 @@ def test_only_the_rows_in_sight_are_held_while_scrolling_to_the_end(fleet: Scree
 
 
 def test_sorting_by_a_column_orders_all_rows_and_says_so(fleet: Screen) -> None:
-    expected = sorted(range(COUNT), key=lambda index: -device(index).attention)  # type: ignore[operator]
+    expected = sorted(range(COUNT), key=lambda index: -(device(index).attention or 0))
     head = fleet.page.get_by_role("columnheader", name="Attention")
     head.get_by_role("button").click()
     assert head.get_attribute("aria-sort") == "descending"
@@ -75,38 +85,30 @@ def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
     # 0120 to 0129.
     assert fleet.text(".count") == "10 of 1,000 devices"
     fleet.page.get_by_label("Find").fill("")
-    fleet.page.get_by_label("State").select_option("offline")
-    fleet.page.get_by_label("Tier").select_option("5")
-    # Offline is 3 modulo 6, tier 5 is 4 modulo 5: both are 9 modulo 30, which 33 numbers below 1,000 are.
-    assert fleet.text(".count") == "33 of 1,000 devices"
+    fleet.page.get_by_role("search").get_by_label("State").select_option("offline")
+    fleet.page.get_by_role("search").get_by_label("Tier").select_option("5")
+    # Offline is 3 modulo 6, tier 5 is 4 modulo 5: both are 9 modulo 30, which 34 numbers below 1,000 are.
+    assert fleet.text(".count") == "34 of 1,000 devices"
     assert fleet.page.evaluate(NAMES)[:2] == ["device-0009", "device-0039"]
+    # The address holds what was asked for.
     fleet.page.reload()
-    fleet.until("() => document.querySelector('.count').innerText === '33 of 1,000 devices'")
+    fleet.until(COUNTED, "34 of 1,000 devices")
     fleet.page.get_by_label("Find").fill("no such thing")
     assert "No device is like that" in fleet.text(".fleet")
 
 
 def test_a_change_of_one_device_touches_no_other_row(stage: Stage, fleet: Screen) -> None:
     shown = snapshot(COUNT)
-    fleet.page.evaluate(
-        "() => { window.touched = new Set(); new MutationObserver(all => all.forEach(one => {"
-        " const row = (one.target.nodeType === 1 ? one.target : one.target.parentElement).closest('tbody tr');"
-        " window.touched.add(row ? row.querySelector('th').innerText : 'rows came or went') }))"
-        ".observe(document.querySelector('.rows tbody'),"
-        " { subtree: true, childList: true, characterData: true, attributes: true }) }"
-    )
+    fleet.page.evaluate(WATCH)
     # The second row: 0000 and 0005 are the first two of tier 1.
-    changed = tuple(
-        replace(one, rounds=77) if one.device == "device-0005" else one for one in shown.devices
-    )
+    changed = tuple(replace(one, rounds=77) if one.device == "device-0005" else one for one in shown.devices)
     stage.show(replace(shown, devices=changed))
-    fleet.until("() => [...document.querySelectorAll('.rows tbody tr')].some(row => row.innerText.includes('77'))")
+    fleet.row("device-0005").get_by_text("77", exact=True).wait_for()
     assert fleet.page.evaluate("() => [...window.touched]") == ["device-0005"]
 
 
-def test_a_row_leads_to_its_device(fleet: Screen, tmp_path: Path) -> None:
-    link = fleet.page.get_by_role("link", name="device-0010", exact=True)
-    link.focus()
+def test_a_row_leads_to_its_device(fleet: Screen) -> None:
+    fleet.page.get_by_role("link", name="device-0010", exact=True).focus()
     fleet.page.keyboard.press("Enter")
     fleet.until("() => location.hash === '#why/device/device-0010'")
     fleet.page.wait_for_selector("article:not([hidden]) h3:has-text('device-0010')")
