@@ -117,6 +117,7 @@ def test_what_is_no_code_is_in_the_wheel_too(board, tmp_path):
         "from importlib.resources import files; import edge_client, edge_server, schemas;"
         "found = [files('edge_server.recipes') / 'fedavg.toml', files('edge_server') / 'demo.toml',"
         " files('edge_server.report') / 'report.css',"
+        " files('edge_server.dashboard') / 'assets' / 'index.html',"
         " *(files(package) / 'py.typed' for package in (edge_client, edge_server, schemas))];"
         "print([path.name for path in found if not path.is_file()], edge_client.__file__)"
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +23,16 @@ from edge_server.dashboard.run_view import Json, history_of, round_values, run_v
 from edge_server.journal_reader import JournalReader
 from edge_server.run_folder import RunFolder
 from edge_server.snapshot import Snapshot
+from schemas.errors import EdgeError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOOK_S = 0.25
 """So often at most there is something new to show."""
+LOOK_SHARE, SLOWEST_S = 20, 2.0
+"""A look at a large fleet may take a twentieth of the time: the server wants the processor, too. But so often
+there is one."""
 FACTS_S = 2.0
 """So often at most a folder is read anew while its run goes on in this process."""
 LOOKED_AT = ("history.jsonl", "summary.json", "journal.sqlite", "journal.sqlite-wal")
@@ -41,10 +49,10 @@ class Feed:
         self._facts_at, self._facts_of = 0.0, object()
         self._seen: tuple[object, ...] | None = None
         self._shown: Shown | None = None
-        self._looked_at = 0.0
+        self._next_look = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._news, self._closed = asyncio.Event(), asyncio.Event()
         self.closing = False
 
     # --- the server's thread ---
@@ -74,6 +82,8 @@ class Feed:
         self._loop = None
 
     def _tell(self) -> None:
+        if self.closing:
+            self._closed.set()
         self._news.set()
         self._news = asyncio.Event()
 
@@ -91,16 +101,23 @@ class Feed:
             with contextlib.suppress(TimeoutError):
                 # A folder that another process writes to tells nobody: it is looked at now and then.
                 await asyncio.wait_for(news.wait(), left if self.live else min(left, 1.0))
-            await asyncio.sleep(max(0.0, self._looked_at + LOOK_S - time.monotonic()))
+            await self._pause()
         return True
+
+    async def _pause(self) -> None:
+        """Wait until it is time for another look, or the feed is closing."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), max(0.0, self._next_look - time.monotonic()))
 
     async def shown(self) -> Shown:
         """What there is to show, as of just now."""
         async with self._lock:
             now = time.monotonic()
-            if self._shown is None or now >= self._looked_at + LOOK_S or self._is_last():
-                self._shown = await asyncio.to_thread(self._look, now)
-                self._looked_at = time.monotonic()
+            if self._shown is None or now >= self._next_look or self._is_last():
+                shown, spent = await asyncio.to_thread(self._timed_look, now)
+                self._next_look = time.monotonic() + min(max(LOOK_S, LOOK_SHARE * spent), SLOWEST_S)
+                self._shown = shown
+                return shown
             return self._shown
 
     async def facts(self) -> tuple[Facts, Snapshot | None]:
@@ -115,7 +132,14 @@ class Feed:
 
     # --- its worker threads, one at a time ---
     def _is_last(self) -> bool:
-        return self.closing and self._shown is not None and self._shown.outcome is None
+        """Whether there is an end to tell of: that does not wait for its time."""
+        over = self._snapshot is not None and self._snapshot.summary is not None
+        return (self.closing or over) and self._shown is not None and self._shown.outcome is None
+
+    def _timed_look(self, monotonic: float) -> tuple[Shown, float]:
+        """What there is to show, and the processor's time that it took."""
+        began = time.thread_time()
+        return self._look(monotonic), time.thread_time() - began
 
     def _look(self, monotonic: float) -> Shown:
         snapshot, now = self._snapshot, self._clock()
@@ -146,9 +170,17 @@ class Feed:
             of = tuple(map(_fingerprint, (self.path / name for name in LOOKED_AT)))
             due = of != self._facts_of
         if self._facts is None or due:
-            self._facts = read_facts(self.path, live=self.live)
+            self._facts = self._read()
             self._facts_at, self._facts_of = monotonic, of
         return self._facts
+
+    def _read(self) -> Facts:
+        """What the folder says; what it said before, where just now it cannot be read."""
+        try:
+            return read_facts(self.path, live=self.live)
+        except (EdgeError, OSError, sqlite3.Error) as error:
+            log.debug("%s cannot be read just now: %s", self.path, error)
+            return self._facts or Facts(self.path)
 
     def _asked(self, read: Callable[[JournalReader], T]) -> T | None:
         path = RunFolder(self.path).journal

@@ -69,6 +69,7 @@ class _Uvicorn(uvicorn.Server):
                 loop="asyncio",
                 lifespan="on",
                 log_config=None,
+                log_level="error",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,

@@ -74,6 +74,7 @@ def _group(name: str, observations: Sequence[Observation]) -> Json:
         "channels": len(newest.scores),
         "measure": newest.measure,
         "rounds": rounds,
+        "measures": [told[number].measure for number in rounds],
         "scores": [list(told[number].scores) for number in rounds],
         "kept": {str(tier): one if isinstance(one, int) else list(one) for tier, one in newest.kept.items()},
     }
@@ -122,7 +123,7 @@ def _because(scores: ChannelScores, tier: Json, index: int, rank: int) -> str:
     total, kept, lowest = len(scores.scores), tier["kept"], tier["lowest_kept_score"]
     head = f"tier {tier['tier']} keeps {kept} of {total} channels"
     if isinstance(scores.kept[tier["tier"]], int):
-        return f"{head}, the first {kept}; this one is number {index + 1}"
+        return f"{head}, the first {kept}; this one is number {index + 1}, rank {rank} by {scores.measure}"
     if lowest is None or scores.scores[index] > lowest:
         return f"{head}, and not by this score: it ranks {rank} of {total}"
     own = scores.scores[index]

@@ -103,6 +103,18 @@ def test_a_run_in_another_process_is_told_as_it_goes_on(tmp_path):
         assert [line["round"] for line in client.get("/api/run").json()["history"]] == [1, 2, 3]
 
 
+def test_a_file_that_breaks_leaves_what_was_known(tmp_path):
+    folder, journal = begun(tmp_path / "run")
+    journal.close()
+    feed = Feed(folder.path, live=False)
+    with TestClient(make_app(feed, LOCAL), base_url="http://localhost") as client:
+        assert len(client.get("/api/run").json()["history"]) == 2
+        (folder.path / "summary.json").write_text("{")
+        feed.closing = True
+        answer = client.get("/api/run")
+        assert (answer.status_code, len(answer.json()["history"])) == (200, 2)
+
+
 def _rounds_seen_by_nobody(run: Path) -> int:
     reading, writing = os.pipe()
     child = os.fork()

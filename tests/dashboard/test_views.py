@@ -167,6 +167,7 @@ def test_the_channels_of_a_model_are_told_with_their_scores_over_the_rounds():
     (group,) = told["groups"]
     assert (group["group"], group["channels"], group["rounds"]) == ("hidden", 4, [1, 2])
     assert group["scores"] == [[0.9, 0.1, 0.5, 0.1]] * 2
+    assert group["measures"] == ["attention"] * 2
     assert group["kept"] == {"1": [0, 2], "2": 4}
     assert told["similarity"] == {
         "round": 2,
@@ -200,6 +201,15 @@ def test_a_channel_is_told_who_cuts_it_and_why():
     ]
     assert told["because"] == [
         "tier 1 keeps 2 of 4 channels; this one ranks 3 by attention, 0.1 to at least 0.5"
+    ]
+
+
+def test_a_channel_behind_a_prefix_is_told_its_place():
+    scores = observed(1).groups["hidden"].model_copy(update={"kept": {1: 3}})
+    told = channel_value([observed(1).model_copy(update={"groups": {"hidden": scores}})], "hidden", 3)
+    # It has 0.1 as the second one has, and comes behind it.
+    assert told["because"] == [
+        "tier 1 keeps 3 of 4 channels, the first 3; this one is number 4, rank 4 by attention"
     ]
 
 
