@@ -9,7 +9,7 @@ import { parseRoute } from "./router.js";
 import { RunView } from "./run_view.js";
 import { lastRound, Store, withEnd, withFleet, withLink, withRound, withRun } from "./store.js";
 import { Teller } from "./teller.js";
-import { themeButton } from "./theme.js";
+import { lightOnPaper, themeButton } from "./theme.js";
 import { WhyView } from "./why_view.js";
 
 const byId = (id) => document.getElementById(id);
@@ -87,6 +87,7 @@ byId("skip").addEventListener("click", (event) => {
 });
 byId("main").append(loading, ...Object.values(views).map(({ element }) => element));
 themeButton(byId("theme"));
+lightOnPaper();
 addEventListener("hashchange", go);
 addEventListener("online", () => store.state.link.state === "lost" && events.open());
 setInterval(() => {

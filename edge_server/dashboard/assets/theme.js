@@ -22,7 +22,10 @@ export function colour(token) {
 
 /** Have a button go through the three themes. */
 export function themeButton(button) {
-  const say = () => (button.textContent = `Theme: ${theme()}`);
+  const [word, name] = [document.createElement("span"), document.createElement("span")];
+  [word.className, word.textContent] = ["wide", "Theme: "];
+  button.replaceChildren(word, name);
+  const say = () => (name.textContent = theme());
   button.addEventListener("click", () => {
     keep(NEXT[theme()]);
     say();
@@ -32,10 +35,28 @@ export function themeButton(button) {
   say();
 }
 
-function keep(name) {
+/** Paper is white: canvases are drawn in light while the page is printed. */
+export function lightOnPaper() {
+  let before = "system";
+  addEventListener("beforeprint", () => {
+    before = theme();
+    apply("light");
+    tell();
+  });
+  addEventListener("afterprint", () => {
+    apply(before);
+    tell();
+  });
+}
+
+function apply(name) {
   const { dataset } = document.documentElement;
   if (name === "system") delete dataset.theme;
   else dataset.theme = name;
+}
+
+function keep(name) {
+  apply(name);
   try {
     if (name === "system") localStorage.removeItem("theme");
     else localStorage.setItem("theme", name);
