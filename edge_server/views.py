@@ -71,6 +71,7 @@ def _device_view(
 ) -> DeviceView:
     participant = federation.participants.by_name.get(device.name)
     told = tally.telemetry.get(device.name)
+    counted = federation.counted.get(device.name)
     out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
     current = told if told is not None and participant is not None and told.round == begun else None
@@ -86,6 +87,7 @@ def _device_view(
         downlink_bytes=tally.downlink[device.name],
         uplink_bytes=tally.uplink[device.name],
         reason=str(participant.reason or "") if participant else "",
+        accuracy=counted.metrics.accuracy if counted else None,
         rounds=tally.rounds[device.name],
         refused=tally.refused_of(device.name),
         attention=_attention(tally, device.name),

@@ -90,7 +90,7 @@ def opened_browser() -> Iterator[Callable[..., Any]]:
     if path is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     # Chromium's sandbox does not work for root.
-    words = ["--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    words = ["--disable-dev-shm-usage", "--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=words)
         yield lambda **settings: browser.new_context(**settings).new_page()
