@@ -15,6 +15,7 @@ os.environ.setdefault("EDGE_GRAPHS", str(Path(__file__).parents[1] / ".pytest_ca
 
 LONG = (
     "tests/chaos/test_chaos",
+    "tests/browser/test_live_run",
     "tests/hostile/",
     "tests/test_packaging",
     "tests/simulation/test_ray",

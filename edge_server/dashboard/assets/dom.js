@@ -1,0 +1,80 @@
+/** Making elements. All text goes in as text: what devices say can never become markup. */
+
+const SVG = "http://www.w3.org/2000/svg";
+const LONG = 40;
+const NUMBER = /^(-|-?[\d.,]+(e[+-]?\d+)?\s?[a-zA-Zµ%°]*)$/;
+
+/** An element with attributes (`text`, `on` and `class` among them) and children; null children are left out. */
+export function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** The same for a part of a drawing. */
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "text") element.textContent = value;
+    else if (name === "on") for (const [type, heard] of Object.entries(value)) element.addEventListener(type, heard);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Set the text if it is another one: an element that stays the same is neither drawn nor read out again. */
+export function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Set or remove an attribute if that changes anything. */
+export function mark(element, name, value) {
+  if (value === null || value === undefined || value === false) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}
+
+let fields = 0;
+
+/** A control below its label. */
+export function field(text, control, ...more) {
+  control.id ||= `field-${(fields += 1)}`;
+  return el("div", { class: "field" }, el("label", { for: control.id, text }), ...more, control);
+}
+
+/** Put the options of a select in place if they are others, keeping what is chosen. */
+export function choices(select, options) {
+  const made = JSON.stringify(options);
+  if (select.dataset.made === made) return;
+  const chosen = select.value;
+  select.replaceChildren(...options.map(([value, text]) => el("option", { value, text })));
+  select.value = options.some(([value]) => value === chosen) ? chosen : (options[0]?.[0] ?? "");
+  select.dataset.made = made;
+}
+
+/** A table of rows of texts or nodes; the first cell of each row is its head, numbers stand to the right. */
+export function plainTable(caption, heads, rows) {
+  const sides = heads.map((_, place) => sideOf(rows.map((row) => row[place]), place));
+  const cell = (value, place) => {
+    const given = { scope: place === 0 ? "row" : null, class: sides[place] };
+    const tag = place === 0 ? "th" : "td";
+    return value instanceof Node ? el(tag, given, value) : el(tag, { ...given, text: String(value) });
+  };
+  return el("table", { class: "plain" },
+    el("caption", { class: "unseen", text: caption }),
+    el("thead", {}, el("tr", {}, heads.map((head, place) => el("th", { scope: "col", class: sides[place], text: head })))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))));
+}
+
+function sideOf(cells, place) {
+  if (place && cells.every((cell) => NUMBER.test(cell))) return "number";
+  return cells.some((cell) => typeof cell === "string" && cell.length > LONG) ? "words" : null;
+}
+
+/** What stands where there is nothing yet: a heading and what to do. */
+export function emptyState(title, ...lines) {
+  return el("div", { class: "empty" }, el("p", { class: "empty-title", text: title }),
+    lines.map((line) => (line instanceof Node ? line : el("p", { text: line }))));
+}

@@ -1,0 +1,69 @@
+/** The columns of the fleet: their heads, what they sort by and how a cell is written. */
+
+import { el, mark, write } from "./dom.js";
+import { deviceRoute } from "./router.js";
+import { kindOf, orderOf, refusedText, stateText, trained } from "./states.js";
+import { textColumn } from "./table.js";
+import { agoText, bytesText, celsiusText, countText, lossText, momentText, ratioText, scoreText, UNKNOWN } from "./units.js";
+
+const number = { number: true, downFirst: true };
+
+/** All columns; `now()` is the server's time or null where the run is over. */
+export function fleetColumns(now) {
+  const seen = ({ seen_at: at }) => (now() === null ? momentText(at) : agoText(at && now() - at));
+  return [
+    { key: "device", head: "Device", width: 160, value: ({ device }) => device, fill: fillDevice },
+    { key: "state", head: "State", width: 168, value: (row) => orderOf(row.state) + (1 - (trained(row) ?? 0)) / 2, fill: fillState },
+    textColumn({ key: "tier", head: "Tier", width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
+    { key: "board", head: "Board", width: 144, value: ({ board }) => board || null, fill: fillBoard },
+    textColumn({ key: "seen", head: "Last seen", width: 96, number: true, value: ({ seen_at: at }) => at && -at }, seen),
+    textColumn({ key: "attention", head: "Attention", title: "The device's score for being chosen (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
+    textColumn({ key: "ratio", head: "Pruned", width: 74, ...number, value: ({ ratio }) => ratio }, ({ ratio }) => ratioText(ratio)),
+    textColumn({ key: "rounds", head: "Rounds", title: "Rounds in which its update counted", width: 74, ...number, value: ({ rounds }) => rounds }, ({ rounds }) => countText(rounds)),
+    { key: "refusals", head: "Refusals", width: 140, downFirst: true, value: ({ refusals }) => refusals, fill: fillRefusals },
+    textColumn({ key: "celsius", head: "Temp.", title: "Temperature of the board", width: 76, ...number, value: ({ celsius }) => celsius }, ({ celsius }) => celsiusText(celsius)),
+    textColumn({ key: "memory", head: "Memory", title: "What its process holds", width: 78, ...number, value: ({ memory_bytes: bytes }) => bytes }, ({ memory_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "battery", head: "Battery", width: 76, ...number, value: ({ battery }) => battery }, ({ battery }) => ratioText(battery)),
+    textColumn({ key: "loss", head: "Loss", title: "Training loss in this round", width: 76, ...number, value: ({ loss }) => loss }, ({ loss }) => lossText(loss)),
+    textColumn({ key: "free", head: "Free", title: "What its process could still take", width: 84, ...number, value: ({ memory_free_bytes: bytes }) => bytes }, ({ memory_free_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "down", head: "Received", title: "Bytes that it was sent in this run", width: 92, ...number, value: ({ downlink_bytes: bytes }) => bytes }, ({ downlink_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "up", head: "Sent", title: "Bytes that it has sent in this run", width: 84, ...number, value: ({ uplink_bytes: bytes }) => bytes }, ({ uplink_bytes: bytes }) => bytesText(bytes)),
+  ];
+}
+
+function fillDevice(cell, { device }) {
+  const link = cell.firstChild ?? cell.appendChild(el("a"));
+  write(link, device);
+  mark(link, "href", deviceRoute(device));
+  mark(link, "title", device);
+}
+
+function fillState(cell, row) {
+  const state = cell.firstChild ?? cell.appendChild(stateMark());
+  const text = stateText(row);
+  mark(state, "data-kind", kindOf(row.state));
+  write(state.children[1], text);
+  mark(state, "title", text);
+  const bar = state.children[2];
+  const share = trained(row);
+  mark(bar, "hidden", share === null);
+  mark(bar, "value", share);
+}
+
+/** A state's shape, words and progress, for `data-kind`. */
+export function stateMark(kind = null, text = "") {
+  return el("span", { class: "state", "data-kind": kind }, el("span", { class: "dot", "aria-hidden": "true" }),
+    el("span", { class: "words", text }), el("progress", { max: 1, hidden: true, "aria-hidden": "true" }));
+}
+
+function fillBoard(cell, { board, accelerator, cores }) {
+  write(cell, board || UNKNOWN);
+  const more = [board, cores ? `${cores} cores` : "", accelerator].filter(Boolean).join(", ");
+  mark(cell, "title", more || null);
+}
+
+function fillRefusals(cell, { refusals, refused }) {
+  const reasons = refusedText(refused);
+  write(cell, reasons || countText(refusals ?? 0));
+  mark(cell, "title", reasons || null);
+}

@@ -1,0 +1,174 @@
+/** The run: how far it is, what it has reached and what that has cost. */
+
+import { fromZero, RoundChart, shareBounds } from "./charts.js";
+import { el, emptyState, mark, write } from "./dom.js";
+import { serverNow } from "./store.js";
+import { RoundsTable } from "./rounds_table.js";
+import { TiersTable } from "./tiers_table.js";
+import { bytesText, clockText, countText, durationText, lossText, momentText, percentText, ratioText, scoreText, some } from "./units.js";
+
+const LAST_NOTES = 12;
+const AT_REST = new Set(["offline", "quarantined"]);
+const relative = (cost) => (cost === null || cost === undefined ? "-" : percentText(cost));
+
+/** The section and its `show(state)`, `tick(state, now)`. */
+export class RunView {
+  constructor() {
+    this._waiting = el("div", { hidden: true });
+    this._charts = makeCharts();
+    this._rounds = new RoundsTable();
+    this._tiers = new TiersTable();
+    this._parts = makeHead();
+    this._tiles = el("dl", { class: "tiles" });
+    this._notes = el("ol", { class: "notes" });
+    this._noted = el("section", { hidden: true }, el("h3", { text: "Notes" }), this._notes);
+    this._curves = el("section", { "aria-label": "Curves" }, el("div", { class: "grid" }, this._charts.map(({ chart }) => chart.element)));
+    this.element = el("section", { class: "view", "aria-labelledby": "run-title" }, this._parts.head, this._tiles,
+      this._waiting, this._curves, this._tiers.element, this._rounds.element, this._noted);
+  }
+
+  /** Draw what is known of the run. */
+  show(state) {
+    const { run, history } = state;
+    if (!run) return;
+    this._head(run, history);
+    this._tell(state);
+    mark(this._waiting, "hidden", history.length > 0);
+    mark(this._curves, "hidden", history.length === 0);
+    if (!history.length) this._waiting.replaceChildren(firstRound(run, state.fleet?.size ?? 0));
+    const rounds = history.map(({ round }) => round);
+    const wanted = this._charts.filter((one) => !one.wanted || one.wanted(run));
+    // With an odd one there would be a hole beside the last.
+    mark(this._charts[0].chart.element, "data-wide", wanted.length % 2 === 1);
+    for (const one of this._charts) {
+      const { chart, columns } = one;
+      mark(chart.element, "hidden", !wanted.includes(one));
+      const series = columns(history);
+      chart.show(rounds, series, Object.fromEntries(series.map(({ key, of }) => [key, history.map(of)])));
+    }
+    this._tiers.show(run);
+    this._rounds.show(history);
+    this._note(run.notes ?? []);
+  }
+
+  /** Let the clocks run. */
+  tick(state, now) {
+    const { run } = state;
+    if (!run) return;
+    const at = serverNow(state, now);
+    const counting = run.live && !run.outcome && run.deadline_at !== null && run.deadline_at !== undefined;
+    mark(this._parts.deadline, "hidden", !counting);
+    if (counting) write(this._parts.left, clockText(run.deadline_at - at));
+  }
+
+  _head(run, history) {
+    const closed = history.at(-1)?.round ?? 0;
+    const { title, phase, progress, facts, detail } = this._parts;
+    write(title, run.outcome ? `${some(closed, "round")} of ${run.rounds}` : `Round ${run.round} of ${run.rounds}`);
+    write(phase, run.outcome ?? run.phase ?? "");
+    mark(phase, "data-state", run.outcome ?? "going");
+    progress.max = Math.max(1, run.rounds);
+    progress.value = closed;
+    progress.textContent = `${closed} of ${run.rounds} rounds closed`;
+    write(facts, describe(run));
+    write(detail, run.no_link ? `No connection to the broker: ${run.no_link}` : (run.detail ?? ""));
+  }
+
+  _tell({ run, history, fleet }) {
+    const last = history.at(-1);
+    const sum = (key) => history.reduce((total, line) => total + (line[key] ?? 0), 0);
+    const tested = history.filter(({ test_accuracy: accuracy }) => accuracy !== null && accuracy !== undefined);
+    const best = tested.reduce((one, other) => (one && one.test_accuracy >= other.test_accuracy ? one : other), null);
+    const costs = history.map(({ cost_relative: cost }) => cost).filter((cost) => cost !== null && cost !== undefined);
+    const here = [...(fleet?.values() ?? [])].filter(({ state }) => !AT_REST.has(state)).length;
+    const mean = costs.length ? costs.reduce((a, b) => a + b, 0) / costs.length : null;
+    const tiles = [
+      ["Test accuracy", percentText(tested.at(-1)?.test_accuracy), best ? `best ${percentText(best.test_accuracy)} in round ${best.round}` : "not measured yet"],
+      ["Devices", fleet ? (run.live ? `${countText(here)} of ${countText(fleet.size)}` : countText(fleet.size)) : "-", run.live ? "are here" : "are known"],
+      ["Sent by devices", bytesText(last ? sum("uplink_bytes") : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
+      ["Sent to devices", bytesText(last ? sum("downlink_bytes") : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
+      ["Relative cost", relative(mean), "of full-model exchange"],
+      ["Time per round", durationText(last?.duration_s), last ? `${durationText(sum("duration_s"))} in all rounds` : "no round has closed"],
+    ];
+    if (run.privacy) tiles.push(["Privacy spent", `ε ${scoreText(run.privacy.epsilon)}`, `at δ ${scoreText(run.privacy.delta)}`]);
+    if (this._tiles.childElementCount !== tiles.length) this._tiles.replaceChildren(...tiles.map(tile));
+    tiles.forEach((texts, place) => [...this._tiles.children[place].children].forEach((part, at) => write(part, texts[at])));
+  }
+
+  _note(notes) {
+    mark(this._noted, "hidden", notes.length === 0);
+    const last = notes.slice(-LAST_NOTES).reverse();
+    if ([...this._notes.children].map((item) => item.textContent).join("\n") === last.join("\n")) return;
+    this._notes.replaceChildren(...last.map((text) => el("li", { text })));
+  }
+}
+
+function makeHead() {
+  const parts = {
+    title: el("h2", { id: "run-title" }),
+    phase: el("span", { class: "phase" }),
+    left: el("strong", { class: "value" }),
+    progress: el("progress", { "aria-label": "Rounds closed" }),
+    facts: el("p", { class: "note" }),
+    detail: el("p", { class: "detail" }),
+  };
+  parts.deadline = el("p", { class: "deadline", hidden: true }, "deadline in ", parts.left);
+  parts.head = el("div", { class: "head" }, el("div", { class: "line" }, parts.title, parts.phase, parts.deadline),
+    parts.progress, parts.facts, parts.detail);
+  return parts;
+}
+
+const tile = () => el("div", { class: "tile" }, el("dt"), el("dd", { class: "value" }), el("dd", { class: "note" }));
+
+function describe(run) {
+  const parts = [run.recipe, run.model, run.parameters ? `${countText(run.parameters)} parameters` : null,
+    run.seed === null || run.seed === undefined ? null : `seed ${run.seed}`,
+    run.began_at ? `began ${momentText(run.began_at)}` : null, run.virtual ? "simulated, times are virtual" : null];
+  return parts.filter(Boolean).join(" · ");
+}
+
+function firstRound(run, devices) {
+  if (run.outcome) return emptyState("No round was closed", "The run ended before its first round was over.");
+  if (!devices) {
+    const command = `edge-client run --broker ADDRESS --federation ${run.federation} --device-id NAME`;
+    return emptyState("Waiting for devices", "No device has joined yet. On a device:", el("p", {}, el("code", { text: command })));
+  }
+  return emptyState("The first round is under way", "Its curves appear here as soon as it has closed; the fleet shows what each device does now.");
+}
+
+function makeCharts() {
+  const line = (key, label, style) => ({ key, label, style, of: (record) => record[key] ?? null });
+  const tiers = (history) => {
+    const numbers = new Set(history.flatMap(({ tier_accuracy: accuracy }) => Object.keys(accuracy ?? {})));
+    return [...numbers].sort((a, b) => a - b).map((tier) => ({
+      key: `tier-${tier}`, label: `tier ${tier}`, style: Number(tier), of: (record) => record.tier_accuracy?.[tier] ?? null,
+    }));
+  };
+  return [
+    {
+      chart: new RoundChart({ title: "Accuracy", note: "On the server's test data, of the whole model and of each tier's part of it", format: percentText, tick: ratioText, bounds: shareBounds }),
+      columns: (history) => [line("test_accuracy", "whole model", 0), ...tiers(history), line("client_accuracy", "devices' own data", 7)],
+    },
+    {
+      chart: new RoundChart({ title: "Loss", note: "Mean per example", format: lossText, tick: scoreText }),
+      columns: () => [line("test_loss", "test", 0), line("train_loss", "training", 1)],
+    },
+    {
+      chart: new RoundChart({ title: "Bytes per round", note: "What passed the server, payload of messages", format: bytesText }),
+      columns: () => [line("downlink_bytes", "to devices", 1), line("uplink_bytes", "from devices", 2)],
+    },
+    {
+      chart: new RoundChart({ title: "Time per round", format: durationText, tick: (seconds) => `${scoreText(seconds)} s`, bars: true }),
+      columns: () => [line("duration_s", "duration", 1)],
+    },
+    {
+      chart: new RoundChart({ title: "Relative cost", note: "Bytes of a round over those of every device exchanging the full model both ways", format: percentText, tick: ratioText }),
+      columns: () => [line("cost_relative", "cost", 3)],
+    },
+    {
+      chart: new RoundChart({ title: "Privacy spent", note: "ε of differential privacy, of all rounds so far", format: scoreText, bounds: fromZero }),
+      columns: () => [line("epsilon", "ε", 4)],
+      wanted: (run) => Boolean(run.privacy),
+    },
+  ];
+}

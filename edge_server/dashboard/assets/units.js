@@ -1,0 +1,91 @@
+/** Numbers as people read them, in the words of edge_server/display/units.py; a test holds the two together. */
+
+export const UNKNOWN = "-";
+const PREFIXES = ["", "k", "M", "G", "T", "P"];
+const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+
+/** Three digits, a space and the prefix, which is empty below a thousand. */
+function scaled(count) {
+  let value = Number(count);
+  for (const prefix of PREFIXES.slice(0, -1)) {
+    if (Math.abs(value) < 999.5) return `${Number(value.toPrecision(3))} ${prefix}`;
+    value /= 1000;
+  }
+  return `${Math.round(value).toLocaleString("en")} ${PREFIXES.at(-1)}`;
+}
+
+/** Bytes in decimal units: `1.66 MB`. */
+export const bytesText = (count) => (known(count) ? `${scaled(count)}B` : UNKNOWN);
+
+/** A large count: `43.2 M`. */
+export const siText = (count) => (known(count) ? scaled(count).trimEnd() : UNKNOWN);
+
+/** An exact count: `1,663,370`. */
+export const countText = (count) => (known(count) ? count.toLocaleString("en") : UNKNOWN);
+
+/** A share of one as a percentage: `97.12%`. */
+export const percentText = (share) => (known(share) ? `${(share * 100).toFixed(2)}%` : UNKNOWN);
+
+/** A share of one in whole percent: `70%`. */
+export const ratioText = (ratio) => (known(ratio) ? `${(ratio * 100).toFixed(0)}%` : UNKNOWN);
+
+/** A loss to three decimals, in powers of ten once it has run away. */
+export function lossText(loss) {
+  if (!known(loss)) return UNKNOWN;
+  if (Math.abs(loss) < 1000) return loss.toFixed(3);
+  return loss.toExponential(2).replace(/e([+-])(\d)$/, "e$10$2");
+}
+
+/** Milliseconds, three digits, with the unit. */
+export const msText = (ms) => (known(ms) ? `${Number(ms.toPrecision(3))} ms` : UNKNOWN);
+
+/** A duration: `4.2 s`, `1 min 05 s`, `2 h 03 min`. */
+export function durationText(seconds) {
+  if (!known(seconds)) return UNKNOWN;
+  if (Math.round(seconds * 10) / 10 < 60) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  const two = (value) => String(value).padStart(2, "0");
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
+}
+
+/** A running clock in whole seconds: `0:05`, `1:02:03`. */
+export function clockText(seconds) {
+  if (!known(seconds)) return UNKNOWN;
+  const whole = Math.max(0, Math.floor(seconds));
+  const two = (value) => String(value).padStart(2, "0");
+  const minutes = Math.floor(whole / 60) % 60;
+  const hours = Math.floor(whole / 3600);
+  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+}
+
+/** How long ago, coarsely, so that it does not flicker: `now`, `12 s ago`, `3 min ago`, `2 h ago`, `4 d ago`. */
+export function agoText(seconds) {
+  if (!known(seconds)) return UNKNOWN;
+  if (seconds < 5) return "now";
+  if (seconds < 60) return `${Math.floor(seconds)} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${Math.floor(seconds / 86400)} d ago`;
+}
+
+/** A moment (seconds since 1970) in this place's time: `22 Nov, 14:02:09`. */
+export function momentText(seconds) {
+  if (!known(seconds)) return UNKNOWN;
+  const when = new Date(seconds * 1000);
+  const day = when.toLocaleDateString(undefined, { day: "numeric", month: "short" });
+  return `${day}, ${when.toLocaleTimeString(undefined, { hour12: false })}`;
+}
+
+/** A score of any size, three digits: `0.0123`, `1.2e-7`. */
+export function scoreText(score) {
+  if (!known(score)) return UNKNOWN;
+  const small = score !== 0 && Math.abs(score) < 1e-4;
+  return small ? score.toExponential(1) : String(Number(score.toPrecision(3)));
+}
+
+/** Degrees: `48.5 °C`. */
+export const celsiusText = (celsius) => (known(celsius) ? `${celsius.toFixed(1)} °C` : UNKNOWN);
+
+/** A number and its noun: `1 device`, `3 devices`. */
+export const some = (count, noun) => `${countText(count)} ${noun}${count === 1 ? "" : "s"}`;

@@ -1,0 +1,46 @@
+"""One browser for this folder: the driver's event loop ends with it, and tests elsewhere can have theirs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.screen import Screen, opened_browser
+
+
+@pytest.fixture(scope="package")
+def new_page() -> Iterator[Callable[..., Any]]:
+    """Open a page in a context of its own."""
+    with opened_browser() as new_page:
+        yield new_page
+
+
+@pytest.fixture(scope="session")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pictures go: $SCREENSHOTS, or a folder of this test run."""
+    path = (
+        Path(os.environ["SCREENSHOTS"])
+        if "SCREENSHOTS" in os.environ
+        else tmp_path_factory.mktemp("screenshots")
+    )
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.fixture
+def screen(new_page: Callable[..., Any], shots: Path) -> Iterator[Callable[..., Screen]]:
+    """Open the dashboard at a URL, in a window of the size and theme given."""
+    pages = []
+
+    def look(url: str, **settings: Any) -> Screen:
+        page = new_page(**{"viewport": {"width": 1280, "height": 900}, **settings})
+        pages.append(page)
+        return Screen(page, url, shots)
+
+    yield look
+    for page in pages:
+        page.context.close()

@@ -1,0 +1,145 @@
+"""A real federation for the page to show: a broker, a server with its dashboard, devices good and bad."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.address import BrokerAddress, parse_address
+from edge_client.agent import Agent, AgentSettings
+from edge_client.data.partition import holdout
+from edge_client.data.sources import load_source
+from edge_client.workplace import LocalData
+from edge_server.broker.launch import find_mosquitto, running_broker
+from edge_server.demo import end_device
+from schemas.values import CapabilityProfile
+from tests.hostile import mallory
+from tests.hostile.mallory import Mallory
+
+STEADY, DOOMED, LIAR = "pi-steady", "pi-doomed", "pi-liar"
+ROUNDS = 500
+"""More than a test has time for: it ends the run when it has seen enough."""
+WORDS = (
+    "federation.name=home",
+    "seed=3",
+    f"rounds={ROUNDS}",
+    "evaluate-tiers-every=1",
+    "deliver=false",
+    "data.source=digits",
+    "model.name=mlp",
+    "test-samples=60",
+    "tiers.ratios=[0.5, 0.0]",
+    "num-clients=3",
+    "min-clients=1",
+    "local-epochs=1",
+    "batch-size=32",
+    "deadline-s=60",
+    "rejoin-s=1",
+    'strategy.fraction={name = "constant", value = 1.0}',
+    "strategy.uplink=[]",
+)
+
+
+@dataclass(frozen=True)
+class Running:
+    """The federation: `server` and the device `doomed` are processes, the `agents` are threads."""
+
+    url: str
+    server: subprocess.Popen[str]
+    doomed: subprocess.Popen[bytes]
+    agents: tuple[Agent, ...]
+
+    def rest(self) -> None:
+        """Let the devices go: the server waits for others, and the processor is free for the browser."""
+        for agent in self.agents:
+            agent.stop()
+
+
+@contextmanager
+def running_federation(folder: Path) -> Iterator[Running]:
+    """Server and one device as processes; two devices, of which one sends NaNs, in threads of this one."""
+    kind = "embedded" if find_mosquitto() is None else "mosquitto"
+    with ExitStack() as stack:
+        address = parse_address(stack.enter_context(running_broker(kind, folder / "broker")).url)
+        server, url = stack.enter_context(_server(address, folder))
+        doomed = stack.enter_context(_process(address, folder))
+        agents = _agents(address, folder)
+        for agent in agents:
+            thread = threading.Thread(target=agent.run, daemon=True)
+            thread.start()
+            stack.callback(thread.join, 30)
+            stack.callback(agent.stop)
+        yield Running(url, server, doomed, agents)
+
+
+@contextmanager
+def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-u", "-m", "edge_server.cli", "run", "attending-adafl", *WORDS]
+    command += ["--broker", str(address), "--out", str(folder / "run"), "--dashboard", "127.0.0.1:0"]
+    with (folder / "server.log").open("w") as log:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert server.stdout is not None
+        told = next((found for line in server.stdout if (found := re.search(r"http://\S+", line))), None)
+        assert told is not None, (folder / "server.log").read_text()
+        # Nobody reads the rest, and a full pipe would stop the server.
+        threading.Thread(target=server.stdout.read, daemon=True).start()
+        yield server, told[0]
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+
+
+@contextmanager
+def _process(address: BrokerAddress, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    words = [
+        "--broker",
+        str(address),
+        "--federation",
+        "home",
+        "--device-id",
+        DOOMED,
+        "--tier",
+        "1",
+        "--share",
+        "1/30",
+    ]
+    words += ["--threads", "1", "--state-dir", str(folder / DOOMED), "--data", "digits"]
+    with (folder / "doomed.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edge_client.cli", "run", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield process
+    finally:
+        end_device(process)
+
+
+def _agents(address: BrokerAddress, folder: Path) -> tuple[Agent, Agent]:
+    digits = load_source("digits")
+
+    def settings(name: str) -> AgentSettings:
+        profile = CapabilityProfile(tier=2, machine="Raspberry Pi 4", processor="Cortex-A72", cores=4)
+        return AgentSettings(
+            federation="home",
+            device=name,
+            address=address,
+            state=folder / name,
+            source="digits",
+            profile=profile,
+            threads=1,
+        )
+
+    def data(first: int) -> LocalData:
+        return LocalData(*holdout(digits.subset(range(first, first + 60)), seed=0))
+
+    return Agent(settings(STEADY), data(0)), Mallory(settings(LIAR), data(60), (mallory.nan,))

@@ -1,0 +1,118 @@
+"""Made-up runs, shown by the real dashboard server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edge_server.config import load_config
+from edge_server.dashboard.hosting import Hosted, hosted
+from edge_server.history import Rejected, RoundRecord
+from edge_server.run_folder import RunFolder
+from edge_server.snapshot import DeviceView, Snapshot
+from schemas.values import BoardState, CapabilityProfile
+
+RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
+STATES = ("idle", "training", "done", "offline", "uploading", "missed")
+LONG_AGO = 1_700_000_000.0
+"""Seen then: how long ago that is does not change while a test looks."""
+
+
+def device(index: int) -> DeviceView:
+    """Number `index` of a crowd: its figures all follow from that number."""
+    state = STATES[index % len(STATES)]
+    return DeviceView(
+        device=f"device-{index:04d}",
+        tier=index % 5 + 1,
+        ratio=RATIOS[index % 5],
+        state=state,
+        epoch=index % 5 if state == "training" else None,
+        epochs=5 if state == "training" else None,
+        # 7 and 1,009 have no common divisor: every device has another score.
+        attention=(index * 7 % 1009) / 1009,
+        rounds=index % 12,
+        seen_at=LONG_AGO,
+        profile=CapabilityProfile(machine=f"board {index % 3}", processor="Cortex-A72", cores=4),
+        board=BoardState(
+            celsius=40 + index % 30, memory_bytes=200_000_000 + index, battery=(index % 10) / 10
+        ),
+    )
+
+
+def record(number: int, **changes: object) -> RoundRecord:
+    """A closed round of three devices."""
+    values = {
+        "round": number,
+        "fraction": 1.0,
+        "local_epochs": 1,
+        "selected": ("device-0000", "device-0001", "device-0002"),
+        "completed": ("device-0001", "device-0002"),
+        "uplink_bytes": 2_000_000 + number,
+        "downlink_bytes": 1_000_000,
+        "duration_s": 4.0,
+        "train_loss": 2 / number,
+        "test_loss": 2.2 / number,
+        "test_accuracy": 1 - 0.9 / number,
+        "tier_accuracy": {tier: 1 - 0.9 / number - 0.01 * (5 - tier) for tier in range(1, 6)},
+        **changes,
+    }
+    return RoundRecord.model_validate(values)
+
+
+def snapshot(count: int, rounds: int = 3) -> Snapshot:
+    """A run of so many devices in the round after `rounds`."""
+    return Snapshot(
+        federation="crowd",
+        run="run-1",
+        phase="training",
+        round=rounds + 1,
+        rounds=12,
+        elapsed_s=60.0,
+        deadline_in_s=50.0,
+        devices=tuple(device(index) for index in range(count)),
+        history=tuple(record(number) for number in range(1, rounds + 1)),
+    )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run that is shown; `show` changes it."""
+
+    host: Hosted
+    url: str
+
+    def show(self, shown: Snapshot) -> None:
+        """Show another moment of the run."""
+        self.host.show(shown)
+
+
+@contextmanager
+def staged(folder: Path, shown: Snapshot, *, port: int = 0) -> Iterator[Stage]:
+    """The dashboard of a run folder that is new and of that snapshot."""
+    config = load_config("edge_server/demo.toml", ["federation.name=crowd"])
+    if not folder.exists():
+        RunFolder.create(folder, config)
+    with hosted(folder, ("127.0.0.1", port), token=None, live=True) as host:
+        host.show(shown)
+        yield Stage(host, host.url)
+
+
+def with_markup(shown: Snapshot, markup: str) -> Snapshot:
+    """The same run, in which whatever a device can say holds `markup`."""
+    first = replace(
+        shown.devices[0],
+        state="refused",
+        reason=markup,
+        refused={markup: 2},
+        ineligible_because=markup,
+        profile=CapabilityProfile(machine=markup, processor=markup),
+    )
+    rejected = (Rejected(device=first.device, reason=markup),)
+    return replace(
+        shown,
+        devices=(first, *shown.devices[1:]),
+        notes=(markup,),
+        history=(*shown.history[:-1], shown.history[-1].model_copy(update={"rejected": rejected})),
+    )

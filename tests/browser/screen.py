@@ -1,0 +1,97 @@
+"""The page as somebody sees it: where it is, what it complains of, whether everybody can use it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE_S = 60
+AXE = Path(__file__).with_name("vendor") / "axe.min.js"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+GRAVE = ("serious", "critical")
+REFUSED_CONNECTIONS = ("net::ERR_CONNECTION_REFUSED", "net::ERR_INCOMPLETE_CHUNKED_ENCODING")
+"""What the browser itself says when a server has gone; everything else is the page's own fault."""
+
+
+def find_chromium() -> str | None:
+    """Where the browser is that drives these tests."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+class Screen:
+    """One open page of the dashboard at `url`; `complaints` are its errors and whatever it could not load."""
+
+    def __init__(self, page: Any, url: str, shots: Path) -> None:
+        self.page, self.url, self._shots = page, url.rstrip("/"), shots
+        self.complaints: list[str] = []
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.set_default_timeout(DEADLINE_S * 1000)
+
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, view: str = "run") -> None:
+        """Go to a view by its address; the page is loaded once."""
+        self.page.goto(f"{self.url}/#{view}")
+        self.page.wait_for_selector(".view:not([hidden])")
+
+    def until(self, condition: str, argument: Any = None) -> Any:
+        """Wait until a JavaScript function gives something true, and return that."""
+        return self.page.wait_for_function(condition, arg=argument, timeout=DEADLINE_S * 1000).json_value()
+
+    def text(self, selector: str) -> str:
+        """What stands there."""
+        text: str = self.page.locator(selector).first.inner_text()
+        return text
+
+    def row(self, device: str) -> Any:
+        """A device's row in the fleet."""
+        return self.page.locator(".rows tbody tr", has=self.page.get_by_role("link", name=device, exact=True))
+
+    def shot(self, name: str) -> Path:
+        """A picture of the whole page, kept where $SCREENSHOTS says."""
+        path = self._shots / f"{name}.png"
+        self.page.screenshot(path=path, full_page=True)
+        return path
+
+    def violations(self, *rules: str) -> list[str]:
+        """What axe-core finds that keeps people from using the page; all its rules, or these."""
+        if not self.page.evaluate("typeof axe === 'object'"):
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        only = {"runOnly": list(rules)} if rules else {}
+        options = {"resultTypes": ["violations"], **only}
+        found = self.page.evaluate("options => axe.run(document, options)", options)["violations"]
+        return [
+            f"{one['impact']} {one['id']}: {node['target']} {node['failureSummary']}"
+            for one in found
+            if one["impact"] in GRAVE
+            for node in one["nodes"]
+        ]
+
+
+def own(complaints: list[str]) -> list[str]:
+    """The page's own complaints, without what a browser says of a server that has gone."""
+    return [text for text in complaints if not any(sign in text for sign in REFUSED_CONNECTIONS)]
+
+
+@contextmanager
+def opened_browser() -> Iterator[Callable[..., Any]]:
+    """A headless browser, as a function that opens a page in a context of its own; skips without one."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = find_chromium()
+    if path is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    # Chromium's sandbox does not work for root.
+    words = ["--disable-dev-shm-usage", "--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=words)
+        yield lambda **settings: browser.new_context(**settings).new_page()
+        browser.close()

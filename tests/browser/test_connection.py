@@ -1,0 +1,104 @@
+"""What the page says while there is nothing yet, while its server is gone, and when the run is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from edge_server.history import Summary
+from tests.browser.fleets import record, snapshot, staged
+from tests.browser.screen import Screen, own
+
+SAYS = "text => document.querySelector('.view:not([hidden])').innerText.includes(text)"
+CHOSEN = "view => document.querySelector(`[data-view=${view}]`).getAttribute('aria-current') === 'page'"
+LINK = "text => document.querySelector('#link-text').innerText === text"
+
+
+def test_an_empty_run_says_how_devices_join(screen: Callable[..., Screen], tmp_path: Path) -> None:
+    with staged(tmp_path / "run", replace(snapshot(0, 0), phase="waiting")) as stage:
+        seen = screen(stage.url)
+        for view, words in (
+            ("run", "No device has joined yet"),
+            ("fleet", "edge-client run --broker ADDRESS --federation crowd"),
+            ("model", "No channel has been scored yet"),
+            ("why", "Ask about a device or a channel"),
+        ):
+            seen.open(view)
+            seen.until(SAYS, words)
+        assert seen.violations() == []
+        assert seen.complaints == []
+
+
+def test_the_keyboard_alone_reaches_the_content_and_every_view(
+    screen: Callable[..., Screen], tmp_path: Path
+) -> None:
+    with staged(tmp_path / "run", snapshot(3)) as stage:
+        seen = screen(stage.url)
+        seen.open("run")
+        seen.page.keyboard.press("Tab")
+        assert seen.page.evaluate("() => document.activeElement.innerText") == "Skip to the content"
+        seen.page.keyboard.press("Enter")
+        assert seen.page.evaluate("() => document.activeElement.id") == "main"
+        seen.page.locator("#theme").focus()
+        for view in ("run", "fleet", "model", "why"):
+            seen.page.keyboard.press("Tab")
+            seen.page.keyboard.press("Enter")
+            seen.until(CHOSEN, view)
+        # Each press is another theme: as the system says, light, dark.
+        seen.page.locator("#theme").focus()
+        for theme in ("light", "dark", None):
+            seen.page.keyboard.press("Enter")
+            assert seen.page.evaluate("() => document.documentElement.dataset.theme ?? null") == theme
+
+
+def test_a_lost_server_is_told_of_and_found_again(screen: Callable[..., Screen], tmp_path: Path) -> None:
+    shown = snapshot(3)
+    with staged(tmp_path / "run", shown) as stage:
+        port = urlsplit(stage.url).port
+        seen = screen(stage.url)
+        seen.open("run")
+        seen.until(LINK, "Live")
+    seen.until(LINK, "Connection lost")
+    assert "what is shown may be old" in seen.text("#banner")
+    # What was known stays in sight.
+    assert "Round 4 of 12" in seen.text("#run-title")
+    seen.shot("disconnected")
+    later = replace(shown, round=5, history=(*shown.history, record(4)))
+    with staged(tmp_path / "run", later, port=port or 0):
+        seen.page.get_by_role("button", name="Try now").click()
+        seen.until("() => document.querySelector('#run-title').innerText === 'Round 5 of 12'")
+        seen.until(LINK, "Live")
+        assert seen.page.locator("#banner").is_hidden()
+        # The rounds that were closed meanwhile, and none of the others twice.
+        rows = seen.page.locator("#rounds-title ~ .scroll tbody th")
+        assert rows.all_inner_texts() == ["4", "3", "2", "1"]
+    assert own(seen.complaints) == []
+
+
+def test_the_end_of_the_run_is_said_and_not_taken_for_a_lost_server(
+    screen: Callable[..., Screen], tmp_path: Path
+) -> None:
+    shown = snapshot(3)
+    with staged(tmp_path / "run", shown) as stage:
+        seen = screen(stage.url)
+        seen.open("run")
+        seen.until(LINK, "Live")
+        summary = Summary(
+            federation="crowd",
+            run="run-1",
+            recipe=None,
+            outcome="finished",
+            rounds=3,
+            duration_s=60,
+            model="two-nn",
+            parameters=10,
+        )
+        stage.show(replace(shown, phase="ended", summary=summary))
+        seen.until(LINK, "Run finished")
+        assert "The run has ended (finished)" in seen.text("#banner")
+        assert seen.page.locator(".deadline").is_hidden()
+    # Its server is gone now, as after every run: the page has nothing to look for.
+    assert seen.text("#link-text") == "Run finished"
+    assert own(seen.complaints) == []

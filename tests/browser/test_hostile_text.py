@@ -1,0 +1,38 @@
+"""Whatever a device says is text: as a name of a board, as a reason, as a note."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.browser.fleets import snapshot, staged, with_markup
+from tests.browser.screen import Screen
+
+SAYS = """([place, text]) =>
+    document.querySelector(`.view:not([hidden]) ${place}`)?.innerText.includes(text)"""
+MARKUP = "<img src=x onerror='window.broken=1'><b>bold</b><script>window.broken=1</script>"
+
+
+def test_markup_in_what_devices_say_stays_text(screen: Callable[..., Screen], tmp_path: Path) -> None:
+    with staged(tmp_path / "run", with_markup(snapshot(3), MARKUP)) as stage:
+        seen = screen(stage.url)
+        for view, place in (
+            ("run", ".notes li"),
+            ("run", ".refusals"),
+            ("fleet", ".rows tbody .state .words"),
+            ("fleet", ".rows tbody tr:not(.spacer)"),
+            ("why/device/device-0000", ".facts"),
+        ):
+            seen.open(view)
+            seen.until(SAYS, [place, "<script>"])
+        assert seen.page.locator("main script, main b, main img[src=x]").count() == 0
+        assert seen.page.evaluate("() => window.broken") is None
+        assert seen.complaints == []
+
+
+def test_a_name_in_the_address_is_never_markup(screen: Callable[..., Screen], tmp_path: Path) -> None:
+    with staged(tmp_path / "run", snapshot(3)) as stage:
+        seen = screen(stage.url)
+        seen.open("why/device/" + "%3Cimg%20src%3Dx%20onerror%3D%22window.broken%3D1%22%3E")
+        seen.until("() => document.querySelector('main').innerText.includes('Nothing is known of <img')")
+        assert seen.page.evaluate("() => window.broken") is None

@@ -1,0 +1,118 @@
+"""A real federation, seen in a real browser: one story, because it is one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.browser.federation import DOOMED, LIAR, ROUNDS, STEADY, Running, running_federation
+from tests.browser.screen import DEADLINE_S, Screen, own
+
+VIEWS = ("run", "fleet", "model", f"why/device/{LIAR}")
+PHONE = {"width": 360, "height": 740}
+ASKED = "() => !document.querySelector('.view:not([hidden])').innerText.includes('Asking the server')"
+LATEST = "#rounds-title ~ .scroll tbody th"
+CLOSED = "() => Number(document.querySelector('.head progress').value)"
+
+
+# Alone it takes half a minute; among others on a busy machine it starts processes and a browser slowly.
+@pytest.mark.timeout(600)
+def test_a_running_federation_is_followed_without_reloading(
+    screen: Callable[..., Screen], tmp_path: Path
+) -> None:
+    with running_federation(tmp_path) as running:
+        seen = screen(running.url)
+        seen.open("run")
+        rounds_advance(seen)
+        a_refusal_shows_its_reason(seen)
+        a_killed_device_turns_offline(seen, running)
+        channels_are_shown_and_explained(seen)
+        running.rest()
+        everybody_can_use_every_view(seen)
+        it_fits_a_phone(screen(running.url, viewport=PHONE, device_scale_factor=2))
+        assert seen.complaints == []
+        assert seen.page.evaluate("() => window.loaded") == "once"
+        running.server.terminate()
+        seen.until("() => document.querySelector('#link').dataset.state !== 'live'")
+    assert own(seen.complaints) == []
+
+
+def rounds_advance(seen: Screen) -> None:
+    """Round by round, in the progress, the table and the title, with no load of the page in between."""
+    seen.page.evaluate("() => window.loaded = 'once'")
+    first = seen.until(
+        "() => { const at = document.querySelector('.head progress').value; return at >= 1 && at }"
+    )
+    later = seen.until(f"at => ({CLOSED})() > at && ({CLOSED})()", first)
+    assert later > first
+    assert seen.text("#run-title").endswith(f" of {ROUNDS}")
+    seen.until(f"() => document.querySelector('{LATEST}').innerText === String(({CLOSED})())")
+    assert "%" in seen.text(".tile .value")
+    assert seen.page.locator(".chart canvas").count() >= 4
+    assert "Accuracy by round. whole model" in (
+        seen.page.locator(".plot").first.get_attribute("aria-label") or ""
+    )
+    seen.shot("run")
+
+
+def a_refusal_shows_its_reason(seen: Screen) -> None:
+    """In the fleet, in the round, and as the answer to why."""
+    seen.page.get_by_role("link", name="Fleet").click()
+    seen.row(LIAR).get_by_text("not-finite").first.wait_for()
+    seen.page.goto(f"{seen.url}/#run")
+    # Its three strikes are in the first rounds; only the latest eight are shown by themselves.
+    seen.page.get_by_role("button", name="Show all").click()
+    seen.page.locator(".refusals .named", has_text=f"{LIAR} not-finite").first.wait_for()
+    seen.page.locator(".refusals").get_by_role("link", name=LIAR).first.click()
+    seen.page.locator("article tbody tr", has_text="refused: not-finite").first.wait_for()
+    seen.shot("why-device")
+
+
+def a_killed_device_turns_offline(seen: Screen, running: Running) -> None:
+    seen.page.get_by_role("link", name="Fleet").click()
+    seen.row(DOOMED).wait_for()
+    assert "offline" not in seen.row(DOOMED).inner_text()
+    running.doomed.kill()
+    running.doomed.wait(timeout=DEADLINE_S)
+    seen.row(DOOMED).get_by_text("offline").wait_for()
+    seen.row(STEADY).wait_for()
+    seen.shot("fleet")
+
+
+def channels_are_shown_and_explained(seen: Screen) -> None:
+    """From a group's picture to why one of its channels is cut."""
+    seen.page.get_by_role("link", name="Model", exact=True).click()
+    seen.page.locator(".groups a").first.wait_for()
+    seen.page.locator(".channels summary").click()
+    # The last column of a group's table: a tier that keeps half of the channels leaves some out.
+    cut = seen.page.locator(".channels tbody tr", has_not=seen.page.locator(".inks1")).first
+    cut.wait_for()
+    seen.shot("model")
+    cut.get_by_role("link").click()
+    seen.page.locator(".because li").first.wait_for()
+    assert "tier 1 keeps" in seen.text(".because").lower()
+    assert "cuts it" in seen.text("article:not([hidden]) table")
+    seen.shot("why-channel")
+
+
+def everybody_can_use_every_view(seen: Screen) -> None:
+    """No serious finding of axe-core: in light with all its rules, in dark with the one on colours."""
+    for scheme, rules in (("light", ()), ("dark", ("color-contrast",))):
+        seen.page.emulate_media(color_scheme=scheme)
+        for view in VIEWS:
+            seen.open(view)
+            seen.until(ASKED)
+            assert seen.violations(*rules) == [], (scheme, view)
+            if scheme == "dark":
+                seen.shot(f"{view.split('/')[0]}-dark")
+
+
+def it_fits_a_phone(seen: Screen) -> None:
+    """360 pixels are wide enough for every view: what is wider scrolls in its own frame."""
+    for view in VIEWS:
+        seen.open(view)
+        assert seen.page.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"], view
+        seen.shot(f"{view.split('/')[0]}-phone")
+    assert seen.complaints == []

@@ -1,0 +1,126 @@
+"""The page's pure modules, as the browser runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from edge_server.display import units
+from tests.browser.fleets import snapshot, staged
+
+NUMBERS = (None, 0, 1, 12, 999, 999.4, 999.6, 1663370, 43_200_000, 5.5e9, 2.6e15)
+SHARES = (None, 0, 0.5, 0.97123, 1)
+LOSSES = (None, 0, 0.1234, 2.5, 999.9, 12345.6, 1.5e12)
+SECONDS = (0, 4.16, 59.9, 61, 3599, 3600, 7380)
+# Which function of which Python writes the same.
+ALIKE: tuple[tuple[str, Callable[[Any], str], tuple[Any, ...]], ...] = (
+    ("bytesText", units.bytes_text, NUMBERS),
+    ("siText", units.si_text, NUMBERS),
+    ("countText", units.count_text, (None, 0, 999, 1663370)),
+    ("percentText", units.percent_text, SHARES),
+    ("ratioText", units.ratio_text, SHARES[1:]),
+    ("lossText", units.loss_text, LOSSES),
+    ("durationText", units.duration_text, SECONDS),
+    ("clockText", units.clock_text, SECONDS),
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with staged(tmp_path_factory.mktemp("modules") / "run", snapshot(3)) as stage:
+        yield stage.url
+
+
+@pytest.fixture(scope="module")
+def run(url: str, new_page: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function of the modules given by their names."""
+    page = new_page()
+    page.goto(url)
+
+    def call(module: str, body: str, argument: Any = None) -> Any:
+        imported = f"const it = await import('/assets/{module}.js')"
+        return page.evaluate(f"async given => {{ {imported}; return ({body})(it, given) }}", argument)
+
+    return call
+
+
+def test_the_page_writes_numbers_as_the_terminal_does(run: Callable[..., Any]) -> None:
+    every = "(it, [name, values]) => values.map(value => it[name](value))"
+    for name, write, values in ALIKE:
+        assert run("units", every, [name, list(values)]) == [write(value) for value in values], name
+    assert run("units", every, ["msText", [3.14159]]) == [f"{units.ms_text(3.14159)} ms"]
+    assert run("units", every, ["agoText", [4, 65, 90000]]) == ["now", "1 min ago", "1 d ago"]
+
+
+STORE = """it => {
+    const run = {run: "a", now: 110, history: [{round: 1}, {round: 2}]};
+    let state = it.withRun(it.NOTHING, run, 100);
+    for (const round of [3, 2, 4]) state = it.withRound(state, {round, again: round === 2});
+    state = it.withFleet(state, {full: true, devices: [{device: "x"}, {device: "y"}], gone: []});
+    const later = it.withFleet(state, {devices: [{device: "y", n: 1}], gone: []});
+    const other = it.withRun(later, {run: "b", now: 110}, 100);
+    return {
+        rounds: state.history.map(one => one.round), again: state.history[1].again, clock: state.clock,
+        same: later.fleet.get("x") === state.fleet.get("x"),
+        left: it.withFleet(later, {devices: [], gone: ["x"]}).fleet.size,
+        forgotten: other.history.length === 0 && other.fleet === null,
+    };
+}"""
+
+
+def test_the_store_keeps_rounds_once_and_in_order_and_rows_that_stay(run: Callable[..., Any]) -> None:
+    assert run("store", STORE) == {
+        "rounds": [1, 2, 3, 4],
+        "again": True,
+        # The server's clock said 110 when ours said 100.
+        "clock": 10,
+        "same": True,
+        "left": 1,
+        "forgotten": True,
+    }
+
+
+def test_unknown_values_sort_last_either_way_and_names_as_people_count(run: Callable[..., Any]) -> None:
+    by_value = "(it, [rows, down]) => it.sorted(rows, one => one, down)"
+    assert run("table", by_value, [[3, None, 1, 2], False]) == [1, 2, 3, None]
+    assert run("table", by_value, [[3, None, 1, 2], True]) == [3, 2, 1, None]
+    assert run("table", by_value, [["pi-10", "pi-9", "Pi-1"], False]) == ["Pi-1", "pi-9", "pi-10"]
+
+
+def test_a_lost_connection_is_tried_ever_more_slowly(run: Callable[..., Any]) -> None:
+    assert run("events", "it => [1, 2, 3, 4, 5, 6, 60].map(it.pause)") == [1, 2, 4, 8, 15, 15, 15]
+
+
+def test_addresses_survive_any_name(run: Callable[..., Any]) -> None:
+    names = ["pi 4/kitchen?x=1#2", "ü%41", "layer1.0.conv1"]
+    there_and_back = "(it, names) => names.map(name => it.parseRoute(it.deviceRoute(name)).path[1])"
+    assert run("router", there_and_back, names) == names
+    assert run("router", "it => it.parseRoute('#nowhere/%E0%A4%A').view") == "run"
+
+
+def test_a_tier_keeps_the_first_channels_or_those_listed(run: Callable[..., Any]) -> None:
+    asked = [[2, 1], [2, 2], [[0, 5], 5], [[0, 5], 1], [None, 9]]
+    keeps = run("channels", "(it, asked) => asked.map(([kept, index]) => it.keeps(kept, index))", asked)
+    assert keeps == [True, False, True, False, True]
+    assert run("channels", "it => [it.keptCount([0, 5], 8), it.keptCount(null, 8)]") == [2, 8]
+    # 3 comes twice: the first is better; what has no score is last.
+    assert run("channels", "it => it.channelOrder([1, 3, null, 3], true)") == [1, 3, 0, 2]
+    assert run("channels", "it => it.ranks([1, 3, null, 3])") == [3, 1, 4, 2]
+
+
+SAID = """(it, [rounds, outcome, before]) => {
+    const at = (rounds, outcome) => ({
+        run: {rounds: 12, outcome}, history: rounds.map(round => ({round, test_accuracy: 0.9})),
+    });
+    return it.worthSaying(at(rounds, outcome), before ? at(before, null) : {run: null, history: []});
+}"""
+
+
+def test_what_is_said_aloud_is_a_closed_round_or_the_end(run: Callable[..., Any]) -> None:
+    assert run("teller", SAID, [[1], None, []]) == "Round 1 of 12 closed, test accuracy 90.00%."
+    assert run("teller", SAID, [[1], None, [1]]) is None
+    assert run("teller", SAID, [[1], "finished", [1]]) == "The run has ended: finished."
+    # What was so before the page was opened is not news.
+    assert run("teller", SAID, [[1], None, None]) is None
