@@ -1,4 +1,4 @@
-"""The agent's door to rollouts. What is behind it is imported with the first offer, or where a trial was left.
+"""The agent's door to rollouts: what is behind it is imported with the first offer, or with a trial left.
 
 Most devices are offered a model once in months, and all of them wait for what is imported at their start.
 """

@@ -38,8 +38,8 @@ def import_figure(times: int) -> Figure:
         "s",
         tuple(ours - bare for bare, _, ours in taken),
         target=TARGET_S,
-        detail=f"beyond a bare interpreter ({min(one[0] for one in taken):.3f} s); paho and pydantic alone take "
-        f"{floor:.3f} s of it; torch is {'IMPORTED' if torch else 'not imported'}",
+        detail=f"beyond a bare interpreter ({min(one[0] for one in taken):.3f} s); paho and pydantic alone "
+        f"take {floor:.3f} s of it; torch is {'IMPORTED' if torch else 'not imported'}",
         reason="beside paho and pydantic it is the making of classes: a hundred frozen dataclasses for what "
         "may happen and be done, sixty of pydantic's for what is said",
         raw={"bare_floor_client_s": taken, "imports_torch": torch},
