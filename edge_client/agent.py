@@ -70,6 +70,7 @@ from schemas.messages import (
     Message,
     Refusal,
     Task,
+    Telemetry,
     decode_message,
     encode_message,
 )
@@ -127,7 +128,7 @@ class Agent:
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._carrier = Carrier(self.inbox, self._store, web_of(settings.address.tls))
         self._presence = Presence(settings, data.train)
-        self._telemetry = WorkTelemetry(settings, self._presence)
+        self._telemetry = WorkTelemetry(settings, self._presence, root=root)
         self._watch = Watch.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
         self._keeper = _keeper(settings)
         kept = self._keeper.filters if self._keeper else ()
@@ -182,6 +183,7 @@ class Agent:
             self._watchdog.alive(now)
             self._warm_up(now)
             self._look_at_the_board(now)
+            self._say_where(self._telemetry.turn(self._session, now))
         if self._keeper is not None:
             idle = self._session.phase is Phase.IDLE
             self._keeper.turn(self._link, time.time(), connected=self._session.connected, idle=idle)
@@ -197,6 +199,10 @@ class Agent:
             self.refused += 1
             log.warning("ignored (%s): %s", error.reason, error)
         return self._outcome is not None and self._settings.once
+
+    def _say_where(self, telemetry: Telemetry | None) -> None:
+        if telemetry is not None:
+            self._publish(Channel.UP, telemetry, qos=0)
 
     def _warm_up(self, now: float) -> None:
         if now >= self._warm_up_at:
@@ -245,6 +251,7 @@ class Agent:
                 self._place = replace(self._place, chunk_bytes=SMALL_CHUNK_BYTES)
             birth = self._presence.connected(event.session, self._watch.standing.verdict)
             self._publish(Channel.BIRTH, birth, retain=True)
+            self._telemetry.connected(time.monotonic())
             if self._keeper is not None:
                 self._keeper.connected()
             self._step(Connected())
@@ -339,9 +346,7 @@ class Agent:
         if self._session.phase is not Phase.WORKING or task is None or task != event.task:
             return
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
-        telemetry = self._telemetry.progressed(event, time.monotonic())
-        if telemetry is not None:
-            self._publish(Channel.UP, telemetry, qos=0)
+        self._say_where(self._telemetry.progressed(event, time.monotonic()))
 
     # --- what the session decides ---
     def _step(self, event: Event) -> None:
@@ -371,7 +376,7 @@ class Agent:
                     self._step(keep_blob(self._store, ref))
             case StartWork(task):
                 log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
-                self._publish(Channel.UP, self._telemetry.begun(task), qos=0)
+                self._say_where(self._telemetry.begun(task, time.monotonic()))
                 self._worker.start(task, self._place)
             case DrawEntropy(task):
                 self._step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))

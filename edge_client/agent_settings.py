@@ -18,7 +18,8 @@ class AgentSettings:
     """Who this device is and how it takes part; `once`: end with the first run that it took part in.
 
     `checkpoint_s` is the shortest time between two checkpoints of a training.
-    `wish`: which variants of its finished model are tried.
+    `wish`: which variants of its finished model are tried. So often it says where it is, in seconds
+    (`telemetry_every_s`), beside what it says of its work; 0: never.
     `only_masked`: no update leaves this device that the server could read by itself. `eligibility` says when
     it may train.
     """
@@ -36,4 +37,5 @@ class AgentSettings:
     checkpoint_s: float = INTERVAL_S
     only_masked: bool = False
     wish: Wish = ALL
+    telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)

@@ -38,6 +38,7 @@ class ClientFile(Settings):
     threads: int | None = Field(default=None, ge=1)
     state_dir: Path | None = None
     checkpoint_s: float | None = Field(default=None, gt=0)
+    telemetry_every_s: float | None = Field(default=None, ge=0)
     model_code: tuple[str, ...] | None = None
     only_masked: bool | None = None
     variants: tuple[Variant, ...] | None = None

@@ -25,6 +25,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.address import BrokerAddress
 from edge_client.identity.tls import explain, load_pair, make_context
@@ -41,6 +42,7 @@ MAX_PACKET = 1024 * 1024 + 64 * 1024
 """The largest chunk and its frame: an MQTT 5 broker is told to send nothing larger."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
 UNSUPPORTED_PROTOCOL = 0x84
+WITH_WILL = 0x04
 MAX_LAST, GOODBYE_S = 64, 3.0
 """How many of the last messages a clean end waits for, and for how long at most."""
 
@@ -100,12 +102,14 @@ class Link:
         client_id: str,
         filters: Sequence[str],
         will: Will | None = None,
+        will_retained: bool = True,
         first_session: int = 1,
         longest_delay_s: float | None = None,
     ) -> None:
         self._longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._address, self._inbox = address, inbox
         self._client_id, self._filters, self._will = client_id, tuple(filters), will
+        self._will_retained = will_retained
         self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
         self._version = MQTTProtocolVersion.MQTTv5
@@ -128,8 +132,10 @@ class Link:
         self._client.connect_async(host, port, keepalive=KEEPALIVE_S, properties=properties)
         self._client.loop_start()
 
-    def close(self) -> None:
+    def close(self, *, with_will: bool = False) -> None:
         """Disconnect cleanly, without a last will, once the broker has what was published last.
+
+        MQTT 5 lets a broker send the will all the same, where it is asked to (`with_will`).
 
         A socket that closes with input unread resets its connection, and what the broker had not read yet
         is lost: without this wait, every second farewell.
@@ -139,7 +145,8 @@ class Link:
             with contextlib.suppress(RuntimeError, ValueError):
                 if self._client.is_connected():
                     message.wait_for_publish(max(0.0, until - time.monotonic()))
-        self._client.disconnect()
+        said = with_will and self._version is MQTTProtocolVersion.MQTTv5
+        self._client.disconnect(ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL) if said else None)
         self._client.loop_stop()
 
     def reconnect(self) -> None:
@@ -247,7 +254,7 @@ class Link:
                 load_pair(self._tls, self._address.tls)
         if self._will is not None:
             topic, payload = self._will(self._session)
-            client.will_set(topic, payload, qos=1, retain=True)
+            client.will_set(topic, payload, qos=1, retain=self._will_retained)
 
     def _on_connect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any

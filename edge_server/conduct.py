@@ -9,7 +9,7 @@ behave badly in another device's name, and a quarantine then protects the model,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schemas.values import Reason
 
@@ -39,14 +39,24 @@ class ConductRules:
 
 @dataclass(frozen=True)
 class Conduct:
-    """One device's strikes by round, those of the window, and the last round that it is left out of."""
+    """One device's strikes by round, those of the window, and the last round that it is left out of.
+
+    `reasons` are those of the strikes, or of the strikes that led to the quarantine it is in.
+    """
 
     strikes: Mapping[int, float]
     until: int = 0
+    reasons: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     def quarantined(self, round_number: int) -> bool:
         """Whether the device is left out of this round."""
         return round_number <= self.until
+
+    @property
+    def cause(self) -> str:
+        """What counts against it, in words."""
+        names = ", ".join(sorted(set(self.reasons.values())))
+        return f"{len(self.reasons)} refusal{'s' if len(self.reasons) != 1 else ''} ({names})"
 
 
 Conducts = Mapping[str, Conduct]
@@ -59,11 +69,23 @@ def struck(conducts: Conducts, device: str, round_number: int, reason: str, rule
     if rules.after == 0 or weight <= before.strikes.get(round_number, 0.0):
         return conducts
     recent = {number: one for number, one in before.strikes.items() if number > round_number - rules.window}
-    now = Conduct({**recent, round_number: weight}, before.until)
+    now = Conduct(
+        {**recent, round_number: weight}, before.until, _reasons(before, recent, round_number, reason)
+    )
     if not now.quarantined(round_number) and sum(now.strikes.values()) >= rules.after:
         # Served, the quarantine leaves a clean slate.
         now = replace(now, strikes={}, until=round_number + rules.rounds)
     return {**conducts, device: now}
+
+
+def _reasons(
+    before: Conduct, recent: Mapping[int, float], round_number: int, reason: str
+) -> Mapping[int, str]:
+    """Those of the recent strikes with one more; whoever is in quarantine is there for what led to it."""
+    if before.quarantined(round_number):
+        return before.reasons
+    known = {number: why for number, why in before.reasons.items() if number in recent}
+    return {**known, round_number: str(reason)}
 
 
 def folded(rows: Iterable[tuple[str, int, str]], rules: ConductRules) -> Conducts:

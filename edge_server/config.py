@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from edge_server.config_errors import explain
 from edge_server.depot.settings import BlobSettings
+from edge_server.home_assistant.settings import HomeAssistantSettings
 from edge_server.privacy_settings import PrivacySettings
 from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.settings import (
@@ -29,6 +30,7 @@ from edge_server.settings import (
     SimulationSettings,
     TierSettings,
 )
+from edge_server.sparkplug.settings import SparkplugSettings
 from edge_server.strategy.strategy import Strategy, make_strategy
 from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings, kebab
@@ -52,6 +54,8 @@ class Config(Settings):
     privacy: PrivacySettings = PrivacySettings()
     firewall: FirewallSettings = FirewallSettings()
     blobs: BlobSettings = BlobSettings()
+    home_assistant: HomeAssistantSettings = HomeAssistantSettings()
+    sparkplug: SparkplugSettings = SparkplugSettings()
     strategy: StrategySpec = StrategySpec()
 
     def algorithm(self) -> StrategySpec:

@@ -47,8 +47,12 @@ class Choices(Frozen):
 class ChannelScores(Frozen):
     """The channels of one group: what they scored [C], and which of them each tier keeps.
 
-    `attention` is the devices' mean (ATTENDING, equation 7), `magnitude` the L1 norm of the global model's
-    weights. Channels are numbered as in the global model of that round.
+    `magnitude` is the L1 norm of the global model's weights, the mean over the group's layers.
+    `attention` is shown of the one round in which devices rank channels (ATTENDING, equation 7), and only of
+    that. Channels are numbered as in the global model that the round ended in, and that one has a new order:
+    number i is made of what each device ranked i-th by its own attention, and its score is the devices' mean
+    of what those have scored. From then on numbers keep their meaning, so these scores are each channel's in
+    all later rounds too; earlier numbers are another order.
     """
 
     layers: tuple[str, ...]

@@ -72,7 +72,7 @@ class Federation:
     """The whole state of a run, as far as rounds go.
 
     `attempt` numbers the plannings of the run, `plannings` counts those of this round; `needed` updates
-    close a synchronous round (None: all), in which others were asked for in the place of `replaced` devices.
+    close a synchronous round (None: all), in which others were asked for in the place of the `replaced`.
     `counted` holds each device's last counted update. A server that
     was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
     `ended` says why the run is done before its last round. `masking` is what the round's devices have agreed
@@ -89,7 +89,7 @@ class Federation:
     fleet: Fleet = field(default_factory=Fleet)
     participants: Participants = field(default_factory=Participants)
     needed: int | None = None
-    replaced: int = 0
+    replaced: frozenset[str] = frozenset()
     not_before: float = 0.0
     abandoned: int = 0
     gather_until: float = 0.0

@@ -99,8 +99,9 @@ class Journal:
         needed: int | None = None,
         rng: Iterable[int] = (),
         deliver: bool = False,
+        choices: Choices | None = None,
     ) -> None:
-        """Keep a planning: who was there, who is asked to do what."""
+        """Keep a planning: who was there, who is asked to do what, and with it why."""
         now = time.time()
         row = (
             attempt,
@@ -118,6 +119,8 @@ class Journal:
                 "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?)",
                 _device_rows(devices, now),
             )
+            if choices is not None:
+                _write_choices(written, choices)
             if self._durable:
                 written.executemany(
                     "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?)",
@@ -187,10 +190,11 @@ class Journal:
         over: Iterable[str],
         record: str,
         traffic: Mapping[str, Any],
+        observation: Observation | None = None,
     ) -> None:
         """A round was aggregated into the model of that digest; the tasks of these devices are `over`.
 
-        `record` is its line of history, `traffic` the counts of the run so far.
+        `record` is its line of history, `traffic` the counts of the run so far, `observation` what it showed.
         """
         made_of = json.dumps([[one.device, one.attempt, one.digest, one.staleness] for one in updates])
         with self._written() as written:
@@ -199,6 +203,8 @@ class Journal:
                 (round_number, state_sha256, made_of, record, json.dumps(traffic), time.time()),
             )
             written.executemany("DELETE FROM tasks WHERE device = ?", [(device,) for device in over])
+            if observation is not None:
+                _write_observation(written, observation)
 
     def delivered(self, delivery: Delivery) -> None:
         """A device has its compact model in place."""
@@ -208,19 +214,27 @@ class Journal:
 
     def chosen(self, choices: Choices) -> None:
         """Why a planning chose whom it chose."""
-        row = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
         with self._written() as written:
-            written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", row)
+            _write_choices(written, choices)
 
     def observed(self, observation: Observation) -> None:
         """What a closed round showed."""
-        row = (observation.round, observation.model_dump_json(exclude_defaults=True))
         with self._written() as written:
-            written.execute("INSERT OR REPLACE INTO observations VALUES (?, ?)", row)
+            _write_observation(written, observation)
 
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
+
+
+def _write_choices(written: sqlite3.Connection, choices: Choices) -> None:
+    row = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
+    written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", row)
+
+
+def _write_observation(written: sqlite3.Connection, observation: Observation) -> None:
+    row = (observation.round, observation.model_dump_json(exclude_defaults=True))
+    written.execute("INSERT OR REPLACE INTO observations VALUES (?, ?)", row)
 
 
 def _device_rows(devices: Iterable[Device], now: float) -> Iterator[tuple[Any, ...]]:

@@ -58,7 +58,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
         phase=Phase.TRAINING,
         participants=Participants(),
         needed=event.needed,
-        replaced=0,
+        replaced=frozenset(),
         masking=masked.gathering_of(federation, event, now),
     )
     begun, offers = hand_out(fresh, event.assignments, now)

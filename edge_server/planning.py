@@ -9,6 +9,7 @@ from edge_server import broadcasting
 from edge_server import participant as part
 from edge_server.federation import Federation, Phase, Step, announce, with_participant
 from edge_server.fleet import Device
+from edge_server.left_out import left_out
 from edge_server.participant import Participant
 from edge_server.round_events import Assignment, Command, PlanRound
 
@@ -29,8 +30,18 @@ def ready(federation: Federation, now: float) -> bool:
     return len(federation.fleet.able()) >= enough
 
 
-def ask(federation: Federation, devices: tuple[Device, ...], *, wanted: int | None = None) -> Step:
-    """Ask for a plan of the round with some of `devices`; `wanted` of them where others are at work."""
+def ask(
+    federation: Federation,
+    devices: tuple[Device, ...],
+    *,
+    wanted: int | None = None,
+    places: tuple[str, ...] = (),
+) -> Step:
+    """Ask for a plan of the round with some of `devices`; `wanted` of them where others are at work.
+
+    `places` are whose, where they take those of others.
+    """
+    first = wanted is None or federation.plannings == 0
     planning = replace(
         federation,
         phase=Phase.PLANNING,
@@ -45,6 +56,9 @@ def ask(federation: Federation, devices: tuple[Device, ...], *, wanted: int | No
         over_select=federation.rules.over_select,
         wanted=wanted,
         keep=_in_use(federation),
+        places=places,
+        left_out=left_out(federation, devices) if first else (),
+        known=len(federation.fleet.devices),
     )
     return planning, [plan]
 

@@ -18,28 +18,29 @@ TIME_LEFT = 0.5
 """Of the deadline: with less than that nobody begins anew."""
 
 
-def vacant(federation: Federation, now: float) -> int:
-    """For how many places others are to be asked now.
+def vacant(federation: Federation, now: float) -> tuple[str, ...]:
+    """For whose places others are to be asked now.
 
     Not while parts of the model are published for several devices: that is over before long.
     """
     rules, broadcast = federation.rules, federation.broadcast
     # Asked after every event: most rounds end here.
-    if not rules.replaces or federation.participants.count({Status.DECLINED}) <= federation.replaced:
-        return 0
+    if not rules.replaces or federation.participants.count({Status.DECLINED}) <= len(federation.replaced):
+        return ()
     if broadcast is not None and not broadcast.over:
-        return 0
+        return ()
     if _deadline(federation) - now < TIME_LEFT * rules.deadline_s:
-        return 0
+        return ()
     left = federation.participants.having({Status.DECLINED})
-    places = sum(one.reason in GIVEN_BACK for one in left) - federation.replaced
-    return min(places, len(_free(federation))) if places > 0 else 0
+    back = (one.device for one in left if one.reason in GIVEN_BACK)
+    places = tuple(device for device in back if device not in federation.replaced)
+    return places[: len(_free(federation))] if places else ()
 
 
-def ask_for_others(federation: Federation, places: int) -> Step:
-    """Ask for a plan with so many of those who have no part in the round."""
-    asking = replace(federation, replaced=federation.replaced + places)
-    return ask(asking, _free(federation), wanted=places)
+def ask_for_others(federation: Federation, places: tuple[str, ...]) -> Step:
+    """Ask for a plan with as many of those who have no part in the round."""
+    asking = replace(federation, replaced=federation.replaced | set(places))
+    return ask(asking, _free(federation), wanted=len(places), places=places)
 
 
 def join(federation: Federation, event: RoundPlanned, now: float) -> Step:

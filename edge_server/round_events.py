@@ -47,6 +47,14 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A device that is not among those of a planning, and why, in words."""
+
+    device: Device
+    because: str
+
+
+@dataclass(frozen=True)
 class RoundPlanned:
     """Event: the strategy has chosen devices and cut their sub-models.
 
@@ -199,7 +207,9 @@ class PlanRound:
 
     `attempt` numbers the plannings of the run; `retry` counts those of this round before. `over_select`
     times as many devices shall be chosen as the round needs; where others are at work `wanted` says how many.
-    `keep` are the digests of blobs that are still in use.
+    `keep` are the digests of blobs that are still in use. Whoever is chosen takes one of the `places` of
+    devices that gave their tasks back, if there are any. For those who ask why: `left_out` are devices that
+    cannot be chosen, and so many are `known` in all.
     """
 
     round: int
@@ -210,6 +220,9 @@ class PlanRound:
     over_select: float = 1.0
     wanted: int | None = None
     keep: frozenset[str] = frozenset()
+    places: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    known: int = 0
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ from edge_server.views import make_snapshot, make_summary
 from edge_server.workshop import Workshop
 from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import FromDevice, Message, Refusal, Task, Telemetry, Update, decode_message
+from schemas.messages import Death, FromDevice, Message, Refusal, Task, Telemetry, Update, decode_message
 from schemas.topics import Channel, DeviceTopic, parse_topic, server_filters
 from schemas.values import Reason
 
@@ -237,7 +237,9 @@ class Server:
             return  # said to a rollout, which has a connection of its own
         with self._hearing(where.device, len(payload)):
             if where.channel is Channel.UP_BLOB:
-                self._step(ChunkArrived(where.device, decode_chunk(payload)))
+                chunk = decode_chunk(payload)
+                self._tally.heard(where.device)
+                self._step(ChunkArrived(where.device, chunk))
             elif payload:
                 self._take(where, payload)
 
@@ -257,6 +259,9 @@ class Server:
         if message.device != where.device:
             detail = f"'{message.kind}' of {message.device} on the topic of {where.device}"
             raise PeerError(detail, reason=Reason.WRONG_SENDER)
+        if not isinstance(message, Death):
+            # Which the broker says in its place.
+            self._tally.heard(message.device)
         if isinstance(message, Telemetry):
             self._tally.told(message)
         if isinstance(message, Refusal):
@@ -276,7 +281,9 @@ class Server:
         check_able(told)
         if isinstance(told, Placed | Misfit):
             with self._hearing(told.device, bytes_of(told)):
-                self._step(chunk_of(told))
+                chunk = chunk_of(told)
+                self._tally.heard(told.device)
+                self._step(chunk)
 
     def _have(self, message: FromDevice) -> int:
         """The chunks of a claimed update that came before the server was restarted."""

@@ -21,7 +21,7 @@ from edge_server.reopening import locked, open_run
 from edge_server.rules import make_rules
 from edge_server.server import Server, Suspended
 from edge_server.snapshot import Watcher
-from edge_server.watching import watchers
+from edge_server.watching import Together, watchers
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
@@ -47,25 +47,30 @@ def serve(
     The models that it ends with are entered in the `registry`, which lies beside `out` unless it is named. A
     run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
     """
+    from edge_server.bridges import bridges
     from edge_server.depot.opening import opened_depot
     from edge_server.notary import run_notary
+    from edge_server.registry.entering import default_registry, enter_or_say_why_not
     from edge_server.workshop import Workshop
 
-    with locked(out), opened_depot(config.blobs, out / "depot") as depot:
+    shelf = registry or default_registry(out)
+    with (
+        locked(out),
+        opened_depot(config.blobs, out / "depot") as depot,
+        bridges(config, address, shelf) as beside,
+    ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         run = recovered.federation.run if recovered else run_name(config.federation.name)
         notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
         resume = recovered.resumption if recovered else None
         workshop = Workshop(config, run, folder, resume=resume, notary=notary, depot=depot)
-        server = Server(config, run, address, workshop, watcher, recovered)
+        server = Server(config, run, address, workshop, Together(watcher, beside), recovered)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()
         from edge_server.report.report import write_report
 
         write_report(folder.path)
-        from edge_server.registry.entering import default_registry, enter_or_say_why_not
-
-        enter_or_say_why_not(registry or default_registry(out), folder.path)
+        enter_or_say_why_not(shelf, folder.path)
     return summary
 
 

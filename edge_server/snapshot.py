@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from edge_server.history import DeviceRecord, RoundRecord, Summary
 from schemas.values import BoardState, CapabilityProfile
@@ -15,7 +15,8 @@ class DeviceView:
     """One device now. `state` is a word such as offline, idle, training, uploading, done, refused.
 
     `epoch` of `epochs` is where its training is; bytes count since the run began. `seen_at` is when the
-    server last heard of it (seconds since 1970), `attention` its score (AdaFL), `refused` counts by reason.
+    server last heard of it (seconds since 1970), `attention` its score (AdaFL), `refused` counts by reason,
+    `accuracy` (0 to 1) is what its last counted update came to on its own data.
     """
 
     device: str
@@ -31,10 +32,25 @@ class DeviceView:
     rounds: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     attention: float | None = None
+    accuracy: float | None = None
     seen_at: float | None = None
     profile: CapabilityProfile | None = None
     board: BoardState | None = None
     ineligible_because: str = ""
+
+    @property
+    def celsius(self) -> float | None:
+        """As the board says now, or else as it said when it came."""
+        return self._newest("celsius")
+
+    @property
+    def battery(self) -> float | None:
+        """What is left of it, 0 to 1; as the board says now, or else as it said when it came."""
+        return self._newest("battery")
+
+    def _newest(self, what: Literal["celsius", "battery"]) -> float | None:
+        sources = (getattr(source, what) for source in (self.board, self.profile) if source is not None)
+        return next((value for value in sources if value is not None), None)
 
 
 @dataclass(frozen=True)

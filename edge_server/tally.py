@@ -32,6 +32,8 @@ class Tally:
         self.refusals: Counter[tuple[str | None, str]] = Counter()
         self.rounds: Counter[str] = Counter()
         self.telemetry: dict[str, Telemetry] = {}
+        self.seen: dict[str, float] = {}
+        self._refused: dict[str | None, Counter[str]] = {}
         self.history: list[RoundRecord] = []
         self.deliveries: dict[str, Delivery] = {}
         self._names: set[str] = set()
@@ -57,12 +59,21 @@ class Tally:
 
     def refused(self, device: str | None, reason: str) -> None:
         """Something was refused."""
-        self.refusals[None if device is None else self._name(device), str(reason)] += 1
+        self._refuse(None if device is None else self._name(device), str(reason), 1)
+
+    def _refuse(self, name: str | None, reason: str, count: int) -> None:
+        self.refusals[name, reason] += count
+        self._refused.setdefault(name, Counter())[reason] += count
 
     def refused_of(self, device: str) -> dict[str, int]:
         """How often something of this device was refused, by reason."""
-        own = {reason: count for (name, reason), count in self.refusals.items() if name == device}
-        return dict(sorted(own.items()))
+        own = self._refused.get(device)
+        return dict(sorted(own.items())) if own else {}
+
+    def heard(self, device: str) -> None:
+        """Something came that was the device's own: it was there just now, in seconds since 1970."""
+        if self._name(device) is not OTHERS:
+            self.seen[device] = time.time()
 
     def told(self, telemetry: Telemetry) -> None:
         """A device said where it is."""
@@ -98,7 +109,7 @@ class Tally:
         self.uplink.update(traffic.get("uplink", {}))
         self.downlink.update(traffic.get("downlink", {}))
         for device, reason, count in traffic.get("refusals", ()):
-            self.refusals[device, reason] += count
+            self._refuse(device, reason, count)
         for record in history:
             self.closed(record)
         self.begin_round()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from edge_server.config import Config
 from edge_server.fleet import Device
@@ -13,8 +14,11 @@ from edge_server.round_events import End
 from edge_server.rounds import Federation
 from edge_server.snapshot import DeviceView, Snapshot
 from edge_server.tally import Tally
+from schemas.values import BoardState, CapabilityProfile
 
 TierOf = Callable[[Device], int]
+NOT_YET_CLAIMED = frozenset({Status.OFFERED, Status.ACCEPTED})
+"""As long as the server knows of no update, what the device says tells more than its status."""
 
 
 def make_snapshot(
@@ -65,23 +69,32 @@ def _by_tier(federation: Federation, tier: TierOf) -> list[tuple[int, Device]]:
 def _device_view(
     device: Device, federation: Federation, tally: Tally, *, tier: int, ratio: float
 ) -> DeviceView:
-    participant = federation.participants.get(device.name)
+    participant = federation.participants.by_name.get(device.name)
     told = tally.telemetry.get(device.name)
+    counted = federation.counted.get(device.name)
     out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
-    current = told is not None and participant is not None and told.round == begun
-    training = current and participant is not None and participant.status is Status.ACCEPTED
+    current = told if told is not None and participant is not None and told.round == begun else None
+    at_work = current if participant is not None and participant.status in NOT_YET_CLAIMED else None
     return DeviceView(
         device=device.name,
         tier=tier,
         ratio=ratio,
-        state=_state(device, participant, told.phase if training and told else None, out=out),
-        epoch=told.epoch if training and told else None,
-        epochs=told.epochs if training and told else None,
-        loss=told.loss if current and told else None,
+        state=_state(device, participant, at_work.phase if at_work else None, out=out),
+        epoch=at_work.epoch if at_work else None,
+        epochs=at_work.epochs if at_work else None,
+        loss=current.loss if current else None,
         downlink_bytes=tally.downlink[device.name],
         uplink_bytes=tally.uplink[device.name],
         reason=str(participant.reason or "") if participant else "",
+        accuracy=counted.metrics.accuracy if counted else None,
+        rounds=tally.rounds[device.name],
+        refused=tally.refused_of(device.name),
+        attention=_attention(tally, device.name),
+        seen_at=tally.seen.get(device.name),
+        profile=device.profile,
+        board=(told.board if told else None) or _board_at_birth(device.profile),
+        ineligible_because=device.ineligible_because,
     )
 
 
@@ -91,6 +104,24 @@ def _state(device: Device, participant: Participant | None, told: str | None, *,
     if participant is None:
         return "quarantined" if out else "idle"
     return told or str(participant.status)
+
+
+def _attention(tally: Tally, device: str) -> float | None:
+    """The device's score after the last closed round, where the selection goes by one."""
+    score = tally.history[-1].attention.get(device) if tally.history else None
+    return score if isinstance(score, float) else None
+
+
+def _board_at_birth(profile: CapabilityProfile) -> BoardState | None:
+    """What the device said of its board when it connected; None where that is nothing."""
+    known = (profile.celsius, profile.battery, profile.memory_free_bytes)
+    return None if known == (None, None, None) else _board_state(*known)
+
+
+@lru_cache(maxsize=4096)
+def _board_state(celsius: float | None, battery: float | None, free: int | None) -> BoardState:
+    # Of every device that has said nothing since, four times a second.
+    return BoardState(celsius=celsius, battery=battery, memory_free_bytes=free)
 
 
 def _device_record(

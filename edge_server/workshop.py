@@ -22,15 +22,18 @@ from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_client.surgery import arrays_of
 from edge_server.assigning import Assigning
 from edge_server.checking import Checking
+from edge_server.choosing import choices_of
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
 from edge_server.disposal import Disposal
 from edge_server.evaluation import GlobalModel
+from edge_server.explanation import Choices, Observation
 from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
 from edge_server.notary import Notary
+from edge_server.observing import is_observed, observation
 from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.publishing import Publisher
@@ -50,7 +53,7 @@ from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.keeping import InFile
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
-from edge_server.strategy.strategy import Network, close, plan, start, tier_spec
+from edge_server.strategy.strategy import Network, Plan, close, plan, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.tasks import Job, TaskTerms, training_jobs
 from edge_server.testing import Testing
@@ -175,6 +178,7 @@ class Workshop:
         described = self._assigning.described(self.chunk_bytes)
         self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
+        choices: Choices | None = None
         self._tiering.place(command.devices, self._state.paces, command.round)
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -183,7 +187,7 @@ class Workshop:
             jobs = {device.name: self._delivery(device) for device in command.devices}
         else:
             self._knows(there)
-            jobs, needed = self._training(command, clients, np.random.default_rng(entropy))
+            jobs, needed, choices = self._training(command, clients, np.random.default_rng(entropy))
             if ended := self._privacy.over_budget(self._state):
                 return RoundPlanned(command.attempt, {}, ended=ended)
             if self._privacy.on and self._resumable:
@@ -208,6 +212,7 @@ class Workshop:
             needed=needed,
             rng=entropy,
             deliver=command.deliver,
+            choices=choices,
         )
         return RoundPlanned(command.attempt, assignments, needed)
 
@@ -221,7 +226,7 @@ class Workshop:
 
     def _training(
         self, command: PlanRound, clients: Sequence[Client], rng: np.random.Generator
-    ) -> tuple[dict[str, Job], int | None]:
+    ) -> tuple[dict[str, Job], int | None, Choices | None]:
         planned = plan(
             self._strategy,
             self._state,
@@ -235,7 +240,16 @@ class Workshop:
         tiers = {client.name: client.tier for client in clients}
         # Those who join a round that is under way change nothing of what it needs.
         needed = planned.needed if command.wanted is None else None
-        return training_jobs(planned, tiers, self._config.training.local_epochs), needed
+        jobs = training_jobs(planned, tiers, self._config.training.local_epochs)
+        return jobs, needed, self._choices(command, clients, planned)
+
+    def _choices(self, command: PlanRound, clients: Sequence[Client], planned: Plan) -> Choices | None:
+        """Why these; nothing with differential privacy, which also rests on who was drawn being hidden."""
+        if self._privacy.on:
+            return None
+        ratios = {name: one.ratio for name, one in planned.assignments.items()}
+        why = self._strategy.selection.explain(self._state.selection, clients, frozenset(ratios))
+        return choices_of(command, ratios, why, self.tier)
 
     def _delivery(self, device: Device) -> Job:
         tier = self.tier(device)
@@ -284,7 +298,7 @@ class Workshop:
         updates = self._updates(made_of, command.staleness)
         trained = {one.client: (made_of[one.client], one.metrics.get("ratio")) for one in updates}
         before = self._folder.checkpoint(self._state.round)
-        known = known_clients(self._state)
+        known, ordered = known_clients(self._state), self._state.ordered
         self._state = close(
             self._strategy, self._state, updates, self._network.channel_map, clients=known, keep=self._keep
         )
@@ -318,9 +332,20 @@ class Workshop:
             over=command.selected,
             record=record.model_dump_json(),
             traffic=traffic or {},
+            observation=self._observation(updates, ranked=self._state.ordered and not ordered),
         )
         self._folder.add_round(record)
         return record
+
+    def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
+        """What the round has shown, if it is one of those that are looked at."""
+        if not ranked and not is_observed(self._state.round, self._config.federation.rounds):
+            return None
+        specs = {tier: self.tier_spec(ratio) for tier, ratio in enumerate(self._config.tiers.ratios, start=1)}
+        groups = group_ratios(self._network.entry, self._config.tiers.ratios[0], self._network.channel_map)
+        return observation(
+            self._state, updates, self._network.channel_map, specs, tuple(groups), ranked=ranked
+        )
 
     def _updates(self, made_of: Mapping[str, Update], staleness: Mapping[str, int]) -> list[ClientUpdate]:
         return [

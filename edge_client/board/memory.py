@@ -46,6 +46,11 @@ def memory(root: Path = ROOT) -> Memory:
     return Memory(machine.get("MemTotal"), available, min(limits, default=None), min(free, default=None))
 
 
+def resident(root: Path = ROOT) -> int | None:
+    """The bytes that this process holds."""
+    return _table(root / "proc/self/status").get("VmRSS")
+
+
 def _table(path: Path) -> dict[str, int]:
     """The sizes that a file of lines like `MemTotal:  948304 kB` states, in bytes."""
     lines = (line.split() for line in text(path).splitlines())

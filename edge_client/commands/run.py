@@ -75,6 +75,14 @@ def register(subparsers: Subparsers) -> None:
         help="a kill costs so many seconds of training, and an epoch, at most (default: 5)",
     )
     parser.add_argument(
+        "--telemetry-every-s",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help="how often the server is told where the device is and how its board is, also while it has "
+        "nothing to do; 0 for never (default: 30)",
+    )
+    parser.add_argument(
         "--model-code",
         action="append",
         default=[],
@@ -147,6 +155,7 @@ def execute(args: argparse.Namespace) -> int:
         checkpoint_s=args.checkpoint_s or INTERVAL_S,
         only_masked=args.only_masked,
         wish=Wish(tuple(args.variants), args.max_accuracy_loss),
+        telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
     )
     settings.state.mkdir(parents=True, exist_ok=True)
@@ -157,6 +166,11 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": args.device_id, "outcome": outcome})
     return 0 if outcome in (None, "finished") else 1
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds, or 0."""
+    return 0.0 if float(text) == 0 else positive_float(text)
 
 
 def _variants(text: str) -> list[str]:

@@ -11,6 +11,7 @@ EXAMPLES = """\
 examples:
   edge-server devices runs/demo
   edge-server devices runs/demo --format json
+  edge-server devices runs/demo --why pi-kitchen     its rounds: chosen or not, why, and what came of it
 
 Reads the run folder, also while the run goes on. A device is refused for the reason that stands there, and
 one that is refused too often is left out of planning until the round that is named (see [firewall]).
@@ -23,11 +24,16 @@ def register(subparsers: Subparsers) -> None:
         subparsers, "devices", help="show what was counted and refused of each device", examples=EXAMPLES
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--why", metavar="DEVICE", help="show this device's rounds, and why each was as it was"
+    )
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print a line per device."""
+    """Print a line per device, or per planning of one."""
+    if args.why is not None:
+        return _why(args)
     from edge_server.device_standings import read_standings
 
     standings = read_standings(args.run)
@@ -44,4 +50,25 @@ def execute(args: argparse.Namespace) -> int:
         for one in standings
     ]
     print_table(("device", "rounds", "refused", "quarantine"), rows)
+    return 0
+
+
+def _why(args: argparse.Namespace) -> int:
+    from edge_server.device_why import read_why
+
+    rows = read_why(args.run, args.why)
+    if args.format == "json":
+        print_json({"device": args.why, "rounds": [row.model_dump(mode="json") for row in rows]})
+        return 0
+    lines = [
+        (
+            str(row.round),
+            "yes" if row.chosen else "no",
+            row.because or "-",
+            f"{row.outcome}: {row.reason}" if row.reason else row.outcome,
+            "-" if row.weight is None else f"{row.weight:.3g}",
+        )
+        for row in rows
+    ]
+    print_table(("round", "chosen", "why", "outcome", "weight"), lines)
     return 0

@@ -106,6 +106,14 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
         help="wait for so many devices first (default: 1)",
     )
     group.add_argument(
+        "--only",
+        action="append",
+        type=_device,
+        default=[],
+        metavar="DEVICE",
+        help="to this device alone, several times; what is active stays as it is",
+    )
+    group.add_argument(
         "--at-once", type=positive_int, default=32, metavar="N", help="so many fetch at a time (default: 32)"
     )
     group.add_argument(
@@ -180,6 +188,14 @@ def _size(text: str) -> str:
     return text
 
 
+def _device(text: str) -> str:
+    from schemas.names import is_name
+
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(f"'{text}': 1 to 64 letters, digits, dots, dashes, underscores")
+    return text
+
+
 def _ratio(text: str) -> float:
     value = float(text)
     if not 1 <= value <= 1000:
@@ -249,6 +265,7 @@ def _rules(args: argparse.Namespace) -> Rules:
         away_s=args.away_after,
         silent_s=args.silent_after,
         terms=terms,
+        only=tuple(args.only),
     )
 
 
@@ -297,7 +314,9 @@ def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: 
     from edge_server.rollout.state import Phase
 
     finished, told = ended.phase is Phase.FINISHED, ""
-    if finished:
+    if ended.rules.only:
+        pass  # what a few devices serve is not what all are meant to
+    elif finished:
         registry.set_active(version)
         told = f"{version.federation}: active is {version.version}"
     elif registry.clear_active(version):

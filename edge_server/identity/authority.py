@@ -4,6 +4,8 @@ ca.pem ca.key             signs the broker, the server, the devices
 door-ca.pem door-ca.key   signs what opens the enrolment listener, and nothing else
 broker/                   all that Mosquitto needs, to be copied to its machine
 server/ service/ rollout/ identities of `edge-server run`, of `edge-server enroll --serve` and of `rollout`
+home/ sparkplug/          of what tells Home Assistant and SCADA hosts of a run
+home-assistant/ scada-host/    of Home Assistant itself and of a SCADA host, to be copied to them
 devices/NAME/             every certificate issued to that device, by serial number
 codes/ revoked/           enrolment codes; revoked serial numbers, with the time
 """
@@ -38,7 +40,7 @@ from schemas.errors import ConfigError
 AUTHORITY_S = 20 * 365 * DAY_S
 STATION_S = 2 * 365 * DAY_S
 """Broker, server and service: any `edge-server enroll` renews them in their last third."""
-RESERVED = (mosquitto.SERVER, mosquitto.SERVICE, mosquitto.ROLLOUT)
+RESERVED = tuple(mosquitto.STATIONS.values())
 """Names that would let a device pose as one of these."""
 
 
@@ -145,14 +147,13 @@ def prepare_stations(authority: Authority) -> None:
     """Give broker, server and service what they lack or what ends soon, and write the broker's files."""
     folder, settings = authority.folder, authority.settings
     write_private(folder / FILE, settings.to_toml().encode())
-    for place in ("broker", "server", "service", "rollout"):
+    for place in ("broker", *mosquitto.STATIONS):
         # An authority of an earlier version has no folder for the newest of them.
         write_private(private_folder(folder / place) / "ca.pem", authority.ca_pem)
     write_private(authority.broker / mosquitto.DOOR_CA, authority.door.certificate.public_bytes(Encoding.PEM))
     _renew_station(authority, authority.broker / "broker", None)
-    _renew_station(authority, folder / "server" / "server", mosquitto.SERVER)
-    _renew_station(authority, folder / "service" / "service", mosquitto.SERVICE)
-    _renew_station(authority, folder / "rollout" / "rollout", mosquitto.ROLLOUT)
+    for place, name in mosquitto.STATIONS.items():
+        _renew_station(authority, folder / place / place, name)
     if not (authority.broker / mosquitto.REVOKED).exists():
         authority.write_revocation_list()
     texts = mosquitto.files(settings, Path(settings.broker_folder or authority.broker.resolve()))

@@ -2,7 +2,7 @@
 
 It cannot be told to end one, but it ends a connection whose client identifier another one takes, and the
 identifier is the certificate's name. So the authority connects for a moment under the device's name, with a
-certificate made for that; the device, when it comes back, is refused.
+certificate made for that, and clears what it has retained; the device, when it comes back, is refused.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from edge_server.identity.authority import Authority
 from edge_server.identity.certificates import client_certificate
 from edge_server.identity.mosquitto import REVOKED
 from schemas.errors import ConfigError, EdgeError
+from schemas.topics import Channel, DeviceTopic
 
 PASSING_S = 300.0
 DEADLINE_S = 15.0
@@ -76,6 +77,9 @@ def evict(authority: Authority, device: str, broker: str) -> None:
         link.open()
         try:
             _await_up(inbox)
+            # Its last will has come by now; nobody shall take it for a device that may be back.
+            birth = DeviceTopic(authority.settings.federation, device, Channel.BIRTH)
+            link.publish(str(birth), b"", retain=True)
         finally:
             link.close()
 

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edge_server.home_assistant.topics import identifier
 from edge_server.identity.settings import AuthoritySettings
 from schemas.topics import ROOT, enrolment_root
 
 SERVER, SERVICE, ROLLOUT = "edge-server", "edge-authority", "edge-rollout"
 """The certificates' names (CN) of `edge-server run`, of `enroll --serve` and of `rollout`."""
+HOME, SPARKPLUG = "edge-home", "edge-sparkplug"
+"""Those of what tells Home Assistant and SCADA hosts of a run."""
+HOME_ASSISTANT, SCADA = "home-assistant", "scada-host"
+"""Those of Home Assistant itself and of a SCADA host."""
+STATIONS = {
+    "server": SERVER,
+    "service": SERVICE,
+    "rollout": ROLLOUT,
+    "home": HOME,
+    "sparkplug": SPARKPLUG,
+    "home-assistant": HOME_ASSISTANT,
+    "scada-host": SCADA,
+}
+"""Whose identity lies in which folder of the authority."""
 CONF, ACL, REVOKED, DOOR_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.pem"
 
 _CONF = """\
@@ -86,6 +101,30 @@ user {service}
 topic read {enrol}+/request
 topic write {enrol}+/answer
 
+# What tells Home Assistant of the devices: all that it hears of Home Assistant is its button.
+user {home}
+topic read {root}/devices/+/up/birth
+topic write {root}/home/#
+topic read {root}/home/devices/+/install
+topic readwrite homeassistant/device/{node}/#
+
+# Home Assistant itself; of other devices on this broker it hears nothing.
+user {home_assistant}
+topic read homeassistant/device/{node}/#
+topic readwrite homeassistant/status
+topic read {root}/home/#
+topic write {root}/home/devices/+/install
+
+# The federation as an edge node of Sparkplug, and a SCADA host.
+user {sparkplug}
+topic write spBv1.0/+/+/{federation}/#
+topic read spBv1.0/+/NCMD/{federation}
+
+user {scada}
+topic read spBv1.0/#
+topic write spBv1.0/+/NCMD/+
+topic write spBv1.0/STATE/+
+
 # A device: its own topics, and what is everybody's. Two rules have no %u, of which Mosquitto warns.
 pattern write {root}/devices/%u/up/#
 pattern read {root}/devices/%u/down/#
@@ -104,6 +143,8 @@ def files(settings: AuthoritySettings, folder: Path) -> dict[str, str]:
     """The broker's files by name, for a broker that finds them in `folder`."""
     enrol = enrolment_root(settings.federation)
     conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, door=enrol)
-    names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT}
+    names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT, "home": HOME, "sparkplug": SPARKPLUG}
+    names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA}
+    names |= {"federation": settings.federation, "node": identifier(settings.federation)}
     acl = _ACL.format(**names, root=f"{ROOT}/{settings.federation}", enrol=enrol)
     return {CONF: conf, ACL: acl}

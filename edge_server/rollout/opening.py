@@ -101,6 +101,21 @@ def begun_or_left(
     return replace(loaded, device_tiers=version.device_tiers), True
 
 
+def begun_for(journal: RolloutJournal, version: Version, rules: Rules, files: dict[int, TierFile]) -> Rollout:
+    """A rollout to the devices that the rules name, or the one to them that was left.
+
+    Raises `ConfigError` while any other rollout of the federation is not over.
+    """
+    left = next((one for one in journal.newest(version.federation) if not one.over), None)
+    if left is None:
+        return begun_or_left(journal, version, rules, files)[0]
+    if left.version == version.version:
+        loaded = journal.load(left.id, files, now=time.monotonic())
+        if loaded.rules.only == rules.only:
+            return loaded
+    raise ConfigError(f"a rollout of {left.version} is not over: `edge-server rollout {left.version}`")
+
+
 def to_withdraw(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
     """The newest rollout of a version, open again so that it can be stopped; raises `ConfigError`."""
     known = [one for one in journal.newest(version.federation) if one.version == version.version]

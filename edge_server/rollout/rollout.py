@@ -87,7 +87,8 @@ def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
 def _joined(rollout: Rollout, birth: Birth, now: float) -> Rollout:
     tier = rollout.tier(birth.device, birth.profile)
     late = Target(birth.device, tier, max(0, rollout.groups - 1))
-    return rollout.put(_waiting(rollout, late, now)) if tier in rollout.files else rollout
+    wanted = tier in rollout.files and rollout.rules.are_for(birth.device)
+    return rollout.put(_waiting(rollout, late, now)) if wanted else rollout
 
 
 def _reported(rollout: Rollout, report: ModelReport, now: float) -> Rollout:
@@ -136,8 +137,9 @@ def settle(rollout: Rollout, now: float) -> Step:
 
 
 def eligible(rollout: Rollout) -> tuple[Device, ...]:
-    """The devices that are connected and that there is a file for."""
-    return tuple(one for one in rollout.fleet.alive() if rollout.tier(one.name, one.profile) in rollout.files)
+    """The devices that it is for, that are connected and that there is a file for."""
+    meant = (one for one in rollout.fleet.alive() if rollout.rules.are_for(one.name))
+    return tuple(one for one in meant if rollout.tier(one.name, one.profile) in rollout.files)
 
 
 def _gathered(rollout: Rollout, now: float) -> Rollout:

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from schemas.frozen import Frozen
+from schemas.names import Name
 from schemas.rollout import Terms
 from schemas.values import Fraction, Seconds
 
@@ -25,6 +26,7 @@ class Rules(Frozen):
     - `at_once`: so many devices fetch the model at the same time;
     - `expect`: so many devices are waited for before the groups are formed, and all for `gather_s` at least;
     - `away_s`: a device that is not heard of for so long before it has switched is left out of its group;
+    - `only`: these devices and no others (all, where none is named);
     - `silent_s`: one that has switched, and is not heard of for so long beyond its watch, has failed.
     """
 
@@ -37,7 +39,12 @@ class Rules(Frozen):
     gather_s: Seconds = 5.0
     away_s: Seconds = 600.0
     silent_s: Seconds = 300.0
+    only: tuple[Name, ...] = ()
     terms: Terms = Terms.model_construct()
+
+    def are_for(self, device: str) -> bool:
+        """Whether the rollout is to this device."""
+        return not self.only or device in self.only
 
     @property
     def most_failures(self) -> float:

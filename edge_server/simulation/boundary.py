@@ -7,7 +7,6 @@ cannot differ from one that was never interrupted.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +78,8 @@ def read_boundary(folder: Path, tally: Tally) -> Boundary | None:
         return None
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} is not a checkpoint of this version: {error}") from error
-    tally.uplink, tally.downlink = Counter(written.uplink), Counter(written.downlink)
-    tally.refusals = Counter({(device, reason): count for device, reason, count in written.refusals})
+    traffic = {"uplink": written.uplink, "downlink": written.downlink, "refusals": written.refusals}
+    tally.restore(traffic, ())
     devices = {
         name: Standing(number, lost_at, frozenset(written.blobs[index] for index in held))
         for name, (number, lost_at, held) in written.devices.items()

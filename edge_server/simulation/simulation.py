@@ -149,7 +149,9 @@ class Simulation:
             case ReachesServer(message, size):
                 self._tally.received(message.device, size)
                 self._step(FromFleet(message))
-                if isinstance(message, Death):
+                if not isinstance(message, Death):
+                    self._tally.heard(message.device)
+                else:
                     self._tick_at(self._timeline.now + self._federation.rules.rejoin_s)
             case ReachesDevice(device, message):
                 self._devices[device].hears(message)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import ClientUpdate, GlobalUpdate, sources_of
+from edge_server.strategy.weighing import Weighting
 
 Floats = NDArray[np.float64]
 Net = Mapping[str, Floats]
@@ -30,7 +31,7 @@ LONGEST = 1.0
 
 
 @dataclass(frozen=True)
-class FedRad:
+class FedRad(Weighting):
     """Weights W'[k] N_k / N; with `dynamic = false` W[k] N_k / N (the paper's Wei-Agg, eq. 1 and 2).
 
     Both accuracy and loss are the client's, on data that it holds out; one that tells none counts as the mean

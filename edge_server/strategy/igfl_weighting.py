@@ -22,6 +22,7 @@ from edge_server.strategy.blocks import SUM_NUMBERS, runs
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.products import dot_products
 from edge_server.strategy.updates import GlobalUpdate
+from edge_server.strategy.weighing import Weighed, Weighting
 from schemas.blobs import Arrays
 from schemas.tensors import kind_of, rows_of
 
@@ -29,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class IgflSelf:
+class IgflSelf(Weighting):
     """Option I, self-attention: every client's update asks, q_i = dw_i."""
 
     scale: float = 1.0
@@ -39,16 +40,16 @@ class IgflSelf:
 
     def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Floats:
         """Weights [K], the mean over the queries i of alpha_ij."""
-        weights: Floats = softmax(self.scale * dot_products(updates)).mean(axis=0)
-        return weights
+        return self.weighed(state, updates).weights
 
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Nothing is learned."""
-        return state
+    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weighed:
+        """The same with psi [K, K]."""
+        psi = dot_products(updates)
+        return Weighed(softmax(self.scale * psi).mean(axis=0), psi)
 
 
 @dataclass(frozen=True)
-class IgflGlobal:
+class IgflGlobal(Weighting):
     """Option II, global attention: the plain mean of the updates asks, q = sum_i dw_i / K."""
 
     scale: float = 1.0
@@ -58,15 +59,16 @@ class IgflGlobal:
 
     def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Floats:
         """Weights [K]; psi(mean_i dw_i, dw_j) is the mean over i of psi(dw_i, dw_j)."""
-        return softmax(self.scale * dot_products(updates).mean(axis=0))
+        return self.weighed(state, updates).weights
 
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Nothing is learned."""
-        return state
+    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weighed:
+        """The same with psi [K, K]."""
+        psi = dot_products(updates)
+        return Weighed(softmax(self.scale * psi.mean(axis=0)), psi)
 
 
 @dataclass(frozen=True)
-class IgflTime:
+class IgflTime(Weighting):
     """Option III, time-attention: alpha_j = softmax over j of psi(dw_j of its last round, dw_j).
 
     Our reading: in the denominator, too, each term has its own client's query; with client j's in all terms,

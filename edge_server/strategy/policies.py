@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from edge_client.pruning import Ratio
 from edge_server.strategy.bandit import Bandit
 from edge_server.strategy.blocks import SUM_NUMBERS, rows_like, runs
-from edge_server.strategy.policy import Client, Policy, RoundResult
+from edge_server.strategy.policy import Client, Policy, RoundResult, Why
 from edge_server.strategy.updates import GlobalUpdate, sources_of
 
 __all__ = ["RATIOS", "SELECTIONS", "Client", "Policy", "RoundResult"]
@@ -29,6 +29,14 @@ class Uniform(Policy[tuple[str, ...]]):
         names = sorted(client.name for client in clients)
         chosen = rng.choice(len(names), size=min(number, len(names)), replace=False)
         return tuple(names[index] for index in sorted(chosen))
+
+    def explain(self, state: Any, clients: Sequence[Client], chosen: Collection[str]) -> Callable[[str], Why]:
+        """All are alike: the score is 1 / n."""
+        drawn, count = f"{len(chosen)} of {len(clients)}, each alike", len(clients)
+        if len(chosen) == count:
+            return lambda name: Why(f"all {count} take part", 1 / count)
+        words = {True: f"drawn: {drawn}", False: f"not drawn this time: {drawn}"}
+        return lambda name: Why(words[name in chosen], 1 / count)
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,18 @@ class Attention(Policy[tuple[str, ...]]):
             times = rng.exponential(size=len(names)) / np.array([scores[name] for name in names])
         first = np.argsort(times, kind="stable")[:number]
         return tuple(names[index] for index in sorted(first))
+
+    def explain(self, state: Any, clients: Sequence[Client], chosen: Collection[str]) -> Callable[[str], Why]:
+        """The scores that were drawn by, beside the mean of those that were there."""
+        scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
+        mean = sum(scores[client.name] for client in clients) / max(1, len(clients))
+        everyone = f"all {len(clients)} take part" if len(chosen) == len(clients) else ""
+
+        def why(name: str) -> Why:
+            drawn = everyone or ("drawn" if name in chosen else "not drawn this time")
+            return Why(f"{drawn}: attention {scores[name]:.3g}, mean {mean:.3g}", scores[name])
+
+        return why
 
     def observe(self, state: Any, result: RoundResult) -> Mapping[str, float]:
         """Equation 2: the selected share their scores' sum anew, by distance; the others keep theirs."""

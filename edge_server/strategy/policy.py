@@ -6,7 +6,7 @@ Two pure functions around a state of the policy's own: `act(state, clients, roun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -48,12 +48,24 @@ class RoundResult:
     keep: Keep = InMemory
 
 
+@dataclass(frozen=True)
+class Why:
+    """Why a device was chosen or not, in words for people, and the number that it went by, if any."""
+
+    because: str
+    score: float | None = None
+
+
 class Policy(Protocol, Generic[Choice]):
     """A choice per round, and what is learned from the result."""
 
     def act(self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator) -> Choice:
         """Choose among `clients`: a selection `number` of them, a ratio policy for round `number`."""
         ...
+
+    def explain(self, state: Any, clients: Sequence[Client], chosen: Collection[str]) -> Callable[[str], Why]:
+        """Why of `clients` those in `chosen` were: from a name to what `act` went by with the same state."""
+        return lambda name: Why("chosen" if name in chosen else "not chosen this time")
 
     def observe(self, state: Any, result: RoundResult) -> Any:
         """Return the policy's next state (None at first); nothing is learned unless a policy says so."""

@@ -39,7 +39,8 @@ from edge_server.strategy.updates import (
     globalised,
     sources_of,
 )
-from edge_server.strategy.weighting import WEIGHTINGS, Weighting, Weights
+from edge_server.strategy.weighing import Weighed, Weighting, similarity
+from edge_server.strategy.weighting import WEIGHTINGS
 from schemas.blobs import Arrays, Groups
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -231,11 +232,12 @@ def close(
     `keep` says where groups and the optimizer's state go; the model is in memory in any case.
     """
     matched = _matched(strategy, state, updates, channel_map)
-    weights, change, privacy = _combined(strategy, state, matched, channel_map)
+    weighed, change, privacy = _combined(strategy, state, matched, channel_map)
     sources = sources_of(matched)
     ranks = not state.ordered and any(source.groups.get("attention") for source in sources)
     params, optimizer = _stepped(strategy, state, change, ranks=ranks, keep=keep)
-    by_client = {source.client: float(weight) for source, weight in zip(sources, weights, strict=True)}
+    names = [source.client for source in sources]
+    by_client = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
     result = RoundResult(
         state.round + 1,
         matched,
@@ -263,6 +265,7 @@ def close(
         privacy=privacy,
         observed={
             "weights": by_client,
+            **({} if weighed.products is None else {"similarity": similarity(weighed.products, names)}),
             **_spent(strategy, state, privacy),
             **strategy.selection.observed(selection),
             **strategy.ratio.observed(ratio),
@@ -272,13 +275,13 @@ def close(
 
 def _combined(
     strategy: Strategy, state: State, matched: RoundUpdates, channel_map: ChannelMap
-) -> tuple[Weights, Arrays, Any]:
+) -> tuple[Weighed, Arrays, Any]:
     """Each update's weight, the change of the model, and what privacy the run has left."""
     if strategy.privacy is None:
-        weights = strategy.weighting.weigh(state.weighting, matched)
-        return weights, strategy.combiner(matched, weights), state.privacy
+        weighed = strategy.weighting.weighed(state.weighting, matched)
+        return weighed, strategy.combiner(matched, weighed.weights), state.privacy
     change, privacy = dp.noised(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
-    return np.full(len(matched), 1 / len(matched)), change, privacy
+    return Weighed(np.full(len(matched), 1 / len(matched))), change, privacy
 
 
 def _spent(strategy: Strategy, state: State, privacy: Any) -> dict[str, Any]:

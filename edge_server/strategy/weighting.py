@@ -7,29 +7,16 @@ A weighting may learn from round to round, like a policy: `weigh(state, updates)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_server.strategy.fedrad_weighting import FedRad
 from edge_server.strategy.igfl_weighting import IgflGlobal, IgflSelf, IgflTime
-from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import GlobalUpdate, sources_of
+from edge_server.strategy.weighing import Weighed, Weighting, Weights
 
-Weights = NDArray[np.float64]
-
-
-class Weighting(Protocol):
-    """Weights from the round's updates, and from what earlier rounds left in the state (None at first)."""
-
-    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
-        """Weights [K], in the order of the updates."""
-        ...
-
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Return the next state; nothing is learned unless a weighting says so."""
-        return state
+__all__ = ["WEIGHTINGS", "Weighed", "Weighting", "Weights"]
 
 
 class Examples(Weighting):

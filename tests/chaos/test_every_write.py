@@ -139,12 +139,17 @@ def check(folder: Path, config: Config) -> list[Closed]:
     """What must hold of any finished run; returns its rounds."""
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         rounds = reader.rounds()
+        explained = [(one.attempt, one.round) for one in reader.choices()]
+        planned = [(one.attempt, one.round) for one in reader.plannings() if not one.deliver]
+        observed = [one.round for one in reader.observations()]
     numbers = list(range(1, config.federation.rounds + 1))
     assert [one.round for one in rounds] == numbers
     counted = [(one.device, one.attempt) for closed in rounds for one in closed.updates]
     assert len(counted) == len(set(counted))
     history = (folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in history] == numbers
+    assert explained == planned
+    assert observed == numbers
     assert (folder / "summary.json").exists()
     assert final_model(folder, numbers[-1]) == rounds[-1].state_sha256
     assert {one.verdict for one in replay(folder)} == {Verdict.AGREES}

@@ -111,6 +111,8 @@ def test_the_rules_are_those_of_the_other_broker():
     for rule in re.findall(r"^\{allow, (.*?)\}\.$", (FOLDER / "acl.conf").read_text(), re.MULTILINE):
         who = match[1] if (match := re.match(r'\{username, "([\w-]+)"\}', rule)) else "all"
         verb = {"publish": "write", "subscribe": "read"}[re.search(r"publish|subscribe", rule)[0]]
-        found |= {(who, verb, topic) for topic in re.findall(r'"(fed/[^"]+)"', rule)}
+        found |= {
+            (who, verb, topic) for topic in re.findall(r'"((?:fed|homeassistant|spBv1\.0)/[^"]+)"', rule)
+        }
     assert found == mosquittos_rules()
     assert (FOLDER / "acl.conf").read_text().rstrip().endswith("{deny, all}.")

@@ -125,7 +125,7 @@ def test_the_authority_and_the_broker_stay_the_same_from_device_to_device(enroll
     before = kept()
     enroll("two")
     assert kept() == before
-    assert len(before) == 5 + 8 + 3 + 3 - 1
+    assert len(before) == 5 + 8 + 4 * 3 - 1
 
 
 def test_the_broker_gets_a_new_certificate_with_another_host_and_before_its_end(tmp_path):
@@ -165,6 +165,8 @@ def test_server_and_service_have_the_names_that_the_access_rules_know(enroll, tm
     enroll("pi")
     folder = tmp_path / "authority"
     stations = {"server": "edge-server", "service": "edge-authority", "rollout": "edge-rollout"}
+    stations |= {"home": "edge-home", "sparkplug": "edge-sparkplug"}
+    stations |= {"home-assistant": "home-assistant", "scada-host": "scada-host"}
     for place, name in stations.items():
         path = f"{place}/{place}.pem"
         made = x509.load_pem_x509_certificate((folder / path).read_bytes())
@@ -184,6 +186,7 @@ def test_a_broker_elsewhere_finds_its_files_where_it_is_said_to(enroll, tmp_path
     [
         (("edge-server",), "'edge-server' is the name of a part of the server"),
         (("edge-rollout",), "'edge-rollout' is the name of a part of the server"),
+        (("home-assistant",), "'home-assistant' is the name of a part of the server"),
         (("edge-authority", "--code"), "'edge-authority' is the name of a part of the server"),
         (("~0123456789abcdef",), "1 to 64 letters, digits"),
         (("a/b",), "1 to 64 letters, digits"),

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from edge_server.strategy import igfl_weighting
 from edge_server.strategy.igfl_weighting import (
     IgflGlobal,
     IgflSelf,
@@ -19,6 +20,7 @@ from edge_server.strategy.pieces import make
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.updates import globalised
+from edge_server.strategy.weighing import similarity
 from edge_server.strategy.weighting import WEIGHTINGS
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
@@ -93,6 +95,39 @@ def test_global_attention_asks_with_the_plain_mean():
     s = (3 * LN2) ** 0.5
     weights = IgflGlobal().weigh(None, sent((s, 0), (s, 0), (0, s)))
     assert weights == pytest.approx(np.array([0.4, 0.4, 0.2]))
+
+
+def test_what_was_computed_for_the_weights_tells_how_alike_the_updates_are():
+    # (3, 0), (4, 4), (0, -2), (0, 0): the first two are 45 degrees apart, the next 135 and 90; the last is
+    # like none, itself included.
+    pairs, names = ((3, 0), (4, 4), (0, -2), (0, 0)), "abcd"
+    strategy = make_strategy(StrategySpec(weighting=Piece(name="igfl-self")), RATIOS)
+    after = close(strategy, state(), [update(n, bias(*p)) for n, p in zip(names, pairs, strict=True)], MAP)
+    half = 0.7071
+    assert after.observed["similarity"] == {
+        "clients": ["a", "b", "c", "d"],
+        "values": [[1, half, 0, 0], [half, 1, -half, 0], [0, -half, 1, 0], [0, 0, 0, 0]],
+    }
+
+
+def test_updates_are_gone_through_once_for_weights_and_likeness(monkeypatch):
+    asked = []
+    monkeypatch.setattr(igfl_weighting, "dot_products", lambda updates: asked.append(1) or np.eye(2))
+    for name in ("igfl-self", "igfl-global"):
+        strategy = make_strategy(StrategySpec(weighting=Piece(name=name)), RATIOS)
+        close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(0, 1))], MAP)
+    assert len(asked) == 2
+
+
+def test_of_very_many_clients_the_first_are_in_the_table():
+    told = similarity(np.eye(70), [f"d{number:02}" for number in range(70)])
+    assert (len(told["clients"]), told["clients"][-1], len(told["values"])) == (64, "d63", 64)
+    assert {len(row) for row in told["values"]} == {64}
+
+
+def test_a_weighting_that_compares_no_updates_tells_of_none():
+    after = close(make_strategy(StrategySpec(), RATIOS), state(), [update("a", bias(1, 0))], MAP)
+    assert "similarity" not in after.observed
 
 
 def test_time_attention_compares_each_client_with_itself_a_round_ago():

@@ -1,0 +1,31 @@
+"""How the board is just now: what changes while a device is at work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from edge_client.board.load import load
+from edge_client.board.memory import memory, resident
+from edge_client.board.power import power
+from edge_client.board.reading import ROOT
+from edge_client.board.thermal import hottest, zones
+from schemas.values import BoardState
+
+
+def board_state(*, cores: int, root: Path = ROOT) -> BoardState:
+    """As it is now; what cannot be read, or be true, is left out."""
+    busy = load(root)
+    read = {
+        "celsius": hottest(zones(root)),
+        "battery": power(root).battery,
+        "memory_bytes": resident(root),
+        "memory_free_bytes": memory(root).free,
+        "load": None if busy is None else busy / max(1, cores),
+    }
+    try:
+        return BoardState.model_validate(read)
+    except ValidationError as error:
+        wrong = {problem["loc"][0] for problem in error.errors()}
+        return BoardState.model_validate({key: value for key, value in read.items() if key not in wrong})

@@ -1,0 +1,123 @@
+"""One device's rounds in a run, from its folder: chosen or not, why, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edge_server.explanation import Choice
+from edge_server.history import RoundRecord
+from edge_server.journal_reader import JournalReader
+from edge_server.report.run_files import read_history
+from edge_server.run_folder import RunFolder
+from schemas.errors import ConfigError, nearest
+from schemas.frozen import Frozen
+
+Outcome = Literal["counted", "refused", "dropped", "under way", "not chosen"]
+
+
+class Chosen(Frozen):
+    """A planning as it was for one device; `because` is empty where no reasons are kept.
+
+    `reason` is that of a refusal, `weight` and `staleness` (rounds) those with which its update counted.
+    """
+
+    round: int
+    attempt: int | None
+    chosen: bool
+    because: str = ""
+    score: float | None = None
+    tier: int | None = None
+    ratio: float | None = None
+    outcome: Outcome
+    reason: str | None = None
+    weight: float | None = None
+    staleness: int | None = None
+
+
+def read_why(path: Path, device: str) -> list[Chosen]:
+    """Every planning that tells of the device, in order; raises `ConfigError` for a run without it.
+
+    Where plannings tell of nobody (differential privacy), the rounds that asked the device stand for them.
+    """
+    folder = RunFolder(path)
+    history = {record.round: record for record in read_history(path / "history.jsonl")}
+    with closing(JournalReader(folder.journal)) as reader:
+        told = [(one.round, one.attempt, _of(one.devices, device)) for one in reader.choices()]
+        fate = _fates(reader, history, device, ended=folder.ended)
+        met = {name for name, *_ in reader.devices()} | {
+            name for one in history.values() for name in one.selected
+        }
+    known = [(number, attempt, choice) for number, attempt, choice in told if choice is not None]
+    if not known and device not in met:
+        raise ConfigError(
+            f"--why {device}: no device of that name was ever in this run{nearest(device, met)}"
+        )
+    rows = [_row(number, attempt, choice, fate) for number, attempt, choice in known]
+    if rows:
+        return rows
+    asked = [record.round for record in history.values() if device in record.selected]
+    return [Chosen(round=n, attempt=None, chosen=True, **fate.of(n, None)) for n in asked]
+
+
+def _of(choices: tuple[Choice, ...], device: str) -> Choice | None:
+    return next((one for one in choices if one.device == device), None)
+
+
+def _row(number: int, attempt: int, choice: Choice, fate: _Fates) -> Chosen:
+    came = fate.of(number, attempt) if choice.chosen else {"outcome": "not chosen"}
+    return Chosen(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **came)
+
+
+@dataclass(frozen=True)
+class _Fates:
+    """Of a device's attempts: the round in which each `counted` and how late, why it was `refused`."""
+
+    device: str
+    counted: Mapping[int, tuple[int, int]]
+    refused: Mapping[int, str]
+    open: frozenset[int]
+    history: Mapping[int, RoundRecord]
+
+    def of(self, number: int, attempt: int | None) -> dict[str, Any]:
+        """The fields of an attempt that was begun in round `number`; without one, of the round."""
+        if attempt is not None and attempt in self.counted:
+            closed, staleness = self.counted[attempt]
+            weight = self.history[closed].weights.get(self.device) if closed in self.history else None
+            return {"outcome": "counted", "weight": weight, "staleness": staleness}
+        if attempt is not None and attempt in self.refused:
+            return {"outcome": "refused", "reason": self.refused[attempt]}
+        if attempt in self.open:
+            return {"outcome": "under way"}
+        record = self.history.get(number)
+        if attempt is None and record is not None and self.device in record.completed:
+            return {"outcome": "counted", "weight": record.weights.get(self.device)}
+        rejected = [one.reason for one in record.rejected if one.device == self.device] if record else []
+        return {"outcome": "refused", "reason": rejected[0]} if rejected else {"outcome": "dropped"}
+
+
+def _fates(reader: JournalReader, history: Mapping[int, RoundRecord], device: str, *, ended: bool) -> _Fates:
+    closed = reader.rounds()
+    plannings = [one for one in reader.plannings() if device in one.selected and not one.deliver]
+    last = plannings[-1] if plannings else None
+    waits = last is not None and not ended and last.round > (closed[-1].round if closed else 0)
+    counted = {
+        one.attempt: (row.round, one.staleness)
+        for row in closed
+        for one in row.updates
+        if one.device == device
+    }
+    # Of a masked round only the sum was aggregated: who is in it says the history.
+    newest = {one.round: one.attempt for one in plannings}
+    for number, attempt in newest.items():
+        if number in history and device in history[number].completed:
+            counted.setdefault(attempt, (number, 0))
+    refused = {
+        update.attempt: reason for update, reason, _ in reader.updates() if update.device == device and reason
+    }
+    tasks = {attempt for name, attempt, _, _ in reader.tasks() if name == device}
+    under_way = tasks | ({last.attempt} if waits and last is not None else set())
+    return _Fates(device, counted, refused, frozenset(under_way if not ended else ()), history)

@@ -1,0 +1,136 @@
+"""What a press of the Install button begins: a rollout of the approved version to that one device."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from edge_client.address import BrokerAddress
+from edge_server.home_assistant.states import Installation
+from edge_server.registry.registry import Registry
+from edge_server.rollout.journal import RolloutJournal
+from edge_server.rollout.opening import begun_for, files_of, one_at_a_time, wanted_version
+from edge_server.rollout.progress import told
+from edge_server.rollout.rules import Rules
+from edge_server.rollout.service import Interrupted, RolloutService
+from edge_server.rollout.state import Phase, Rollout
+from edge_server.rollout.target import Status
+from schemas.errors import EdgeError
+from schemas.rollout import Terms
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[Installation], None]
+PATIENCE_S = 60.0
+"""So long is waited for a device that does not show, or has gone: then the offer is taken back."""
+SHOWN = {
+    Status.WAITING: 0,
+    Status.ASKED: 5,
+    Status.FETCHING: 10,
+    Status.COMPARING: 40,
+    Status.SWITCHING: 60,
+    Status.WATCHING: 70,
+    Status.KEPT: 100,
+}
+"""Percent by stage: a device says how far it is, not how long it will take."""
+
+
+def rules_for(device: str, watch_s: float) -> Rules:
+    """One device, all of which must keep it; the terms are those of any rollout."""
+    return Rules(
+        only=(device,),
+        canary="100%",
+        groups=1,
+        success=1.0,
+        gather_s=0.0,
+        away_s=PATIENCE_S,
+        terms=Terms(watch_s=watch_s),
+    )
+
+
+def shown(device: str, rollout: Rollout) -> Installation:
+    """How far it is."""
+    target = rollout.targets.get(device)
+    if target is None:
+        return Installation(device, 0, f"{rollout.version}: waiting for {device}.")
+    return Installation(device, SHOWN.get(target.status, 0), f"{rollout.version}: {told(target)}.")
+
+
+def outcome(device: str, rollout: Rollout) -> Installation:
+    """How it ended; a device that goes back has said why."""
+    target = rollout.targets.get(device)
+    about = told(target) if target is not None and target.report is not None else ""
+    said = about if rollout.phase is Phase.FINISHED else (about or rollout.why)
+    return Installation(device, None, f"{rollout.version}: {said}.")
+
+
+class Installer:
+    """Brings the approved version to one device at a time; `tell` hears of each step, from another thread."""
+
+    def __init__(
+        self, registry: Registry, federation: str, address: BrokerAddress, watch_s: float, tell: Tell
+    ) -> None:
+        self._registry, self._federation, self._address = registry, federation, address
+        self._watch_s, self._tell = watch_s, tell
+        self._busy_with, self._thread = "", threading.Thread()
+        self._service: RolloutService | None = None
+        self._waits_since: float | None = None
+
+    def begin(self, device: str) -> bool:
+        """Begin, or say why not; returns whether it has begun."""
+        if self._thread.is_alive():
+            if device != self._busy_with:
+                said = f"{self._busy_with} is being seen to: press Install again when that is over."
+                self._tell(Installation(device, None, said))
+            return False
+        self._busy_with, self._service, self._waits_since = device, None, None
+        self._tell(Installation(device, 0))
+        self._thread = threading.Thread(target=self._run, args=(device,), name="installing", daemon=True)
+        self._thread.start()
+        return True
+
+    def close(self) -> None:
+        """Leave a rollout that is under way as it is: the same button goes on with it another time."""
+        if self._service is not None:
+            self._service.interrupt()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _run(self, device: str) -> None:
+        try:
+            ended = self._rolled_out(device)
+        except Interrupted:
+            return
+        except EdgeError as error:
+            self._tell(Installation(device, None, str(error)))
+        except Exception as error:
+            log.exception("the model for %s could not be rolled out", device)
+            self._tell(Installation(device, None, f"{type(error).__name__}: {error}"))
+        else:
+            self._tell(outcome(device, ended))
+
+    def _rolled_out(self, device: str) -> Rollout:
+        registry = Registry.existing(self._registry.folder)
+        version = wanted_version(registry, None, self._federation)
+        files = files_of(registry, version)
+        paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
+        with one_at_a_time(registry, self._federation):
+            journal = RolloutJournal(registry)
+            rollout = begun_for(journal, version, rules_for(device, self._watch_s), files)
+            self._service = RolloutService(rollout, journal, self._address, paths, self._shown)
+            return self._service.run()
+
+    def _shown(self, rollout: Rollout, no_link: str) -> None:
+        """Tell how it stands, and give up where the device is not there for too long."""
+        device = self._busy_with
+        self._tell(shown(device, rollout))
+        target = rollout.targets.get(device)
+        lost = target is None or target.status is Status.AWAY
+        now = time.monotonic()
+        self._waits_since = (self._waits_since or now) if lost else None
+        gone = target is not None and target.status is Status.AWAY
+        late = self._waits_since is not None and now - self._waits_since > PATIENCE_S
+        if (gone or late) and rollout.phase in (Phase.GATHERING, Phase.RUNNING) and self._service is not None:
+            self._service.withdraw(f"{device} is not there")

@@ -1,0 +1,32 @@
+"""From a federation file to Home Assistant's edge, for as long as a run lasts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from edge_client.address import BrokerAddress
+from edge_server.home_assistant.service import HomeAssistant
+from edge_server.home_assistant.settings import HomeAssistantSettings
+from edge_server.identity.stations import station_address
+from edge_server.snapshot import Watcher
+
+
+@contextlib.contextmanager
+def opened_home_assistant(
+    settings: HomeAssistantSettings, federation: str, address: BrokerAddress, registry: Path
+) -> Iterator[Watcher]:
+    """Tell Home Assistant of the run; raises `ConfigError` where a certificate is missing."""
+    home = HomeAssistant(
+        settings,
+        federation,
+        registry,
+        address=station_address(address, "home", settings.authority, section="home-assistant"),
+        rollout=station_address(address, "rollout", settings.authority, section="home-assistant"),
+    )
+    home.open()
+    try:
+        yield home
+    finally:
+        home.close()

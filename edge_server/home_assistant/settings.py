@@ -1,0 +1,28 @@
+"""The section `[home-assistant]` of a federation file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from schemas.frozen import Settings
+from schemas.values import Seconds
+
+PREFIX_PATTERN = r"^[A-Za-z0-9_-]{1,64}(/[A-Za-z0-9_-]{1,64}){0,7}$"
+
+
+class HomeAssistantSettings(Settings):
+    """Whether the devices appear in Home Assistant; unless `discovery` is stated, they do not.
+
+    Below `prefix` Home Assistant looks for devices. A model that its Install button has brought to a device
+    is watched there for `watch-s` before it is kept. On a broker with certificates `authority` is the folder
+    of `edge-server enroll` (unless stated, that of the server's own certificate): its `home/` and `rollout/`
+    are used.
+    """
+
+    discovery: bool = False
+    prefix: Annotated[str, StringConstraints(pattern=PREFIX_PATTERN)] = "homeassistant"
+    watch_s: Seconds = 300.0
+    authority: Path | None = None

@@ -1,0 +1,89 @@
+"""The topics that Home Assistant reads, and the one that it writes.
+
+PREFIX/device/FEDERATION/DEVICE/config          retained: what the device is, for Home Assistant
+fed/v1/FEDERATION/home/status                   retained: online while a server serves; else its last will
+fed/v1/FEDERATION/home/devices/DEVICE/availability    retained: online or offline
+fed/v1/FEDERATION/home/devices/DEVICE/state           retained: JSON, one key per sensor
+fed/v1/FEDERATION/home/devices/DEVICE/update          retained: JSON, the model that it has and could have
+fed/v1/FEDERATION/home/devices/DEVICE/install         Home Assistant's button
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.names import is_name
+from schemas.topics import ROOT, Channel, DeviceTopic
+
+INSTALL = b"install"
+Kind = Literal["birth", "config", "install"]
+_ESCAPED = re.compile("__|_d")
+
+
+def identifier(name: str) -> str:
+    """A name as Home Assistant's topics may hold it, without dots; unlike names stay unlike."""
+    return name.replace("_", "__").replace(".", "_d")
+
+
+def name_of(identifier: str) -> str:
+    """The name that an identifier stands for."""
+    return _ESCAPED.sub(lambda found: "_" if found.group() == "__" else ".", identifier)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The topics of one federation, below Home Assistant's `prefix` and our own root."""
+
+    federation: str
+    prefix: str = "homeassistant"
+
+    @property
+    def status(self) -> str:
+        """Whether anybody serves."""
+        return f"{ROOT}/{self.federation}/home/status"
+
+    def config(self, device: str) -> str:
+        """What Home Assistant finds a device by."""
+        return f"{self.prefix}/device/{identifier(self.federation)}/{identifier(device)}/config"
+
+    def of(self, device: str, part: Literal["availability", "state", "update", "install"]) -> str:
+        """A topic of a device of our own."""
+        return f"{ROOT}/{self.federation}/home/devices/{device}/{part}"
+
+    def all_of(self, device: str) -> tuple[str, ...]:
+        """Every topic that holds something retained of a device."""
+        return (
+            self.config(device),
+            self.of(device, "availability"),
+            self.of(device, "state"),
+            self.of(device, "update"),
+        )
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """What is listened to: births, what was told Home Assistant before, its button."""
+        return (
+            f"{ROOT}/{self.federation}/devices/+/{Channel.BIRTH}",
+            f"{self.prefix}/device/{identifier(self.federation)}/+/config",
+            f"{ROOT}/{self.federation}/home/devices/+/install",
+        )
+
+    def read(self, topic: str) -> tuple[Kind, str] | None:
+        """What a topic is of, and of which device; None for any other."""
+        parts = topic.split("/")
+        candidates: tuple[tuple[Kind, str], ...] = (
+            ("birth", parts[-3] if len(parts) > 3 else ""),
+            ("install", parts[-2] if len(parts) > 2 else ""),
+            ("config", name_of(parts[-2]) if len(parts) > 2 else ""),
+        )
+        for kind, device in candidates:
+            if is_name(device) and topic == self._topic(kind, device):
+                return kind, device
+        return None
+
+    def _topic(self, kind: Kind, device: str) -> str:
+        if kind == "birth":
+            return str(DeviceTopic(self.federation, device, Channel.BIRTH))
+        return self.config(device) if kind == "config" else self.of(device, "install")

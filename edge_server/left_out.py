@@ -1,0 +1,50 @@
+"""Who is not among the devices of a planning, and why, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+
+from edge_server.explanation import MOST_DEVICES
+from edge_server.federation import Federation
+from edge_server.fleet import Device
+from edge_server.participant import AT_WORK, Participant, Status
+from edge_server.round_events import LeftOut
+from schemas.values import Eligibility
+
+
+def left_out(federation: Federation, asked: Collection[Device]) -> tuple[LeftOut, ...]:
+    """All that are known and not asked, by name; of very many the first that came."""
+    if len(asked) >= len(federation.fleet.devices):
+        return ()
+    names = {device.name for device in asked}
+    others = (one for one in federation.fleet.devices.values() if one.name not in names)
+    first = sorted(islice(others, MOST_DEVICES), key=lambda device: device.name)
+    return tuple(LeftOut(device, _because(device, federation)) for device in first)
+
+
+def _because(device: Device, federation: Federation) -> str:
+    participant = federation.participants.get(device.name)
+    if participant is not None:
+        return _its_part(participant)
+    if not device.alive:
+        return "offline"
+    conduct = federation.conducts.get(device.name)
+    if conduct is not None and conduct.quarantined(federation.round):
+        return f"left out: quarantined until round {conduct.until} after {conduct.cause}"
+    if device.eligibility is Eligibility.TRAIN:
+        return "not asked"
+    return f"left out: its owner's rules: {device.ineligible_because or device.eligibility}"
+
+
+def _its_part(participant: Participant) -> str:
+    """What it does or has done since the last aggregation; then it rests until the next."""
+    number = participant.assignment.task.round
+    reason = f": {participant.reason}" if participant.reason else ""
+    if participant.status in AT_WORK:
+        return f"still at work on round {number}"
+    return {
+        Status.COUNTED: f"its update of round {number} waits to be aggregated",
+        Status.DECLINED: f"declined its task of round {number}{reason}",
+        Status.REFUSED: f"its update of round {number} was refused{reason}",
+    }.get(participant.status, f"missed its part in round {number}")

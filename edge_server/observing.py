@@ -1,0 +1,95 @@
+"""What a closed round showed of channels and clients, for whoever asks later: no run needs it to go on.
+
+It is measured on what is there anyway: the scores that devices have sent, the global model a parameter at a
+time, the products that a weighting has made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.pruning import group_scores, ranking
+from edge_server.explanation import ChannelScores, Observation, Similarity
+from edge_server.strategy.pruners import l1_norms
+from edge_server.strategy.strategy import State
+from edge_server.strategy.updates import ClientUpdate
+from schemas.blobs import Arrays
+from schemas.submodel import ChannelMap, SubModelSpec
+
+MOST_ROUNDS = 100
+MOST_NUMBERS = 60_000
+"""Of one observation, scores and listed channels together: mobilenet-v2 with five tiers has half as many."""
+
+Scores = Mapping[str, NDArray[np.float64]]
+
+
+def is_observed(number: int, rounds: int) -> bool:
+    """Whether to look at round `number` of so many: at about a hundred, the first and the last among them."""
+    step = 2 ** max(0, math.ceil(math.log2(rounds / MOST_ROUNDS)))
+    return number in (1, rounds) or number % step == 0
+
+
+def observation(
+    state: State,
+    updates: Sequence[ClientUpdate],
+    channel_map: ChannelMap,
+    specs: Mapping[int, SubModelSpec],
+    groups: Sequence[str],
+    *,
+    ranked: bool,
+) -> Observation:
+    """What the round shows that led to `state`; `specs` are the tiers', `groups` those that tiers may cut.
+
+    One in which devices have `ranked` channels shows their attention, any other the weights' magnitude.
+    """
+    scores = _attention(updates, channel_map) if ranked else _magnitude(state.params, groups, channel_map)
+    alike = state.observed.get("similarity")
+    return Observation(
+        round=state.round,
+        groups=_bounded(
+            {
+                name: ChannelScores(
+                    layers=channel_map.groups[name].layers,
+                    measure="attention" if ranked else "magnitude",
+                    scores=tuple(float(f"{score:.5g}") for score in scores[name]),
+                    kept={
+                        tier: spec.kept.get(name, channel_map.groups[name].channels)
+                        for tier, spec in specs.items()
+                    },
+                )
+                for name in groups
+                if name in scores and np.isfinite(scores[name]).all()
+            }
+        ),
+        similarity=None if alike is None else Similarity.model_validate(alike),
+    )
+
+
+def _attention(updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Scores:
+    """By place in the new model: the devices' mean of what their own channel of that rank scored."""
+    found: dict[str, list[NDArray[np.float32]]] = {}
+    for update in updates:
+        for name, scores in group_scores(update.groups.get("attention", {}), channel_map).items():
+            order = ranking(scores, channel_map.groups[name].multiple)
+            found.setdefault(name, []).append(scores[list(order)])
+    return {name: np.mean(rows, axis=0, dtype=np.float64) for name, rows in found.items()}
+
+
+def _magnitude(params: Arrays, groups: Sequence[str], channel_map: ChannelMap) -> Scores:
+    """The mean over a group's layers of the L1 norm of a channel's weights."""
+    norms = l1_norms(dict.fromkeys(groups, 0.0), channel_map, params)
+    return {name: scores.astype(np.float64) for name, scores in group_scores(norms, channel_map).items()}
+
+
+def _bounded(groups: Mapping[str, ChannelScores]) -> dict[str, ChannelScores]:
+    """As many of the groups, in order, as are not too much together."""
+    kept, left = {}, MOST_NUMBERS
+    for name, group in groups.items():
+        size = len(group.scores) + sum(len(one) for one in group.kept.values() if not isinstance(one, int))
+        if size <= left:
+            kept[name], left = group, left - size
+    return kept

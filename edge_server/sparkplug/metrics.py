@@ -1,0 +1,76 @@
+"""From a moment of the run to the metrics of the node and of its devices.
+
+The same names each time, null where nothing is known: what is said later must have been announced at birth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edge_server.display.units import clean
+from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.sparkplug.payload import Datatype, Scalar
+
+Value = tuple[Datatype, Scalar]
+Metrics = Mapping[str, Value]
+MOST_TEXT = 200
+
+
+def node_metrics(snapshot: Snapshot) -> Metrics:
+    """Of the federation: bytes are MQTT payloads since the run began, accuracy (0 to 1) is the server's."""
+    tested = [one.test_accuracy for one in snapshot.history if one.test_accuracy is not None]
+    online = [one for one in snapshot.devices if one.state != "offline"]
+    return {
+        "Run/Name": _text(snapshot.run),
+        "Run/Phase": _text(snapshot.phase),
+        "Run/Round": _count(snapshot.round),
+        "Run/Rounds": _count(snapshot.rounds),
+        "Run/Accuracy": _share(tested[-1] if tested else None),
+        "Devices/Online": _count(len(online)),
+        "Devices/Known": _count(len(snapshot.devices)),
+        "Traffic/Uplink bytes": _count(sum(one.uplink_bytes for one in snapshot.devices)),
+        "Traffic/Downlink bytes": _count(sum(one.downlink_bytes for one in snapshot.devices)),
+        "Refusals": _count(sum(sum(one.refused.values()) for one in snapshot.devices)),
+    }
+
+
+def device_metrics(snapshot: Snapshot) -> dict[str, Metrics]:
+    """Of every device that is connected."""
+    return {one.device: _of(one, snapshot.round) for one in snapshot.devices if one.state != "offline"}
+
+
+def _of(view: DeviceView, round_number: int) -> Metrics:
+    memory = None if view.board is None else view.board.memory_bytes
+    machine = None if view.profile is None else (view.profile.machine or view.profile.processor)
+    return {
+        "State": _text(view.state),
+        "Reason": _text(view.reason or view.ineligible_because),
+        "Round": _count(round_number),
+        "Rounds": _count(view.rounds),
+        "Tier": _count(view.tier),
+        "Ratio": _number(view.ratio),
+        "Accuracy": _share(view.accuracy),
+        "Board/Temperature": _number(None if view.celsius is None else round(view.celsius, 1)),
+        "Board/Battery": _number(None if view.battery is None else round(view.battery, 2)),
+        "Board/Memory bytes": _count(memory),
+        "Traffic/Uplink bytes": _count(view.uplink_bytes),
+        "Traffic/Downlink bytes": _count(view.downlink_bytes),
+        "Refusals": _count(sum(view.refused.values())),
+        "Properties/Hardware Model": _text(machine),
+    }
+
+
+def _text(value: str | None) -> Value:
+    return Datatype.STRING, None if value is None else clean(value)[:MOST_TEXT]
+
+
+def _count(value: int | None) -> Value:
+    return Datatype.UINT64, value
+
+
+def _number(value: float | None) -> Value:
+    return Datatype.DOUBLE, None if value is None else float(value)
+
+
+def _share(value: float | None) -> Value:
+    return _number(None if value is None else round(value, 4))

@@ -1,0 +1,38 @@
+"""From a federation file to the edge node, for as long as a run lasts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from edge_client.address import BrokerAddress
+from edge_server.identity.stations import station_address
+from edge_server.snapshot import Watcher
+from edge_server.sparkplug.settings import SparkplugSettings
+from schemas.errors import ConfigError
+
+
+@contextlib.contextmanager
+def opened_sparkplug(
+    settings: SparkplugSettings, federation: str, address: BrokerAddress, folder: Path
+) -> Iterator[Watcher]:
+    """Tell SCADA hosts of the run; the number of the node's connections is kept in `folder` over all runs.
+
+    Raises `ConfigError` where a certificate or protobuf is missing.
+    """
+    assert settings.group is not None
+    try:
+        from edge_server.sparkplug.service import Sparkplug
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'edge-federation[sparkplug]'"
+        raise ConfigError(f"[sparkplug] group: {error.name} is not installed: {remedy}") from error
+    place = station_address(address, "sparkplug", settings.authority, section="sparkplug")
+    folder.mkdir(parents=True, exist_ok=True)
+    connections = folder / f"sparkplug-{settings.group}-{federation}"
+    node = Sparkplug(settings.group, federation, place, connections)
+    node.open()
+    try:
+        yield node
+    finally:
+        node.close()

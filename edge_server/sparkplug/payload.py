@@ -1,0 +1,145 @@
+"""Sparkplug B payloads as bytes, by protobuf.
+
+The schema is that of the Sparkplug specification 3.0.0, section 6.4.1, as far as scalar metrics need it;
+other fields of what comes are passed over. It is described here field by field, so that it works with every
+version of protobuf and no generated file has to follow them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from schemas.errors import PeerError
+
+MOST_BYTES = 64 * 1024
+Scalar = int | float | bool | str | None
+
+
+class Datatype(IntEnum):
+    """What a metric's value is (section 6.4.16): those that are used here."""
+
+    INT64 = 4
+    UINT64 = 8
+    DOUBLE = 10
+    BOOLEAN = 11
+    STRING = 12
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One value, None where it is not known; only births state its `datatype`."""
+
+    name: str
+    value: Scalar
+    datatype: Datatype | None = None
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A message: milliseconds since 1970, its number (a death has none), its metrics."""
+
+    timestamp: int
+    metrics: tuple[Metric, ...] = ()
+    seq: int | None = None
+
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_METRIC = (
+    ("name", 1, _Field.TYPE_STRING),
+    ("alias", 2, _Field.TYPE_UINT64),
+    ("timestamp", 3, _Field.TYPE_UINT64),
+    ("datatype", 4, _Field.TYPE_UINT32),
+    ("is_historical", 5, _Field.TYPE_BOOL),
+    ("is_transient", 6, _Field.TYPE_BOOL),
+    ("is_null", 7, _Field.TYPE_BOOL),
+)
+_VALUES = (
+    ("int_value", 10, _Field.TYPE_UINT32),
+    ("long_value", 11, _Field.TYPE_UINT64),
+    ("float_value", 12, _Field.TYPE_FLOAT),
+    ("double_value", 13, _Field.TYPE_DOUBLE),
+    ("boolean_value", 14, _Field.TYPE_BOOL),
+    ("string_value", 15, _Field.TYPE_STRING),
+)
+_PLACE = {
+    Datatype.INT64: "long_value",
+    Datatype.UINT64: "long_value",
+    Datatype.DOUBLE: "double_value",
+    Datatype.BOOLEAN: "boolean_value",
+    Datatype.STRING: "string_value",
+}
+_UNSIGNED = 2**64
+"""Negative whole numbers travel as their complement to this (section 6.4.17)."""
+
+
+def _described() -> Any:
+    """The class of protobuf's messages for a payload."""
+    file = descriptor_pb2.FileDescriptorProto(name="sparkplug.proto", package="sparkplug", syntax="proto2")
+    metric = file.message_type.add(name="Metric")
+    for name, number, kind in _METRIC:
+        metric.field.add(name=name, number=number, type=kind, label=_Field.LABEL_OPTIONAL)
+    metric.oneof_decl.add(name="value")
+    for name, number, kind in _VALUES:
+        metric.field.add(name=name, number=number, type=kind, label=_Field.LABEL_OPTIONAL, oneof_index=0)
+    payload = file.message_type.add(name="Payload")
+    payload.field.add(name="timestamp", number=1, type=_Field.TYPE_UINT64, label=_Field.LABEL_OPTIONAL)
+    payload.field.add(
+        name="metrics",
+        number=2,
+        type=_Field.TYPE_MESSAGE,
+        type_name=".sparkplug.Metric",
+        label=_Field.LABEL_REPEATED,
+    )
+    payload.field.add(name="seq", number=3, type=_Field.TYPE_UINT64, label=_Field.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("sparkplug.Payload"))
+
+
+_Message = _described()
+
+
+def encode_payload(payload: Payload, kinds: Iterable[Datatype]) -> bytes:
+    """As bytes; `kinds` says of each metric what its value is, which only births state."""
+    message = _Message(timestamp=payload.timestamp)
+    for metric, kind in zip(payload.metrics, kinds, strict=True):
+        one = message.metrics.add(name=metric.name, timestamp=payload.timestamp)
+        if metric.datatype is not None:
+            one.datatype = metric.datatype
+        if metric.value is None:
+            one.is_null = True
+        else:
+            whole = isinstance(metric.value, int) and _PLACE[kind] == "long_value"
+            setattr(one, _PLACE[kind], int(metric.value) % _UNSIGNED if whole else metric.value)
+    if payload.seq is not None:
+        message.seq = payload.seq
+    return bytes(message.SerializeToString())
+
+
+def decode_payload(data: bytes) -> Payload:
+    """Read a payload; raises `PeerError` for what is none."""
+    if len(data) > MOST_BYTES:
+        raise PeerError(f"a Sparkplug payload of {len(data)} bytes", reason="oversized")
+    message = _Message()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise PeerError(f"no Sparkplug payload: {error}") from error
+    metrics = tuple(_metric(one) for one in message.metrics)
+    return Payload(message.timestamp, metrics, message.seq if message.HasField("seq") else None)
+
+
+def _metric(one: Any) -> Metric:
+    place = one.WhichOneof("value")
+    known = one.HasField("datatype") and one.datatype in set(Datatype)
+    kind = Datatype(one.datatype) if known else None
+    value = None if place is None or one.is_null else getattr(one, place)
+    if kind is Datatype.INT64 and isinstance(value, int) and value >= _UNSIGNED // 2:
+        value -= _UNSIGNED
+    return Metric(one.name, value, kind)

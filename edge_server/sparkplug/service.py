@@ -1,0 +1,132 @@
+"""The edge: a connection and a thread of its own, whose will is the node's death."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from edge_client.address import BrokerAddress
+from edge_client.disk import note_session
+from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_server.snapshot import Snapshot
+from edge_server.sparkplug import edge_node as machine
+from edge_server.sparkplug.edge_node import (
+    REBIRTH,
+    Connected,
+    Disconnected,
+    EdgeNode,
+    Event,
+    Leaving,
+    Observed,
+    RebirthAsked,
+)
+from edge_server.sparkplug.metrics import device_metrics, node_metrics
+from edge_server.sparkplug.payload import decode_payload
+from schemas.errors import PeerError
+
+log = logging.getLogger(__name__)
+
+TURN_S = 1.0
+LONGEST_DELAY_S = 2.0
+
+
+class Sparkplug:
+    """Watches a run and tells SCADA hosts; the file `connections` holds the number of its last one."""
+
+    def __init__(self, group: str, federation: str, address: BrokerAddress, connections: Path) -> None:
+        self._node = EdgeNode(group, federation)
+        self._connections = connections
+        self._latest: Snapshot | None = None
+        self.inbox: Inbox = queue.SimpleQueue()
+        self._link = Link(
+            address,
+            self.inbox,
+            client_id=f"{federation}-sparkplug",
+            filters=(self._node.topic("NCMD"),),
+            will=self._will,
+            will_retained=False,
+            first_session=next_connection(connections),
+            longest_delay_s=LONGEST_DELAY_S,
+        )
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sparkplug", daemon=True)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the state of the run; what is to be said of it is found out in another thread."""
+        self._latest = snapshot
+
+    def open(self) -> None:
+        """Begin."""
+        self._link.open()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End: the node says that it goes, and the broker says so too (section 5.5)."""
+        self._ending.set()
+        self._thread.join(timeout=10)
+        self._step(Leaving())
+        self._link.close(with_will=True)
+
+    def _will(self, connection: int) -> tuple[str, bytes]:
+        """Called before each connection is made: its number is on disk before a broker may know it."""
+        note_session(self._connections, connection)
+        will = machine.death(self._node, machine.next_bd_seq(connection), _now_ms())
+        return will.topic, will.payload
+
+    def _run(self) -> None:
+        next_turn = 0.0
+        while not self._ending.is_set():
+            now = time.monotonic()
+            try:
+                if now >= next_turn:
+                    next_turn = now + TURN_S
+                    self._turn()
+                self._handle(self.inbox.get(timeout=max(0.0, next_turn - now)))
+            except queue.Empty:
+                continue
+            except PeerError as error:
+                log.warning("Sparkplug: ignored (%s): %s", error.reason, error)
+            except Exception:
+                log.exception("SCADA hosts are not told of this")
+
+    def _turn(self) -> None:
+        if self._latest is not None:
+            self._step(Observed(node_metrics(self._latest), device_metrics(self._latest)))
+
+    def _handle(self, event: Any) -> None:
+        match event:
+            case LinkUp(connection):
+                self._step(Connected(machine.next_bd_seq(connection)))
+            case LinkDown(reason):
+                log.info("Sparkplug: no connection to the broker: %s; trying again", reason)
+                self._step(Disconnected())
+                self._link.handle(event)
+            case Arrived(topic, payload) if topic == self._node.topic("NCMD") and asks_for_rebirth(payload):
+                self._step(RebirthAsked())
+
+    def _step(self, event: Event) -> None:
+        self._node, said = machine.step(self._node, event, _now_ms())
+        for one in said:
+            self._link.publish(one.topic, one.payload, qos=one.qos)
+
+
+def asks_for_rebirth(payload: bytes) -> bool:
+    """Whether a command of a host is that; raises `PeerError` for what is no payload."""
+    metrics = decode_payload(payload).metrics
+    return any(one.name == REBIRTH and one.value is True for one in metrics)
+
+
+def next_connection(path: Path) -> int:
+    """The number of the next connection: the first of all is 0 (tck-id-topics-nbirth-bdseq-increment)."""
+    try:
+        return int(path.read_text()) + 1
+    except (OSError, ValueError):
+        return 0
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

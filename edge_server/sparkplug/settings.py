@@ -1,0 +1,20 @@
+"""The section `[sparkplug]` of a federation file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from schemas.frozen import Settings
+from schemas.names import Name
+
+
+class SparkplugSettings(Settings):
+    """In which `group` of a Sparkplug name space the federation is an edge node; unless stated, in none.
+
+    The node has the federation's name and its devices theirs. On a broker with certificates `authority` is
+    the folder of `edge-server enroll` (unless stated, that of the server's own certificate): its
+    `sparkplug/` is used.
+    """
+
+    group: Name | None = None
+    authority: Path | None = None

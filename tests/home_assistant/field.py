@@ -1,0 +1,101 @@
+"""A broker, whoever listens to it, and the smallest run there is: it knows who is there, and is watched."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from edge_client.address import parse_address
+from edge_client.link import Arrived, Link, LinkUp
+from edge_server.federation import Federation, RoundRules
+from edge_server.fleet import Fleet
+from edge_server.snapshot import Watcher
+from edge_server.tally import Tally
+from edge_server.views import make_snapshot
+from schemas.messages import Birth, decode_message
+from schemas.topics import server_filters
+
+DEADLINE_S = 60.0
+TURN_S = 0.1
+
+
+class Ear:
+    """Hears what is on the broker, and may say something."""
+
+    def __init__(self, url: str, *filters: str, name: str = "ear") -> None:
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.link = Link(parse_address(url), self._inbox, client_id=name, filters=filters)
+        self.heard: list[tuple[str, bytes]] = []
+        self.link.open()
+        while not isinstance(self._inbox.get(timeout=DEADLINE_S), LinkUp):
+            pass
+
+    def until(self, wanted: Callable[[str, bytes], bool]) -> bytes:
+        """Wait for a message that is so; those before it are kept in `heard`."""
+        until = time.monotonic() + DEADLINE_S
+        while (left := until - time.monotonic()) > 0:
+            try:
+                event = self._inbox.get(timeout=left)
+            except queue.Empty:
+                break
+            if isinstance(event, Arrived):
+                self.heard.append((event.topic, event.payload))
+                if wanted(event.topic, event.payload):
+                    return event.payload
+        raise AssertionError(f"never heard; the last were {self.heard[-10:]}")
+
+    def on(self, topic: str, payload: bytes) -> None:
+        """Wait for exactly this."""
+        self.until(lambda *heard: heard == (topic, payload))
+
+
+class Run:
+    """Hears births and wills as a server does, and shows `watcher` the run."""
+
+    def __init__(self, url: str, watcher: Watcher, *, federation: str = "home") -> None:
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        filters = server_filters(federation)
+        self._link = Link(parse_address(url), self._inbox, client_id="run", filters=filters)
+        self._federation, self._watcher, self._fleet = federation, watcher, Fleet()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+
+    def __enter__(self) -> Run:
+        self._link.open()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join(DEADLINE_S)
+        self._link.close()
+
+    def _go_on(self) -> None:
+        while not self._ending.is_set():
+            try:
+                event = self._inbox.get(timeout=TURN_S)
+            except queue.Empty:
+                self._show()
+                continue
+            if isinstance(event, Arrived) and event.topic.endswith("/birth") and event.payload:
+                message: Any = decode_message(event.payload)
+                born = isinstance(message, Birth)
+                fleet = self._fleet
+                self._fleet = fleet.born(message) if born else fleet.died(message, time.monotonic())
+
+    def _show(self) -> None:
+        federation = Federation(self._federation, "home-1", RoundRules(rounds=3), fleet=self._fleet)
+        self._watcher.show(
+            make_snapshot(
+                federation,
+                Tally(),
+                tier=lambda device: device.profile.tier or 1,
+                ratios=(0.5, 0.0),
+                now=1.0,
+                began=0.0,
+                no_link="",
+            )
+        )

@@ -1,0 +1,36 @@
+"""Moments of a run that nobody has run: two boards, one of which says how it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from edge_server.home_assistant.shelf import Shelf
+from edge_server.home_assistant.states import Moment
+from edge_server.home_assistant.topics import Places
+from edge_server.snapshot import DeviceView, Snapshot
+from schemas.values import BoardState, CapabilityProfile
+
+PLACES = Places("home")
+PROFILE = CapabilityProfile(machine="Raspberry Pi 4 Model B Rev 1.4", celsius=41.5)
+BOARD = BoardState(celsius=52.34, battery=0.875, memory_bytes=312_400_000, load=0.5)
+KITCHEN = DeviceView(
+    "pi-4.kitchen", 3, 0.3, "training", accuracy=0.9125, rounds=4, refused={"not-finite": 2}, board=BOARD
+)
+GARAGE = DeviceView("pi_garage", 1, 0.7, "offline", profile=PROFILE)
+
+
+def snapshot(*devices: DeviceView, round_number: int = 5) -> Snapshot:
+    """The run in a round, with these devices."""
+    return Snapshot("home", "home-1", "training", round_number, 10, 60.0, devices=devices)
+
+
+def moment(*devices: DeviceView, **more: Any) -> Moment:
+    """The same with a registry in which v2 is approved and the kitchen has v1."""
+    told = {"shelf": Shelf("v2", {"pi-4.kitchen": "v1"}), **more}
+    return Moment(snapshot(*devices), **told)
+
+
+def named(device: str, **more: Any) -> DeviceView:
+    """The kitchen's board under another name."""
+    return replace(KITCHEN, device=device, **more)

@@ -1,0 +1,173 @@
+"""Devices as Home Assistant finds them: recorded messages, held to its published schema."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from edge_server.home_assistant.discovery import device_config
+from edge_server.home_assistant.shelf import Shelf
+from edge_server.home_assistant.states import OFFLINE, ONLINE, Installation, Mapped, Moment, cleared
+from edge_server.home_assistant.topics import Places, identifier, name_of
+from schemas.values import CapabilityProfile
+from tests.home_assistant.moments import GARAGE, KITCHEN, PLACES, moment, named, snapshot
+from tests.home_assistant.published import discovery, update_state
+
+GOLDEN = Path(__file__).with_name("golden")
+UNDER_WAY = {
+    "pi-4.kitchen": Installation("pi-4.kitchen", 40, "v2: pi-4.kitchen compares it with what it runs.")
+}
+
+
+def messages(*devices, **more):
+    return Mapped(PLACES).wanted(moment(*devices, **more), gone=frozenset(), away=())
+
+
+@pytest.mark.parametrize(
+    ("file", "topic", "more"),
+    [
+        ("config-kitchen.json", PLACES.config("pi-4.kitchen"), {}),
+        ("config-garage.json", PLACES.config("pi_garage"), {}),
+        ("state-kitchen.json", PLACES.of("pi-4.kitchen", "state"), {}),
+        ("state-garage.json", PLACES.of("pi_garage", "state"), {}),
+        ("update-kitchen.json", PLACES.of("pi-4.kitchen", "update"), {}),
+        ("update-under-way.json", PLACES.of("pi-4.kitchen", "update"), {"installations": UNDER_WAY}),
+        ("update-garage.json", PLACES.of("pi_garage", "update"), {}),
+    ],
+)
+def test_messages_are_those_that_were_recorded(file, topic, more) -> None:
+    assert json.loads(messages(KITCHEN, GARAGE, **more)[topic]) == json.loads((GOLDEN / file).read_text())
+
+
+@pytest.mark.parametrize("view", [KITCHEN, GARAGE], ids=lambda view: view.device)
+def test_discovery_is_what_home_assistant_takes(view) -> None:
+    found = discovery(PLACES.config(view.device), device_config(PLACES, view))
+    assert found.device.name == view.device
+    assert [one.topic for one in found.availability] == [
+        "fed/v1/home/home/status",
+        f"fed/v1/home/home/devices/{view.device}/availability",
+    ]
+    assert found.availability_mode == "all"
+    update = found.components["model"]
+    assert (update.platform, update.command_topic) == (
+        "update",
+        f"fed/v1/home/home/devices/{view.device}/install",
+    )
+
+
+def test_every_sensor_has_its_key_in_the_state() -> None:
+    found = discovery(PLACES.config("pi-4.kitchen"), device_config(PLACES, KITCHEN))
+    state = json.loads(messages(KITCHEN)[PLACES.of("pi-4.kitchen", "state")])
+    sensors = [one for one in found.components.values() if one.platform == "sensor"]
+    keys = [one.value_template.removeprefix("{{ value_json.").removesuffix(" }}") for one in sensors]
+    assert keys == ["state", "round", "accuracy", "celsius", "battery", "memory_mb"]
+    # 52.34 degrees, 0.875 of the battery, 312,400,000 bytes, 0.9125 of the examples.
+    assert [state[key] for key in keys] == ["training", 5, 91.25, 52.3, 88, 312]
+
+
+def test_what_a_board_cannot_tell_has_no_sensor() -> None:
+    found = discovery(PLACES.config("pi_garage"), device_config(PLACES, GARAGE))
+    assert set(found.components) == {"state", "round", "accuracy", "celsius", "model"}
+
+
+def test_no_two_devices_share_a_topic_or_an_identifier() -> None:
+    names = ["a.b", "a_b", "a_db", "a__b", "a-b", "a._b", "a_.b"]
+    found = [discovery(PLACES.config(name), device_config(PLACES, named(name))) for name in names]
+    assert len({PLACES.config(name) for name in names}) == len(names)
+    assert len({entity.unique_id for one in found for entity in one.components.values()}) == 7 * len(names)
+    assert [name_of(identifier(name)) for name in names] == names
+
+
+def test_what_a_device_says_of_itself_is_in_no_template() -> None:
+    """A name, a board or a reason that Home Assistant would run must stay text."""
+    evil = "{{ states('lock.door') }}{% set x = 1 %}\n"
+    view = replace(KITCHEN, reason=evil, profile=CapabilityProfile(machine=evil), state="training")
+    found = messages(view)
+    config = discovery(PLACES.config(view.device), found[PLACES.config(view.device)])
+    # published.KeyTemplate has refused any template but a key's.
+    assert config.device.model == evil.replace("\n", " ")
+    topics = [config.state_topic, *(one.state_topic for one in config.components.values())]
+    assert not any("{" in topic for topic in topics)
+    assert json.loads(found[PLACES.of(view.device, "state")])["reason"] == evil.replace("\n", " ")
+
+
+def test_the_check_itself_refuses_what_home_assistant_would_drop_or_refuse() -> None:
+    good = json.loads(device_config(PLACES, KITCHEN))
+    topic = PLACES.config(KITCHEN.device)
+    wrong = {
+        "unknown key": {**good, "cmps": {"state": {**good["cmps"]["state"], "precision": 1}}},
+        "unit": {**good, "cmps": {"celsius": {**good["cmps"]["celsius"], "unit_of_meas": "%"}}},
+        "no unique id": {**good, "cmps": {"model": {"p": "update", "name": "Model"}}},
+        "template": {**good, "cmps": {"state": {**good["cmps"]["state"], "val_tpl": "{{ now() }}"}}},
+        "wildcard": {**good, "stat_t": "fed/#"},
+    }
+    for config in wrong.values():
+        with pytest.raises(ValidationError):
+            discovery(topic, json.dumps(config).encode())
+    with pytest.raises(AssertionError):
+        discovery(f"homeassistant/device/home/{KITCHEN.device}/config", json.dumps(good).encode())
+
+
+def test_an_offline_device_is_unavailable_and_an_online_one_available() -> None:
+    found = messages(KITCHEN, GARAGE)
+    assert found[PLACES.of("pi-4.kitchen", "availability")] == ONLINE
+    assert found[PLACES.of("pi_garage", "availability")] == OFFLINE
+
+
+def test_devices_that_are_gone_are_cleared_and_told_of_no_more() -> None:
+    found = Mapped(PLACES).wanted(moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",))
+    assert not [topic for topic in found if "garage" in topic]
+    assert found[PLACES.of("pi-5", "availability")] == OFFLINE
+    assert set(cleared(PLACES, ["pi_garage"]).values()) == {b""}
+    assert len(cleared(PLACES, ["pi_garage"])) == 4
+
+
+def test_the_update_says_what_is_installed_what_could_be_and_how_far_it_is() -> None:
+    def told(**more):
+        return update_state(messages(KITCHEN, GARAGE, **more)[PLACES.of("pi-4.kitchen", "update")])
+
+    assert (told().installed_version, told().latest_version, told().in_progress) == ("v1", "v2", False)
+    under_way = told(installations=UNDER_WAY)
+    assert (under_way.in_progress, under_way.update_percentage) == (True, 40)
+
+
+def test_where_nothing_is_approved_there_is_nothing_to_install() -> None:
+    told = update_state(messages(KITCHEN, shelf=Shelf())[PLACES.of("pi-4.kitchen", "update")])
+    assert told.installed_version == told.latest_version == "unknown"
+    assert told.release_summary == "No version is approved: edge-server models set-active names one."
+
+
+def test_topics_of_others_are_nobodys() -> None:
+    places = Places("home", "ha/discovery")
+    assert places.read("ha/discovery/device/home/pi__1/config") == ("config", "pi_1")
+    for topic in (
+        "ha/discovery/device/work/pi/config",
+        "ha/discovery/device/home/pi",
+        "fed/v1/work/devices/pi/up/birth",
+        "fed/v1/home/home/devices/+/install",
+        "config",
+        "",
+    ):
+        assert places.read(topic) is None
+
+
+def test_what_was_found_before_is_found_again_and_what_changes_anew() -> None:
+    """Each thing that a message rests on, changed by itself, gives what a fresh look gives."""
+    mapped, before = Mapped(PLACES), moment(KITCHEN, GARAGE)
+    mapped.wanted(before, gone=frozenset(), away=())
+    others = [
+        before,
+        moment(replace(KITCHEN, state="idle"), GARAGE),
+        moment(replace(KITCHEN, board=None), GARAGE),
+        Moment(snapshot(KITCHEN, GARAGE, round_number=6), before.shelf),
+        moment(KITCHEN, GARAGE, shelf=Shelf("v3", {"pi-4.kitchen": "v1"})),
+        moment(KITCHEN, GARAGE, shelf=Shelf("v2", {"pi-4.kitchen": "v2"})),
+        moment(KITCHEN, GARAGE, installations=UNDER_WAY),
+    ]
+    seen = [mapped.wanted(other, gone=frozenset(), away=()) for other in others]
+    assert seen == [Mapped(PLACES).wanted(other, gone=frozenset(), away=()) for other in others]
+    assert all(one != seen[0] for one in seen[1:])

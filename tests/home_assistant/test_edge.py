@@ -1,0 +1,189 @@
+"""Home Assistant's side of a real broker: a device appears, takes a model by button, dies, is cleared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_client.slots import ServedModel, Slots
+from edge_server.broker.launch import find_mosquitto, running_broker
+from edge_server.home_assistant.service import HomeAssistant
+from edge_server.home_assistant.settings import HomeAssistantSettings
+from edge_server.registry.registry import Registry
+from edge_server.rollout.journal import RolloutJournal
+from edge_server.snapshot import Snapshot
+from schemas.manifest import decode_manifest, manifest_path
+from schemas.messages import encode_message
+from schemas.topics import Channel, DeviceTopic
+from tests.home_assistant.field import DEADLINE_S, Ear, Run
+from tests.home_assistant.moments import GARAGE, KITCHEN, PLACES, snapshot
+from tests.home_assistant.published import discovery, update_state
+from tests.rollout.fleet import birth
+from tests.rollout.shelf import entered, fitted, key_in
+
+LISTENED = ("homeassistant/#", "fed/v1/home/home/#")
+SETTINGS = HomeAssistantSettings(discovery=True, watch_s=0.0)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    kind = "mosquitto" if find_mosquitto() is not None else "embedded"
+    with running_broker(kind, tmp_path / "broker") as running:
+        yield running.url
+
+
+def home(url: str, registry: Path, *, settled_s: float = 30.0) -> HomeAssistant:
+    address = parse_address(url)
+    return HomeAssistant(SETTINGS, "home", registry, address=address, rollout=address, settled_s=settled_s)
+
+
+@pytest.fixture
+def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`edge-client run` as pi-1: it serves v0, and v1 is approved."""
+    registry, signer = Registry(tmp_path / "registry"), key_in(tmp_path)
+    first = entered(registry, "v0", fitted(), signer)
+    registry.set_active(entered(registry, "v1", fitted() * 2, signer))
+    path, slots = registry.onnx("v0", 1), Slots(tmp_path / "pi-1" / "serving")
+    note = ServedModel(version="v0", digest=first.tiers[0].sha256)
+    slots.fill(path.read_bytes(), note, signed=decode_manifest(manifest_path(path).read_bytes()))
+    slots.switch(note.digest)
+    # A device needs none for this, and importing it takes longer than all the rest.
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "torch.py").write_text("raise ImportError('not on this device')")
+    paths = os.pathsep.join([str(tmp_path / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = [
+        "--broker",
+        url,
+        "--federation",
+        "home",
+        "--device-id",
+        "pi-1",
+        "--data",
+        "digits",
+        "--tier",
+        "1",
+    ]
+    words += ["--share", "1/2", "--state-dir", str(tmp_path / "pi-1")]
+    with (tmp_path / "client.log").open("wb") as log:
+        command = [sys.executable, "-m", "edge_client.cli", "run", *words]
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": paths})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=DEADLINE_S)
+
+
+def test_a_device_appears_takes_the_approved_model_by_button_dies_and_is_cleared(
+    url, device, tmp_path
+) -> None:
+    ear, edge = Ear(url, *LISTENED), home(url, tmp_path / "registry")
+    edge.open()
+    try:
+        with Run(url, edge):
+            config = PLACES.config("pi-1")
+            found = discovery(config, ear.until(lambda topic, payload: topic == config))
+            ear.on(PLACES.of("pi-1", "availability"), b"online")
+            update = PLACES.of("pi-1", "update")
+            told = update_state(ear.until(lambda topic, payload: topic == update))
+            assert (told.installed_version, told.latest_version) == ("unknown", "v1")
+            button = found.components["model"]
+            ear.link.publish(button.command_topic, button.payload_install.encode())
+            ear.until(lambda topic, payload: topic == update and update_state(payload).in_progress)
+            ended = update_state(
+                ear.until(lambda topic, payload: topic == update and not update_state(payload).in_progress)
+            )
+            assert "pi-1 keeps it" in ended.release_summary, (tmp_path / "client.log").read_text()
+            assert ended.installed_version == ended.latest_version == "v1"
+            current = Slots(tmp_path / "pi-1" / "serving").current()
+            assert current is not None
+            assert current.model.version == "v1"
+            device.kill()
+            ear.on(PLACES.of("pi-1", "availability"), b"offline")
+            # As a revocation does.
+            ear.link.publish(str(DeviceTopic("home", "pi-1", Channel.BIRTH)), b"", retain=True)
+            ear.on(config, b"")
+            ear.on(update, b"")
+    finally:
+        edge.close()
+        ear.link.close()
+
+
+def test_who_is_not_there_any_more_is_cleared_and_who_is_only_away_is_not(url, tmp_path) -> None:
+    """Of two that an earlier run has told of, the broker still knows one: it has its last will."""
+    ear, edge = Ear(url, *LISTENED), home(url, tmp_path / "registry", settled_s=0.5)
+    for name in ("left", "away"):
+        ear.link.publish(PLACES.config(name), b'{"an":"earlier run"}', retain=True)
+    ear.link.publish("homeassistant/device/work/left/config", b'{"of":"others"}', retain=True)
+    ear.link.publish(
+        str(DeviceTopic("home", "away", Channel.BIRTH)), encode_message(birth("away")), retain=True
+    )
+    edge.open()
+    try:
+        edge.show(snapshot(KITCHEN))
+        ear.on(PLACES.of("away", "availability"), b"offline")
+        ear.on(PLACES.config("left"), b"")
+        ear.on(PLACES.of("left", "update"), b"")
+        cleared = {topic for topic, payload in ear.heard if payload == b""}
+        assert cleared <= set(PLACES.all_of("left"))
+    finally:
+        edge.close()
+        ear.link.close()
+
+
+def test_it_is_offline_when_nobody_serves_and_says_all_again_to_a_new_broker(url, tmp_path) -> None:
+    ear, edge = Ear(url, *LISTENED), home(url, tmp_path / "registry")
+    edge.open()
+    try:
+        edge.show(snapshot(KITCHEN, GARAGE))
+        ear.on(PLACES.status, b"online")
+        ear.on(PLACES.of("pi_garage", "availability"), b"offline")
+        ear.until(lambda topic, payload: topic == PLACES.of("pi_garage", "update"))
+        # The next connection of that name ends this one, as a broker that goes away does.
+        ear.heard.clear()
+        other = Ear(url, name="home-home")
+        other.link.close()
+        ear.on(PLACES.status, b"offline")
+        ear.on(PLACES.status, b"online")
+        ear.until(lambda topic, payload: topic == PLACES.config("pi-4.kitchen"))
+    finally:
+        edge.close()
+    ear.on(PLACES.status, b"offline")
+    ear.link.close()
+
+
+def test_a_button_of_a_device_that_nobody_knows_begins_nothing(url, tmp_path) -> None:
+    registry = Registry(tmp_path / "registry")
+    registry.set_active(entered(registry, "v1", fitted(), key_in(tmp_path)))
+    ear, edge = Ear(url, *LISTENED), home(url, registry.folder)
+    edge.open()
+    try:
+        edge.show(snapshot(KITCHEN))
+        update = PLACES.of("pi-4.kitchen", "update")
+        ear.until(lambda topic, payload: topic == update)
+        ear.link.publish(PLACES.of("nobody", "install"), b"install")
+        ear.link.publish(PLACES.of("pi-4.kitchen", "install"), b"anything")
+        # What is retained would be pressed again: the button is cleared, so both were read.
+        ear.on(PLACES.of("nobody", "install"), b"install")
+        ear.on(PLACES.of("nobody", "install"), b"")
+        assert RolloutJournal(registry).newest("home") == []
+        assert json.loads(ear.heard[-1][1] or b"{}") == {}
+    finally:
+        edge.close()
+        ear.link.close()
+
+
+def test_a_snapshot_is_taken_without_waiting_for_the_broker(tmp_path) -> None:
+    """The server's own thread shows it: nothing is said, and nothing is waited for."""
+    edge = home("mqtt://127.0.0.1:1", tmp_path / "registry")
+    moment: Snapshot = snapshot(KITCHEN)
+    edge.show(moment)
+    assert edge.inbox.empty()
+    assert edge._outbox.said == {}

@@ -1,0 +1,157 @@
+"""The Install button where there is nothing to install, or no time for it: it says so, and goes on."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_server.home_assistant.installing import Installer, outcome, rules_for, shown
+from edge_server.home_assistant.shelf import Shelf, read_shelf
+from edge_server.home_assistant.states import Installation
+from edge_server.registry.registry import Registry
+from edge_server.rollout.events import Connected, Heard
+from edge_server.rollout.journal import RolloutJournal
+from edge_server.rollout.opening import begun_or_left, files_of
+from edge_server.rollout.rollout import step
+from edge_server.rollout.rules import Rules
+from edge_server.rollout.state import Phase, Rollout
+from edge_server.rollout.target import Status
+from schemas.chunks import CHUNK_BYTES
+from schemas.messages import ModelReport
+from schemas.rollout import Cause, Stage
+from tests.rollout.fleet import DONE, FILES, birth
+from tests.rollout.shelf import entered, fitted, key_in
+
+DEADLINE_S = 30.0
+
+
+class Room:
+    """An installer, and what it says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.registry = Registry(folder / "registry")
+        self.said: queue.SimpleQueue[Installation] = queue.SimpleQueue()
+        address = parse_address("mqtt://127.0.0.1:1")
+        self.installer = Installer(self.registry, "home", address, 0.0, self.said.put)
+
+    def hears(self) -> Installation:
+        return self.said.get(timeout=DEADLINE_S)
+
+    def press(self, device: str = "pi-1") -> Installation:
+        """Press, and wait for the answer after the first 0 percent."""
+        assert self.installer.begin(device)
+        assert self.hears() == Installation(device, 0)
+        return self.hears()
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path)
+
+
+def test_without_a_registry_it_says_so(room) -> None:
+    answer = room.press()
+    assert (answer.percent, answer.said.split(":")[0][:20]) == (None, "there is no registry")
+
+
+def test_without_an_approved_version_it_says_so(room, tmp_path) -> None:
+    entered(room.registry, "v1", fitted(), key_in(tmp_path))
+    answer = room.press()
+    assert answer.percent is None
+    assert "none is active yet" in answer.said
+
+
+def test_while_a_rollout_to_all_is_under_way_it_says_so(room, tmp_path) -> None:
+    version = entered(room.registry, "v1", fitted(), key_in(tmp_path))
+    room.registry.set_active(version)
+    begun_or_left(RolloutJournal(room.registry), version, Rules(), files_of(room.registry, version))
+    assert room.press() == Installation("pi-1", None, "a rollout of v1 is not over: `edge-server rollout v1`")
+
+
+def test_one_device_after_the_other(room, monkeypatch) -> None:
+    go_on = threading.Event()
+
+    def slow(self: Any, device: str) -> Rollout:
+        go_on.wait(DEADLINE_S)
+        return Rollout("r", "v1", "home", Rules(), FILES, phase=Phase.STOPPED, why="enough")
+
+    monkeypatch.setattr(Installer, "_rolled_out", slow)
+    assert room.installer.begin("pi-1")
+    assert room.hears().percent == 0
+    assert not room.installer.begin("pi-2")
+    assert room.hears().said == "pi-1 is being seen to: press Install again when that is over."
+    assert not room.installer.begin("pi-1")
+    go_on.set()
+    assert room.hears() == Installation("pi-1", None, "v1: enough.")
+
+
+def test_what_breaks_is_said_and_the_next_press_works(room, monkeypatch) -> None:
+    def broken(self: Any, device: str) -> Rollout:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Installer, "_rolled_out", broken)
+    assert room.press().said == "OSError: no space left"
+    room.installer._thread.join(DEADLINE_S)
+    assert room.press("pi-2").said == "OSError: no space left"
+
+
+def rollout_at(stage: Stage | None, **more: Any) -> Rollout:
+    """The rollout to pi-1 after it has said this."""
+    rollout = Rollout("r-1", "v2", "home", rules_for("pi-1", 5.0), FILES)
+    rollout, _ = step(rollout, Connected(CHUNK_BYTES), 0.0)
+    rollout, _ = step(rollout, Heard(birth("pi-1")), 0.0)
+    if stage is not None:
+        words = {"federation": "home", "device": "pi-1", "rollout": "r-1", "version": "v2", "stage": stage}
+        rollout, _ = step(rollout, Heard(ModelReport(**{**words, **more})), 1.0)
+    return rollout
+
+
+@pytest.mark.parametrize(
+    ("stage", "percent"),
+    [(None, 5), (Stage.OFFERED, 10), (Stage.FETCHED, 40), (Stage.COMPARED, 60), (Stage.SWITCHED, 70)],
+)
+def test_how_far_it_is_goes_by_stage(stage, percent) -> None:
+    assert shown("pi-1", rollout_at(stage)).percent == percent
+
+
+def test_how_it_ended_is_what_the_device_said() -> None:
+    kept = rollout_at(Stage.KEPT, candidate=DONE, running=DONE)
+    assert kept.phase is Phase.FINISHED
+    assert outcome("pi-1", kept) == Installation("pi-1", None, "v2: pi-1 keeps it.")
+    refused = rollout_at(Stage.REFUSED, cause=Cause.ACCURACY, detail="worse on 9 of 100")
+    assert refused.phase is Phase.STOPPED
+    assert outcome("pi-1", refused).said == "v2: pi-1 refuses it (accuracy): worse on 9 of 100."
+
+
+def test_a_device_that_is_lost_before_it_switched_is_given_up(room) -> None:
+    given_up = []
+
+    class Service:
+        def withdraw(self, why: str) -> None:
+            given_up.append(why)
+
+    room.installer._busy_with, room.installer._service = "pi-1", Service()
+    rollout = rollout_at(Stage.OFFERED)
+    room.installer._shown(rollout, "")
+    assert given_up == []
+    away = replace(rollout.targets["pi-1"], status=Status.AWAY)
+    room.installer._shown(rollout.put(away), "")
+    assert given_up == ["pi-1 is not there"]
+
+
+def test_the_shelf_knows_what_each_device_kept_last(room, tmp_path) -> None:
+    assert read_shelf(room.registry.folder, "home") == Shelf()
+    version = entered(room.registry, "v1", fitted(), key_in(tmp_path))
+    assert read_shelf(room.registry.folder, "home") == Shelf()
+    room.registry.set_active(version)
+    journal = RolloutJournal(room.registry)
+    kept = rollout_at(Stage.KEPT, candidate=DONE)
+    journal.begin(kept)
+    assert read_shelf(room.registry.folder, "home") == Shelf("v1", {"pi-1": "v2"})
+    assert read_shelf(room.registry.folder, "work") == Shelf()

@@ -1,0 +1,65 @@
+"""The sections `[home-assistant]` and `[sparkplug]`: off unless asked for, checked like the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import TlsFiles, parse_address
+from edge_server.bridges import bridges
+from edge_server.cli import main
+from edge_server.config import check_config
+from edge_server.identity.stations import station_address
+from schemas.errors import ConfigError
+
+
+def test_both_are_off_unless_asked_for(tmp_path: Path) -> None:
+    config = check_config({}, "file")
+    assert (config.home_assistant.discovery, config.sparkplug.group) == (False, None)
+    # Where one is opened there is a thread, a link, a folder for its numbers.
+    with bridges(config, parse_address("mqtt://127.0.0.1:1"), tmp_path / "registry") as watcher:
+        assert watcher._watchers == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_is_what_is_meant(tmp_path, capsys) -> None:
+    path = tmp_path / "federation.toml"
+    path.write_text('[home-assistant]\ndiscovery = true\nprefix = "ha"\n[sparkplug]\ngroup = "Plant"\n')
+    assert main(["check", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert '[home-assistant]\ndiscovery = true\nprefix = "ha"\nwatch-s = 300.0\n' in said
+    assert '[sparkplug]\ngroup = "Plant"\n' in said
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"home-assistant": {"discovry": True}}, "unknown key 'discovry' (did you mean 'discovery'?)"),
+        ({"home-assistant": {"prefix": "home/#"}}, "[home-assistant] prefix"),
+        ({"home-assistant": {"prefix": ""}}, "[home-assistant] prefix"),
+        ({"sparkplug": {"group": "a/b"}}, "[sparkplug] group"),
+        ({"sparkplug": {"grup": "a"}}, "unknown key 'grup' (did you mean 'group'?)"),
+    ],
+)
+def test_wrong_keys_are_refused(table, said) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_config(table, "file")
+    assert said in str(refused.value)
+
+
+def test_each_part_uses_its_own_certificate_beside_the_servers(tmp_path: Path) -> None:
+    for place in ("server", "home"):
+        (tmp_path / place).mkdir()
+        for name in ("ca.pem", f"{place}.pem", f"{place}.key"):
+            (tmp_path / place / name).write_text("x")
+    own = tmp_path / "server"
+    files = TlsFiles(own / "ca.pem", own / "server.pem", own / "server.key")
+    address = parse_address("mqtts://broker", files)
+    found = station_address(address, "home", None, section="home-assistant")
+    assert found.tls.certificate == tmp_path / "home" / "home.pem"
+    assert station_address(address, "home", tmp_path, section="home-assistant") == found
+    with pytest.raises(ConfigError, match=r"\[sparkplug\] there is no .*sparkplug/ca.pem"):
+        station_address(address, "sparkplug", None, section="sparkplug")
+    plain = parse_address("mqtt://broker")
+    assert station_address(plain, "home", None, section="home-assistant") is plain

@@ -1,0 +1,112 @@
+"""Who may press the button: at a real Mosquitto, Home Assistant's account and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from edge_client.address import BrokerAddress, TlsFiles
+from edge_server.cli import main
+from edge_server.home_assistant.topics import Places
+from edge_server.identity.authority import Authority
+from edge_server.identity.mosquitto import STATIONS
+from edge_server.identity.stations import station_address
+from schemas.topics import Channel, DeviceTopic
+from tests.identity.clients import Client
+from tests.identity.conftest import FEDERATION, Mosquitto, address_of, identity, server_files
+
+PLACES = Places(FEDERATION)
+BUTTON, STATE, CONFIG = PLACES.of("a", "install"), PLACES.of("a", "state"), PLACES.config("a")
+NCMD, NBIRTH = f"spBv1.0/Plant/NCMD/{FEDERATION}", f"spBv1.0/Plant/NBIRTH/{FEDERATION}"
+
+
+@pytest.fixture
+def connect(
+    authority: Authority, mosquitto: Mosquitto, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Client]]:
+    """Connect a part of the server, or device `a`; they end with the test."""
+    clients: list[Client] = []
+
+    def start(name: str) -> Client:
+        clients.append(Client(place(authority, name, tmp_path_factory)))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        client.close()
+
+
+def place(authority: Authority, name: str, factory: pytest.TempPathFactory) -> BrokerAddress:
+    if name in STATIONS:
+        folder = authority.folder / name
+        files = TlsFiles(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
+        return address_of(authority, files)
+    return address_of(authority, identity(authority, name, factory.mktemp(name) / name))
+
+
+def test_home_assistant_presses_and_its_edge_hears(connect) -> None:
+    edge, home = connect("home"), connect("home-assistant")
+    edge.subscribe(BUTTON.replace("/a/", "/+/"))
+    home.publish(BUTTON, b"install")
+    assert edge.hear() == (BUTTON, b"install")
+
+
+@pytest.mark.parametrize("name", ["a", "server", "rollout", "service", "sparkplug", "scada-host"])
+def test_nobody_else_presses(connect, name) -> None:
+    edge, other = connect("home"), connect(name)
+    edge.subscribe(BUTTON.replace("/a/", "/+/"))
+    for topic in (BUTTON, STATE, CONFIG):
+        assert other.publish(topic, b"forged").getName() == "Not authorized"
+    connect("home-assistant").publish(BUTTON, b"honest")
+    assert edge.hear() == (BUTTON, b"honest")
+
+
+def test_home_assistant_hears_what_it_is_told_and_nothing_of_the_federation(connect) -> None:
+    edge, home, device = connect("home"), connect("home-assistant"), connect("a")
+    home.subscribe("#")
+    birth = str(DeviceTopic(FEDERATION, "a", Channel.BIRTH))
+    device.publish(birth)
+    for topic in (STATE, CONFIG):
+        edge.publish(topic, b"told")
+    assert [home.hear() for _ in range(2)] == [(STATE, b"told"), (CONFIG, b"told")]
+    for topic in (STATE, CONFIG, birth, str(DeviceTopic(FEDERATION, "a", Channel.DOWN))):
+        assert home.publish(topic).getName() == "Not authorized"
+
+
+def test_its_edge_speaks_for_no_device_and_rolls_nothing_out(connect) -> None:
+    edge = connect("home")
+    for channel in Channel:
+        assert edge.publish(str(DeviceTopic(FEDERATION, "a", channel))).getName() == "Not authorized"
+    assert edge.publish("homeassistant/device/others/a/config").getName() == "Not authorized"
+
+
+def test_the_edge_node_and_a_scada_host_hear_each_other(connect) -> None:
+    node, host, device = connect("sparkplug"), connect("scada-host"), connect("a")
+    node.subscribe(NCMD)
+    host.subscribe("spBv1.0/#")
+    node.publish(NBIRTH, b"birth")
+    assert host.hear() == (NBIRTH, b"birth")
+    host.publish(NCMD, b"rebirth")
+    assert node.hear() == (NCMD, b"rebirth")
+    assert host.publish(NBIRTH).getName() == "Not authorized"
+    for topic in (NCMD, NBIRTH):
+        assert device.publish(topic).getName() == "Not authorized"
+
+
+def test_each_part_finds_its_certificate_beside_the_servers(authority, connect) -> None:
+    address = address_of(authority, server_files(authority))
+    for name in ("home", "rollout", "sparkplug"):
+        client = Client(station_address(address, name, None, section="home-assistant"))
+        client.close()
+
+
+def test_a_revoked_device_leaves_no_birth_behind(authority, mosquitto, connect) -> None:
+    birth = str(DeviceTopic(FEDERATION, "gone", Channel.BIRTH))
+    connect("gone").publish(birth, b"born", retain=True)
+    edge = connect("home")
+    edge.subscribe(birth)
+    assert edge.hear() == (birth, b"born")
+    words = ["revoke", "gone", "--authority", str(authority.folder), "--mosquitto-pid", str(mosquitto.pid)]
+    assert main(words) == 0
+    assert edge.hear() == (birth, b"")

@@ -1,0 +1,91 @@
+"""A rollout to devices that are named: nobody else is asked, counted, or waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli import main
+from edge_server.registry.registry import Registry
+from edge_server.rollout.events import Heard
+from edge_server.rollout.journal import RolloutJournal
+from edge_server.rollout.opening import begun_for, begun_or_left, files_of
+from edge_server.rollout.service import RolloutService
+from edge_server.rollout.state import Phase
+from edge_server.rollout.target import Status
+from schemas.errors import ConfigError
+from schemas.rollout import Stage
+from tests.rollout.fleet import RULES, World, birth
+from tests.rollout.shelf import entered, fitted, key_in
+
+ONLY = RULES.model_copy(update={"only": ("pi-2",), "canary": "100%", "groups": 1, "success": 1.0})
+
+
+def test_nobody_else_is_offered_the_model_and_it_finishes_with_its_device() -> None:
+    world = World(ONLY).begin("pi-1", "pi-2", "pi-3")
+    assert world.offered() == {"pi-2"}
+    world.say("pi-2", Stage.KEPT)
+    assert world.rollout.phase is Phase.FINISHED
+    assert set(world.rollout.targets) == {"pi-2"}
+
+
+def test_who_comes_later_does_not_join() -> None:
+    world = World(ONLY).begin("pi-2")
+    world.do(Heard(birth("pi-9")))
+    world.wait(10)
+    assert set(world.rollout.targets) == {"pi-2"}
+
+
+def test_it_waits_for_its_device_whoever_else_is_there() -> None:
+    world = World(ONLY).begin("pi-1", "pi-3")
+    assert world.rollout.phase is Phase.GATHERING
+
+
+def test_a_device_that_refuses_stops_it() -> None:
+    world = World(ONLY).begin("pi-1", "pi-2")
+    world.say("pi-2", Stage.REFUSED)
+    assert (world.status("pi-2"), world.rollout.phase) == (Status.REFUSED, Phase.STOPPED)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path):
+    """A registry with one signed version, and its journal."""
+    registry = Registry(tmp_path / "registry")
+    version = entered(registry, "v1", fitted(), key_in(tmp_path))
+    return RolloutJournal(registry), version, files_of(registry, version)
+
+
+def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(shelf) -> None:
+    journal, version, files = shelf
+    first = begun_for(journal, version, ONLY, files)
+    assert begun_for(journal, version, ONLY, files).id == first.id
+    assert begun_for(journal, version, ONLY, files).rules.only == ("pi-2",)
+    with pytest.raises(ConfigError, match="a rollout of v1 is not over"):
+        begun_for(journal, version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
+
+
+def test_one_device_does_not_take_over_a_rollout_to_all(shelf) -> None:
+    journal, version, files = shelf
+    begun_or_left(journal, version, RULES, files)
+    with pytest.raises(ConfigError, match="a rollout of v1 is not over"):
+        begun_for(journal, version, ONLY, files)
+
+
+def test_the_command_names_devices_and_leaves_the_active_version_alone(tmp_path, monkeypatch, capsys) -> None:
+    registry = Registry(tmp_path / "registry")
+    entered(registry, "v1", fitted(), key_in(tmp_path))
+    seen = []
+
+    def run(service: RolloutService):
+        seen.append(service._rollout.rules.only)
+        return replace(service._rollout, phase=Phase.FINISHED)
+
+    monkeypatch.setattr(RolloutService, "run", run)
+    words = ["rollout", "v1", "--registry", str(registry.folder), "--only", "pi-1", "--only", "pi-2"]
+    assert main(words) == 0
+    assert seen == [("pi-1", "pi-2")]
+    assert registry.actives() == {}
+    assert main(["rollout", "v1", "--registry", str(registry.folder), "--only", "a/b"]) == 2
+    assert "1 to 64 letters" in capsys.readouterr().err

@@ -1,0 +1,71 @@
+"""What is kept of a planning: who comes first, in whose place, and how many are left out."""
+
+from __future__ import annotations
+
+from edge_server import choosing
+from edge_server.choosing import choices_of
+from edge_server.explanation import Choice, Choices
+from edge_server.fleet import Device
+from edge_server.round_events import LeftOut, PlanRound
+from edge_server.strategy.policy import Why
+from schemas.values import CapabilityProfile, DataCard
+
+CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
+
+
+def device(name: str) -> Device:
+    return Device(name, 1, CapabilityProfile(), CARD)
+
+
+def planned(*chosen: str, **more) -> Choices:
+    """Of a, b and c, who were there, these; d was offline."""
+    values = {
+        "devices": tuple(map(device, "abc")),
+        "left_out": (LeftOut(device("d"), "offline"),),
+        "known": 4,
+        **more,
+    }
+    command = PlanRound(2, 7, **values)
+    return choices_of(
+        command, dict.fromkeys(chosen, 0.5), lambda name: Why(f"so is {name}", 0.1), lambda _: 3
+    )
+
+
+def test_the_chosen_come_first_then_who_was_passed_over_then_who_could_not_be_chosen():
+    assert planned("b") == Choices(
+        attempt=7,
+        round=2,
+        devices=(
+            Choice(device="b", chosen=True, because="so is b", score=0.1, tier=3, ratio=0.5),
+            Choice(device="a", chosen=False, because="so is a", score=0.1, tier=3),
+            Choice(device="c", chosen=False, because="so is c", score=0.1, tier=3),
+            Choice(device="d", chosen=False, because="offline", tier=3),
+        ),
+    )
+
+
+def test_whose_places_are_taken_is_said_one_each():
+    told = planned("a", "c", wanted=2, retry=1, places=("x", "y"), left_out=())
+    assert [one.because for one in told.devices] == [
+        "takes the place of x, which gave its task back; so is a",
+        "takes the place of y, which gave its task back; so is c",
+    ]
+    # b and d were known and are not told of again.
+    assert told.left_out == 2
+
+
+def test_the_first_planning_of_a_buffered_round_tells_of_all():
+    assert [one.device for one in planned("c", wanted=1, retry=0).devices] == ["c", "a", "b", "d"]
+
+
+def test_only_so_many_are_kept_and_the_others_are_counted(monkeypatch):
+    monkeypatch.setattr(choosing, "MOST_DEVICES", 2)
+    told = planned("c")
+    assert ([one.device for one in told.devices], told.left_out) == (["c", "a"], 2)
+    told = planned("a", "b", "c")
+    assert ([one.device for one in told.devices], told.left_out) == (["a", "b"], 2)
+
+
+def test_what_a_device_says_of_itself_is_cut_to_what_may_be_said():
+    told = planned("a", left_out=(LeftOut(device("d"), "left out: its owner's rules: " + "x" * 500),))
+    assert len(told.devices[-1].because) == 500

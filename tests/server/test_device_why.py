@@ -1,0 +1,131 @@
+"""`edge-server devices RUN --why DEVICE`: each planning with what came of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli import EDGE_SERVER
+from edge_server.config import load_config
+from edge_server.device_why import read_why
+from edge_server.explanation import Choice, Choices
+from edge_server.history import RoundRecord
+from edge_server.journal import Aggregated, Journal
+from edge_server.round_events import Assignment
+from edge_server.run_folder import RunFolder
+from tests.schemas.examples import MESSAGES_BY_KIND
+
+DIGEST = "1" * 64
+TASK, UPDATE = MESSAGES_BY_KIND["task"], MESSAGES_BY_KIND["update"]
+
+
+def choice(device: str, *, chosen: bool, because: str) -> Choice:
+    return Choice(device=device, chosen=chosen, because=because, score=0.5, tier=1)
+
+
+def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool = False) -> None:
+    """A planning among pi and pc."""
+    told = [
+        choice(one, chosen=one in chosen, because="drawn" if one in chosen else "not") for one in ("pi", "pc")
+    ]
+    tasks = {one: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for one in chosen}
+    choices = None if silent else Choices(attempt=attempt, round=number, devices=tuple(told))
+    journal.planned(attempt, number, tasks, choices=choices)
+
+
+def close(folder: RunFolder, journal: Journal, number: int, *made_of: Aggregated, **fields) -> None:
+    """A closed round and its line of history."""
+    names = tuple(one.device for one in made_of)
+    record = RoundRecord(
+        **{
+            "round": number,
+            "fraction": 1,
+            "local_epochs": 1,
+            "selected": ("pc", "pi"),
+            "completed": names,
+            "uplink_bytes": 0,
+            "downlink_bytes": 0,
+            "duration_s": 1,
+            "weights": dict.fromkeys(names, 1 / len(names)),
+            **fields,
+        }
+    )
+    line = record.model_dump_json()
+    journal.closed(number, DIGEST, updates=made_of, over=("pi", "pc"), record=line, traffic={})
+    folder.add_round(record)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Five rounds of pi: an abandoned attempt, counted, refused, passed over, dropped, and under way."""
+    folder = RunFolder.create(tmp_path / "run", load_config("fedavg"))
+    journal = Journal(folder.journal)
+    plan(journal, 1, 1, "pi")
+    plan(journal, 2, 1, "pi", "pc")
+    close(folder, journal, 1, Aggregated("pc", 2, DIGEST, 0), Aggregated("pi", 2, DIGEST, 0))
+    plan(journal, 3, 2, "pi", "pc")
+    refused = UPDATE.model_copy(update={"device": "pi", "round": 2, "attempt": 3})
+    journal.examined(refused, reason="not-finite")
+    close(folder, journal, 2, Aggregated("pc", 3, DIGEST, 0))
+    plan(journal, 4, 3, "pc")
+    close(folder, journal, 3, Aggregated("pc", 4, DIGEST, 0), selected=("pc",))
+    plan(journal, 5, 4, "pi", "pc")
+    close(folder, journal, 4, Aggregated("pc", 5, DIGEST, 0), dropped=("pi",))
+    plan(journal, 6, 5, "pi")
+    journal.close()
+    return folder
+
+
+def test_each_planning_says_what_came_of_it(folder):
+    rows = read_why(folder.path, "pi")
+    assert [(one.attempt, one.round, one.because, one.outcome, one.reason, one.weight) for one in rows] == [
+        (1, 1, "drawn", "dropped", None, None),
+        (2, 1, "drawn", "counted", None, 0.5),
+        (3, 2, "drawn", "refused", "not-finite", None),
+        (4, 3, "not", "not chosen", None, None),
+        (5, 4, "drawn", "dropped", None, None),
+        (6, 5, "drawn", "under way", None, None),
+    ]
+
+
+def test_an_update_of_a_buffered_round_counts_in_a_later_one(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", load_config("fedbuff"))
+    journal = Journal(folder.journal)
+    plan(journal, 1, 1, "pi", "pc")
+    close(folder, journal, 1, Aggregated("pc", 1, DIGEST, 0), selected=("pc",))
+    plan(journal, 2, 2, "pc")
+    close(folder, journal, 2, Aggregated("pi", 1, DIGEST, 1), selected=("pi",))
+    journal.close()
+    (first, second) = read_why(folder.path, "pi")
+    assert (first.outcome, first.staleness, first.weight) == ("counted", 1, 1.0)
+    assert second.outcome == "not chosen"
+
+
+def test_where_no_reasons_are_kept_the_history_says_in_which_rounds_it_was(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", load_config("fedavg"))
+    journal = Journal(folder.journal)
+    plan(journal, 1, 1, "pi", "pc", silent=True)
+    close(folder, journal, 1, Aggregated("pi", 1, DIGEST, 0))
+    journal.close()
+    (row,) = read_why(folder.path, "pi")
+    assert (row.round, row.attempt, row.because, row.outcome) == (1, None, "", "counted")
+
+
+def test_people_get_a_table_and_programs_json(folder, capsys):
+    assert EDGE_SERVER.run(["devices", str(folder.path), "--why", "pi"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["round", "chosen", "why", "outcome", "weight"]
+    assert lines[3].split() == ["2", "yes", "drawn", "refused:", "not-finite", "-"]
+    assert EDGE_SERVER.run(["devices", str(folder.path), "--why", "pi", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["device"], len(told["rounds"])) == ("pi", 6)
+    assert told["rounds"][1]["weight"] == 0.5
+
+
+def test_a_device_that_never_was_in_the_run_is_bad_usage(folder, capsys):
+    assert EDGE_SERVER.run(["devices", str(folder.path), "--why", "pii"]) == 2
+    assert (
+        "--why pii: no device of that name was ever in this run (did you mean 'p" in capsys.readouterr().err
+    )
