@@ -13,6 +13,7 @@ import gc
 import json
 import os
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,7 +112,8 @@ def _measured(case: Case) -> Growth:
     del whole, cut
 
     def plan(batch: int) -> TrainingPlan:
-        return TrainingPlan(**{"learning_rate": 0.01, "batch_size": batch, **OPTIMIZERS[case.optimizer]})
+        said: dict[str, Any] = {"learning_rate": 0.01, "batch_size": batch, **OPTIMIZERS[case.optimizer]}
+        return TrainingPlan(**said)
 
     train(SubModels().get(model, spec, channels, params), _examples(model.input_shape, 4), plan(2))
     gc.collect()
