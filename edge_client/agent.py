@@ -29,7 +29,7 @@ from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.logs.facts import about
 from edge_client.memory import Memory
 from edge_client.presence import Presence
-from edge_client.rollout.taking_part import Ran, RolloutPart
+from edge_client.rollout.door import Ran, RolloutDoor
 from edge_client.secure.keys import ENTROPY_BYTES
 from edge_client.secure.partaking import Partaking
 from edge_client.session import Phase, Session
@@ -148,7 +148,7 @@ class Agent:
             held=self._store.digests(),
             masks=Partaking(only_masked=settings.only_masked),
         )
-        self._rollout = RolloutPart(settings, data, self.inbox, partial(self._publish, Channel.UP_ROLLOUT))
+        self._rollout = RolloutDoor(settings, data, self.inbox, partial(self._publish, Channel.UP_ROLLOUT))
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
         self._warm_up_at = math.inf

@@ -137,6 +137,11 @@ class JournalReader:
             for attempt, number, deliver, needed, selected, clients, rng, at in rows
         ]
 
+    def tiers(self) -> dict[str, int]:
+        """The tier that each device had at the last planning that it was there for."""
+        rows = self._connection.execute("SELECT clients FROM plannings ORDER BY attempt")
+        return {name: tier for (clients,) in rows for name, (tier, _) in json.loads(clients).items()}
+
     def tasks(self) -> list[OpenTask]:
         """Each device's open task, by attempt."""
         return self._connection.execute(

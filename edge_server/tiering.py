@@ -56,9 +56,7 @@ class Tiering:
 
     def tier(self, device: Device) -> int:
         """The device's tier as it was last planned, or would be by its memory alone."""
-        if device.profile.tier is None and device.name in self._placed:
-            return self._placed[device.name]
-        return tier_of(device.profile, len(self._config.tiers.ratios))
+        return tier_of(device.profile, len(self._config.tiers.ratios), given=self._placed.get(device.name))
 
     def place(self, devices: Iterable[Device], state: Any, number: int) -> None:
         """Decide for a round; what stands in the way of the evidence leaves what their memory says."""

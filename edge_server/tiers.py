@@ -9,13 +9,15 @@ MEMORY_STEPS = (1 * GIB, 2 * GIB, 4 * GIB, 8 * GIB)
 """Of five tiers: below 1 GiB tier 1 (Pi Zero 2), below 2, below 4, below 8, and the rest tier 5."""
 
 
-def tier_of(profile: CapabilityProfile, tiers: int) -> int:
-    """The tier that the device states, else one by its memory, in 1..`tiers` (1 is the weakest).
+def tier_of(profile: CapabilityProfile, tiers: int, *, given: int | None = None) -> int:
+    """The tier that the device states, else the one `given` to it by evidence, else one by its memory.
 
-    A device that states nothing and whose memory is unknown counts as the weakest.
+    It is in 1..`tiers`, 1 the weakest: that of a device of which nothing is known.
     """
     if profile.tier is not None:
         return min(profile.tier, tiers)
+    if given is not None:
+        return min(given, tiers)
     if profile.memory_bytes == 0:
         return 1
     steps = sum(profile.memory_bytes >= step for step in MEMORY_STEPS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from edge_client.agent_settings import AgentSettings
@@ -17,6 +16,7 @@ from edge_client.blobstore import BlobStore
 from edge_client.disk import forget_others, keep_blob, keep_chunk
 from edge_client.link import Inbox
 from edge_client.rollout import trial as machine
+from edge_client.rollout.door import Ran, trial_path
 from edge_client.rollout.measuring import Measuring, Pair
 from edge_client.rollout.offer_check import objection_to
 from edge_client.rollout.serving_slots import ServingSlots
@@ -55,16 +55,8 @@ LONGEST_WAIT_S = 120.0
 """A comparison waits no longer for a training to end."""
 
 
-@dataclass(frozen=True)
-class Ran:
-    """Event in the agent's inbox: a comparison has ended; `of` is what asked for it."""
-
-    of: Compare | Look
-    comparison: Comparison
-
-
 class RolloutPart:
-    """What `Agent` needs of all this: say what happens, and carry on."""
+    """What is behind `RolloutDoor`: it is told what happens, and carries on."""
 
     def __init__(
         self, settings: AgentSettings, data: LocalData, inbox: Inbox, publish: Callable[[Message], None]
@@ -76,7 +68,7 @@ class RolloutPart:
         # Only the file as it came has the server's word: whoever insists on that serves no other form.
         wish = settings.wish if settings.trust is None else EXPORT_ALONE
         self._measuring = Measuring(data, folder / "examples.npz", wish)
-        self._file = TrialFile(folder / "trial.json")
+        self._file = TrialFile(trial_path(settings.state))
         self._waiting: Compare | Look | None = None
         self._waits_since = 0.0
         self._awake = False

@@ -34,7 +34,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     signed = {tier_of_file(path): _manifest(path) for path in paths}
     last = history[-1] if history else None
     described = [_tier(path, signed[tier_of_file(path)], summary, last) for path in paths]
-    states = _states(run)
+    states, device_tiers = _states(run), _device_tiers(run)
     fields = {
         "version": name or summary.run,
         "federation": summary.federation,
@@ -53,6 +53,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
         "delta": summary.delta,
         "created_at": time.time(),
         "tiers": described,
+        "device_tiers": device_tiers or {one.device: one.tier for one in summary.devices},
     }
     try:
         return Version.model_validate(fields)
@@ -102,6 +103,15 @@ def _states(run: Path) -> list[str]:
         return []
     with closing(JournalReader(journal)) as reader:
         return [closed.state_sha256 for closed in reversed(reader.rounds())]
+
+
+def _device_tiers(run: Path) -> dict[str, int]:
+    """The tier that each device was given last, by evidence where it states none."""
+    journal = RunFolder(run).journal
+    if not journal.exists():
+        return {}
+    with closing(JournalReader(journal)) as reader:
+        return reader.tiers()
 
 
 def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord | None) -> TierModel:

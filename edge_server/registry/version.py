@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -38,7 +39,7 @@ class Version(Frozen):
 
     `state_sha256` is the global model's, `parents` those that it was made from, the nearest first. `key` is
     the fingerprint of the key that has signed every tier's file; None where one of them is not signed.
-    `created_at` is in seconds since 1970.
+    `created_at` is in seconds since 1970; `device_tiers` are those that the run's devices trained last.
     """
 
     version: Name
@@ -58,6 +59,7 @@ class Version(Frozen):
     delta: float | None = None
     created_at: float
     tiers: tuple[TierModel, ...]
+    device_tiers: Mapping[Name, Annotated[int, Field(ge=1)]] = {}
 
     def tier(self, number: int) -> TierModel | None:
         """The model of a tier, if it has one."""

@@ -88,7 +88,8 @@ def begun_or_left(
     """
     left = next((one for one in journal.newest(version.federation) if not one.over), None)
     if left is None:
-        fresh = Rollout(new_id(version.version), version.version, version.federation, rules, files)
+        named = (new_id(version.version), version.version, version.federation)
+        fresh = Rollout(*named, rules, files, device_tiers=version.device_tiers)
         journal.begin(fresh)
         return fresh, False
     if left.version != version.version:
@@ -96,7 +97,8 @@ def begun_or_left(
             f"a rollout of {left.version} is not over: go on with `edge-server rollout {left.version}`,"
             f" or take it back with `edge-server rollout {left.version} --withdraw`"
         )
-    return journal.load(left.id, files, now=time.monotonic()), True
+    loaded = journal.load(left.id, files, now=time.monotonic())
+    return replace(loaded, device_tiers=version.device_tiers), True
 
 
 def begun_for(journal: RolloutJournal, version: Version, rules: Rules, files: dict[int, TierFile]) -> Rollout:

@@ -29,7 +29,6 @@ from edge_server.rollout.target import (
     Target,
     accepts,
 )
-from edge_server.tiers import tier_of
 from schemas.messages import Birth, BlobRequest, Death, ModelOffer, ModelReport, ModelWithdrawal
 
 
@@ -86,7 +85,7 @@ def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
 
 
 def _joined(rollout: Rollout, birth: Birth, now: float) -> Rollout:
-    tier = tier_of(birth.profile, max(rollout.files))
+    tier = rollout.tier(birth.device, birth.profile)
     late = Target(birth.device, tier, max(0, rollout.groups - 1))
     wanted = tier in rollout.files and rollout.rules.are_for(birth.device)
     return rollout.put(_waiting(rollout, late, now)) if wanted else rollout
@@ -139,9 +138,8 @@ def settle(rollout: Rollout, now: float) -> Step:
 
 def eligible(rollout: Rollout) -> tuple[Device, ...]:
     """The devices that it is for, that are connected and that there is a file for."""
-    tiers = max(rollout.files)
     meant = (one for one in rollout.fleet.alive() if rollout.rules.are_for(one.name))
-    return tuple(one for one in meant if tier_of(one.profile, tiers) in rollout.files)
+    return tuple(one for one in meant if rollout.tier(one.name, one.profile) in rollout.files)
 
 
 def _gathered(rollout: Rollout, now: float) -> Rollout:
@@ -149,7 +147,7 @@ def _gathered(rollout: Rollout, now: float) -> Rollout:
     there = eligible(rollout)
     if rollout.gather_until is None or now < rollout.gather_until or len(there) < rollout.rules.expect:
         return rollout
-    tiers = {one.name: tier_of(one.profile, max(rollout.files)) for one in there}
+    tiers = {one.name: rollout.tier(one.name, one.profile) for one in there}
     canary = rollout.rules.canary_of(len(tiers))
     groups = groups_of(tiers, rollout.version, canary=canary, groups=rollout.rules.groups)
     targets = {

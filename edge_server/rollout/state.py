@@ -10,8 +10,10 @@ from edge_server.fleet import Fleet
 from edge_server.rollout.events import Command
 from edge_server.rollout.rules import Rules
 from edge_server.rollout.target import Target
+from edge_server.tiers import tier_of
 from schemas.chunks import BlobRef
 from schemas.manifest import SignedManifest
+from schemas.values import CapabilityProfile
 
 
 class Phase(StrEnum):
@@ -41,6 +43,7 @@ class Rollout:
 
     `why` says why it is stopping or was stopped; `gather_until` and `stop_until` are seconds of the server's
     clock: how long births are waited for, and how long it is waited for devices to go back.
+    `device_tiers` are those that the version's run gave to its devices.
     """
 
     id: str
@@ -55,6 +58,7 @@ class Rollout:
     fleet: Fleet = field(default_factory=Fleet)
     gather_until: float | None = None
     stop_until: float = 0.0
+    device_tiers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> int:
@@ -65,6 +69,10 @@ class Rollout:
     def over(self) -> bool:
         """Whether nothing more will happen."""
         return self.phase in OVER
+
+    def tier(self, device: str, profile: CapabilityProfile) -> int:
+        """The tier whose file the device is offered: stated, or else given in the run, or else by memory."""
+        return tier_of(profile, max(self.files), given=self.device_tiers.get(device))
 
     def group(self, number: int) -> tuple[Target, ...]:
         """The devices of a group, by name."""

@@ -20,27 +20,21 @@ from torch import nn
 from edge_client.allocator import keep_freed_memory
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
-from edge_client.cost import training_cost
 from edge_client.data.labelled import LabelledData, labelled
 from edge_client.models.build import build_model
-from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
 from edge_client.slicing import extract
-from edge_client.submodels import SubModels
 from edge_client.surgery import arrays_of
 from edge_client.work import do_training
 from edge_client.workplace import LocalData, Workplace
 from schemas.blobs import BlobRef, decode_chunk, encode_json
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 from tests.benchmarks.resident import forget_peak, peak_rss, rss
 
 LARGE = {"large": (2048, 6), "small": (64, 2), "tiny": (1024, 2)}
 """Width and number of the inner layers: 101 MB, 40 kB and 8.5 MB of float32."""
-TIER_RATIO = 0.7
-BATCH = 32
 
 
 def _tower(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -102,29 +96,6 @@ def _carry(sender: BlobStore, receiver: BlobStore, ref: BlobRef) -> None:
         raise RuntimeError(f"{ref.digest} did not arrive")
 
 
-def train(folder: Path, *, side: int = 28, examples: int = 600) -> dict[str, int]:
-    """An epoch of the tier-1 `two-nn` on so many examples; what the cost model says of it."""
-    model = ModelSpec(name="two-nn", input_shape=(1, side, side), num_classes=10)
-    task = Task.model_validate_json((folder / "task.json").read_bytes())
-    place = _place(folder, _examples(model.input_shape, examples))
-    do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
-    return {}
-
-
-def _offer_training(folder: Path, side: int, examples: int) -> dict[str, int]:
-    model = ModelSpec(name="two-nn", input_shape=(1, side, side), num_classes=10)
-    channel_map: ChannelMap = trace_channels(build_model(model), model.input_shape)
-    spec = prefix_spec(group_ratios(entry("two-nn"), TIER_RATIO, channel_map), channel_map)
-    plan = TrainingPlan(learning_rate=0.01, batch_size=BATCH)
-    _offer(folder, model, spec, plan)
-    (folder / "server").rename(folder / "blobs")
-    module = SubModels().get(
-        model, spec, channel_map, extract(arrays_of(build_model(model)), spec, channel_map)
-    )
-    cost = training_cost(module, model.input_shape, plan, examples=examples)
-    return {"cost": cost.total}
-
-
 def _place(folder: Path, data: LabelledData) -> Workplace:
     code = frozenset(f"{__name__}:{name}" for name in LARGE)
     store = BlobStore(folder / "blobs", durable=False)
@@ -133,7 +104,7 @@ def _place(folder: Path, data: LabelledData) -> Workplace:
 
 def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
     rng = np.random.default_rng(0)
-    return labelled(rng.integers(0, 255, (count, *shape)).astype(np.uint8), np.arange(count) % 10)
+    return labelled(rng.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)
 
 
 def measured(work: Callable[[], dict[str, int]]) -> dict[str, int]:
@@ -154,14 +125,9 @@ def main() -> None:
     keep_freed_memory()
     if work == "prepare":
         prepare(Path(folder), more[0])
-    elif work == "travel":
+    else:
         travel(Path(folder) / "first")
         print(json.dumps(measured(lambda: travel(Path(folder) / "then"))))
-    elif work == "offer":
-        print(json.dumps(_offer_training(Path(folder), int(more[0]), int(more[1]))))
-    else:
-        train(Path(folder) / "first", side=8, examples=BATCH)
-        print(json.dumps(measured(lambda: train(Path(folder) / "then"))))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
     journal = Journal(folder.journal, durable=False)
     for number, state in enumerate(STATES, start=1):
         journal.closed(number, state, updates=[Aggregated("pi", 1, state, 0)], over=[], record="", traffic={})
+    for attempt, clients in enumerate(({"pi": (3, 90), "gone": (2, 50)}, {"pi": (1, 90)}), start=1):
+        journal.planned(attempt, attempt, {}, clients=clients)
     journal.close()
     notary = run_notary("home", run, path, None)
     params = {"weight": np.full((2, 2), scale, np.float32)}
@@ -86,6 +88,8 @@ def test_a_run_is_entered_with_its_parents_its_metrics_and_its_signature(registr
     tier = version.tier(1)
     # Two devices with 90% and 70%: 80% in the mean.
     assert (tier.ratio, tier.parent_sha256, tier.devices, tier.device_accuracy) == (0.5, STATES[2], 2, 0.8)
+    # "pi" trained tier 3 at first and tier 1 in the end; "gone" was there in the first round alone.
+    assert version.device_tiers == {"pi": 1, "gone": 2}
     public = registry.path("home-1") / "signing.pub"
     assert version.key == read_trusted_key(public).fingerprint
 

@@ -13,8 +13,9 @@ import pytest
 from edge_client.address import parse_address
 from edge_client.agent_settings import AgentSettings
 from edge_client.data.labelled import labelled
+from edge_client.rollout.door import Ran
 from edge_client.rollout.measuring import Measuring, Pair
-from edge_client.rollout.taking_part import Ran, RolloutPart
+from edge_client.rollout.taking_part import RolloutPart
 from edge_client.rollout.trial_events import Comparison
 from edge_client.slots import ServedModel, Slots
 from edge_client.trust import TrustedKey

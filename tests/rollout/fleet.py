@@ -23,7 +23,7 @@ CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes
 DONE = Measured(examples=100, accuracy=0.9, latency_ms=1.0)
 
 
-def birth(device: str, *, tier: int = 1, session: int = 1) -> Birth:
+def birth(device: str, *, tier: int | None = 1, session: int = 1) -> Birth:
     profile = CapabilityProfile(tier=tier)
     return Birth(federation=FEDERATION, device=device, session=session, profile=profile, data=CARD)
 

@@ -49,6 +49,13 @@ def test_a_rollout_that_was_left_goes_on_by_its_own_rules(registry, journal) -> 
     assert (again.id, again.rules) == (first.id, RULES)
 
 
+def test_a_rollout_knows_what_tiers_the_versions_run_gave_its_devices(registry, journal) -> None:
+    version = registry.version("v1").model_copy(update={"device_tiers": {"pi": 2}})
+    files = files_of(registry, version)
+    for _ in ("a new one", "the same, left and taken up again"):
+        assert begun_or_left(journal, version, RULES, files)[0].device_tiers == {"pi": 2}
+
+
 def test_another_version_waits_until_that_one_is_over(registry, journal) -> None:
     one, two = registry.version("v1"), registry.version("v2")
     rollout, _ = begun_or_left(journal, one, RULES, files_of(registry, one))

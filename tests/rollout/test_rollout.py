@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edge_server.rollout.events import Connected, Heard, Withdrawn
 from edge_server.rollout.state import Phase
 from edge_server.rollout.target import CHECK_UP_S, Status
-from schemas.chunks import SMALL_CHUNK_BYTES
+from schemas.chunks import CHUNK_BYTES, SMALL_CHUNK_BYTES
 from schemas.messages import BlobRequest
 from schemas.rollout import Cause, Stage
 from tests.rollout.fleet import FEDERATION, FILES, RULES, World, birth
@@ -50,6 +52,24 @@ def test_a_device_gets_the_file_of_its_own_tier_and_of_no_other() -> None:
         world.do(Heard(asked))
         assert bool(world.chunks) is (number == tier)
         world.chunks.clear()
+
+
+def test_a_device_that_states_no_tier_gets_the_file_of_the_one_that_it_trained() -> None:
+    world = World(RULES.model_copy(update={"canary": "100%"}))
+    # By its memory, of which nothing is known, each would be of tier 1; what a device states goes before all.
+    world.rollout = replace(world.rollout, device_tiers={"a": 2, "late": 2, "stated": 2})
+    world.do(Connected(CHUNK_BYTES))
+    for device, tier in {"a": None, "b": None, "stated": 1}.items():
+        world.do(Heard(birth(device, tier=tier)))
+    world.wait(RULES.gather_s)
+    world.do(Heard(birth("late", tier=None)))
+    assert {device: message.tier for device, message in world.sent} == {
+        "a": 2,
+        "b": 1,
+        "stated": 1,
+        "late": 2,
+    }
+    assert {message.blob for device, message in world.sent if message.tier == 2} == {FILES[2].ref}
 
 
 def test_a_device_of_a_group_that_is_not_open_gets_no_chunks() -> None:

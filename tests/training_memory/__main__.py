@@ -1,7 +1,6 @@
 """What training takes beside what the cost model says: `python -m tests.training_memory`.
 
-With words like `two-nn/1/sgd/32` only those cases; a JSON line for each, and of all cases a table. Each is
-measured three times, and the median counts.
+With words like `two-nn/1/sgd/32` only those cases; a JSON line for each, and of all cases a table.
 """
 
 from __future__ import annotations
@@ -13,24 +12,17 @@ from dataclasses import asdict
 
 from tests.training_memory.measured import RATIOS, SHAPES, Case, Growth, every_case, grown
 
-REPEATS = 3
-
 
 def main(words: Sequence[str]) -> int:
     """Measure and print what came of it."""
     cases = [_case(word) for word in words] or every_case()
     found = []
     for case in cases:
-        found.append(median(case))
+        found.append(grown(case))
         print(json.dumps(asdict(found[-1])), flush=True)
     if not words:
         print("\n".join(table(found)))
     return 0
-
-
-def median(case: Case) -> Growth:
-    """The middle one of three trainings."""
-    return sorted((grown(case) for _ in range(REPEATS)), key=lambda one: one.measured)[REPEATS // 2]
 
 
 def table(found: Sequence[Growth]) -> list[str]:

@@ -1,0 +1,90 @@
+"""The agent's door to rollouts: what is behind it is imported with the first offer, or with a trial left.
+
+Most devices are offered a model once in months, and all of them wait for what is imported at their start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.agent_settings import AgentSettings
+from edge_client.link import Inbox
+from edge_client.workplace import LocalData
+from schemas.chunks import Chunk
+from schemas.messages import Message
+
+if TYPE_CHECKING:
+    from edge_client.rollout.taking_part import RolloutPart
+    from edge_client.rollout.trial_events import Compare, Comparison, Look
+
+
+def trial_path(state: Path) -> Path:
+    """Where a device keeps its trial, below its state folder."""
+    return state / "rollout" / "trial.json"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Event in the agent's inbox: a comparison has ended; `of` is what asked for it."""
+
+    of: Compare | Look
+    comparison: Comparison
+
+
+class RolloutDoor:
+    """What `Agent` says of what happens, handed on to the device's part in rollouts once it has one."""
+
+    def __init__(
+        self, settings: AgentSettings, data: LocalData, inbox: Inbox, publish: Callable[[Message], None]
+    ) -> None:
+        self._made_of = (settings, data, inbox, publish)
+        self._part: RolloutPart | None = None
+        self._connected = False
+        if trial_path(settings.state).exists():
+            self._open()
+
+    def connected(self) -> None:
+        """The link is up."""
+        self._connected = True
+        if self._part is not None:
+            self._part.connected()
+
+    def disconnected(self) -> None:
+        """The link is down."""
+        self._connected = False
+        if self._part is not None:
+            self._part.disconnected()
+
+    def tick(self, *, training: bool) -> None:
+        """Time has passed; `training`: the device is at work."""
+        if self._part is not None:
+            self._part.tick(training=training)
+
+    def hear(self, payload: bytes) -> None:
+        """A message on this device's rollout topic; raises `PeerError` for what is none."""
+        self._open().hear(payload)
+
+    def takes(self, chunk: Chunk) -> bool:
+        """Take a chunk, if it is of the file on its way."""
+        return self._part is not None and self._part.takes(chunk)
+
+    def ran(self, event: Ran) -> None:
+        """A comparison has ended."""
+        self._open().ran(event)
+
+    def stop(self) -> None:
+        """The process ends."""
+        if self._part is not None:
+            self._part.stop()
+
+    def _open(self) -> RolloutPart:
+        if self._part is None:
+            from edge_client.rollout.taking_part import RolloutPart
+
+            self._part = RolloutPart(*self._made_of)
+            if self._connected:
+                self._part.connected()
+        return self._part
