@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import logging
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from edge_server.depot.handler import SILENCE_S, Handler
 from edge_server.depot.shelf import Shelf
+from edge_server.few_at_once import FewAtOnce
 from schemas.errors import ConfigError
-
-log = logging.getLogger(__name__)
 
 CONNECTIONS = 256
 KEEP_HOURS = 48.0
@@ -25,33 +22,16 @@ POLL_S = 0.1
 """How long an end may have to wait."""
 
 
-class Service(ThreadingHTTPServer):
-    """A thread per connection, so many at once; the handshake of TLS is the connection's own, too."""
+class Service(FewAtOnce):
+    """The handshake of TLS is the connection's own, too."""
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(
         self, address: tuple[str, int], shelf: Shelf, key: bytes, context: ssl.SSLContext | None
     ) -> None:
         self.shelf, self.key, self._context = shelf, key, context
-        self._room = threading.BoundedSemaphore(CONNECTIONS)
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Turn away whoever is one too many."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection, then make room."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+        super().__init__(address, Handler, most=CONNECTIONS)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Speak TLS first, where there is a certificate."""
@@ -61,10 +41,6 @@ class Service(ThreadingHTTPServer):
         request.settimeout(SILENCE_S)
         with self._context.wrap_socket(request, server_side=True) as secured:
             super().finish_request(secured, client_address)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is no news."""
-        log.debug("connection of %s ended", client_address[0], exc_info=True)
 
 
 @contextlib.contextmanager

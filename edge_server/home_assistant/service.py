@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from edge_client.address import BrokerAddress
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_server.beside import Beside
 from edge_server.home_assistant.installing import Installer
 from edge_server.home_assistant.outbox import Outbox, due, forgotten
 from edge_server.home_assistant.settings import HomeAssistantSettings
@@ -62,8 +62,9 @@ class HomeAssistant:
         self._born, self._gone, self._told_of = set[str](), set[str](), set[str]()
         self._up_since: float | None = None
         self._next_look = 0.0
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="home-assistant", daemon=True)
+        self._beside = Beside(
+            "home-assistant", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle
+        )
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the state of the run; what is to be said of it is found out in another thread."""
@@ -72,29 +73,14 @@ class HomeAssistant:
     def open(self) -> None:
         """Begin."""
         self._link.open()
-        self._thread.start()
+        self._beside.start()
 
     def close(self) -> None:
         """End: every device is unavailable while nobody serves."""
         self._installer.close()
-        self._ending.set()
-        self._thread.join(timeout=10)
+        self._beside.end()
         self._link.publish(self._places.status, OFFLINE, retain=True)
         self._link.close()
-
-    def _run(self) -> None:
-        next_turn = 0.0
-        while not self._ending.is_set():
-            now = time.monotonic()
-            try:
-                if now >= next_turn:
-                    next_turn = now + TURN_S
-                    self._turn(now)
-                self._handle(self.inbox.get(timeout=max(0.0, next_turn - now)))
-            except queue.Empty:
-                continue
-            except Exception:
-                log.exception("Home Assistant is not told of this")
 
     # --- what comes in ---
     def _handle(self, event: Any) -> None:

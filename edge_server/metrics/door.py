@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import socket
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from edge_server.few_at_once import FewAtOnce
 from edge_server.metrics.address import Listen
 from edge_server.metrics.exposition import exposition
 from schemas.errors import ConfigError
-
-log = logging.getLogger(__name__)
 
 IDLE_S = 10.0
 """A request that takes longer to come is given up."""
 MAX_CONNECTIONS = 16
 
 
-class Door(ThreadingHTTPServer):
-    """A thread per request, a few at a time."""
+class Door(FewAtOnce):
+    """Answers from a registry."""
 
-    daemon_threads = True
     request_queue_size = 2 * MAX_CONNECTIONS
 
     def __init__(self, listen: Listen, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-        super().__init__((listen.host, listen.port), Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the request a thread, unless there are too many."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer it, and make room."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke."""
-        log.debug("a connection ended", exc_info=True)
+        super().__init__((listen.host, listen.port), Handler, most=MAX_CONNECTIONS)
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from edge_client.address import BrokerAddress
 from edge_client.disk import note_session
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_server.beside import Beside
 from edge_server.snapshot import Snapshot
 from edge_server.sparkplug import edge_node as machine
 from edge_server.sparkplug.edge_node import (
@@ -26,7 +26,6 @@ from edge_server.sparkplug.edge_node import (
 )
 from edge_server.sparkplug.metrics import device_metrics, node_metrics
 from edge_server.sparkplug.payload import decode_payload
-from schemas.errors import PeerError
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +51,7 @@ class Sparkplug:
             first_session=next_connection(connections),
             longest_delay_s=LONGEST_DELAY_S,
         )
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sparkplug", daemon=True)
+        self._beside = Beside("sparkplug", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle)
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the state of the run; what is to be said of it is found out in another thread."""
@@ -62,12 +60,11 @@ class Sparkplug:
     def open(self) -> None:
         """Begin."""
         self._link.open()
-        self._thread.start()
+        self._beside.start()
 
     def close(self) -> None:
         """End: the node says that it goes, and the broker says so too (section 5.5)."""
-        self._ending.set()
-        self._thread.join(timeout=10)
+        self._beside.end()
         self._step(Leaving())
         self._link.close(with_will=True)
 
@@ -77,23 +74,7 @@ class Sparkplug:
         will = machine.death(self._node, machine.next_bd_seq(connection), _now_ms())
         return will.topic, will.payload
 
-    def _run(self) -> None:
-        next_turn = 0.0
-        while not self._ending.is_set():
-            now = time.monotonic()
-            try:
-                if now >= next_turn:
-                    next_turn = now + TURN_S
-                    self._turn()
-                self._handle(self.inbox.get(timeout=max(0.0, next_turn - now)))
-            except queue.Empty:
-                continue
-            except PeerError as error:
-                log.warning("Sparkplug: ignored (%s): %s", error.reason, error)
-            except Exception:
-                log.exception("SCADA hosts are not told of this")
-
-    def _turn(self) -> None:
+    def _turn(self, now: float) -> None:
         if self._latest is not None:
             self._step(Observed(node_metrics(self._latest), device_metrics(self._latest)))
 

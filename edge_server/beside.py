@@ -1,0 +1,60 @@
+"""A thread beside a run: it takes what comes in, and a turn every so often; what fails there ends nothing."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from edge_client.link import Inbox
+from schemas.errors import PeerError
+
+log = logging.getLogger(__name__)
+
+END_S = 10
+
+
+class Beside:
+    """`handle` gets each event of the inbox, `turn` the time (seconds) every `every_s`, in one thread."""
+
+    def __init__(
+        self,
+        name: str,
+        inbox: Inbox,
+        *,
+        every_s: float,
+        turn: Callable[[float], None],
+        handle: Callable[[Any], None],
+    ) -> None:
+        self._name, self._inbox, self._every_s = name, inbox, every_s
+        self._turn, self._handle = turn, handle
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End, and wait for that."""
+        self._ending.set()
+        self._thread.join(timeout=END_S)
+
+    def _run(self) -> None:
+        next_turn = 0.0
+        while not self._ending.is_set():
+            now = time.monotonic()
+            try:
+                if now >= next_turn:
+                    next_turn = now + self._every_s
+                    self._turn(now)
+                self._handle(self._inbox.get(timeout=max(0.0, next_turn - now)))
+            except queue.Empty:
+                continue
+            except PeerError as error:
+                log.warning("%s: ignored (%s): %s", self._name, error.reason, error)
+            except Exception:
+                log.exception("%s: not told of this", self._name)

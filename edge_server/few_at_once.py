@@ -1,0 +1,40 @@
+"""An HTTP server with a thread per connection, and only so many of them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class FewAtOnce(ThreadingHTTPServer):
+    """Serves at most `most` connections; whoever is one too many is turned away."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], *, most: int) -> None:
+        self._room = threading.BoundedSemaphore(most)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread, unless there are too many."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve it, then make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke is no news."""
+        log.debug("a connection of %s ended", client_address[0], exc_info=True)
