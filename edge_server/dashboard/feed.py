@@ -164,8 +164,11 @@ class Feed:
         """The folder's facts, read anew when something in it may have changed."""
         if self.live:
             of: object = (snapshot.round, snapshot.phase, len(snapshot.history)) if snapshot else None
-            due = of != self._facts_of and monotonic >= self._facts_at + FACTS_S
-            due = due or (snapshot is not None and snapshot.summary is not None and of != self._facts_of)
+            # What a round has cost is told once: before that the folder must have told of the network.
+            complete = self._facts is not None and self._facts.parameters is not None
+            over = snapshot is not None and snapshot.summary is not None
+            late = monotonic >= self._facts_at + FACTS_S or over or not complete
+            due = of != self._facts_of and late
         else:
             of = tuple(map(_fingerprint, (self.path / name for name in LOOKED_AT)))
             due = of != self._facts_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from edge_server.history import RoundRecord, Summary
@@ -13,7 +12,9 @@ class WandbWriter:
     """Writes to a project (`PROJECT` or `ENTITY/PROJECT`); WANDB_MODE and its like count as everywhere."""
 
     def __init__(self, project: str) -> None:
-        self._wandb: Any = importlib.import_module("wandb")
+        import wandb
+
+        self._wandb: Any = wandb
         entity, _, name = project.rpartition("/")
         self._entity, self._project = entity or None, name
         self._run: Any = None

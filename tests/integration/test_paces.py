@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edge_client import export, work
+from edge_client import work
 from edge_client.address import BrokerAddress
 from edge_client.agent import Agent, AgentSettings
 from edge_client.data.partition import holdout
@@ -78,16 +78,8 @@ class Gate:
 
 
 @pytest.fixture
-def start(address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(address: BrokerAddress, tmp_path: Path) -> Iterator[Start]:
     """Start the three devices in threads of this process; the future of each is how its run ended."""
-    convert, one_at_a_time = export._convert, threading.Lock()
-
-    def alone(*args: Any) -> Any:
-        # torch exports one network at a time in a process; devices are processes of their own elsewhere.
-        with one_at_a_time:
-            return convert(*args)
-
-    monkeypatch.setattr(export, "_convert", alone)
     agents: list[Agent] = []
     with ThreadPoolExecutor(len(TIERS)) as pool:
 

@@ -25,7 +25,7 @@ def test_rows_may_stand_behind_options() -> None:
     ("line", "said"),
     [
         ("simulate fedavg --sede 1", "simulate: there is no --sede; edge-server simulate --help"),
-        ("report runs/one runs/two", "report: there is no runs/two; edge-server report --help"),
+        ("report runs/one runs/two", "runs/one: expected a run folder, found no such directory"),
         ("simulate", "required: FEDERATION.toml|RECIPE\n"),
         ("compare fedavg --seeds 1,x", "'1,x' is not a list of different seeds such as 1,2,3"),
         ("compare fedavg --seeds 1,1", "'1,1' is not a list of different seeds such as 1,2,3"),
