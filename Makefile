@@ -10,8 +10,8 @@ PIP_ARGS ?=
 DATA_ROOT ?= ../shared/data
 INSTALLED := $(VENV)/.installed
 
-# Many tests wait more than they compute: one worker more than this machine has cores, four at most.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+# Many tests wait more than they compute: two workers for each of this machine's cores, four at most.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 2 * (os.cpu_count() or 1)))')
 
 # How long `make fuzz` stays with each decoder.
 FUZZ_SECONDS ?= 60

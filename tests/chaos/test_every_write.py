@@ -24,7 +24,7 @@ from edge_server.journal_reader import Closed, JournalReader
 from edge_server.replay import Verdict, replay
 from tests.chaos.desk import TIERS, Desk, final_model, make_devices
 
-EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "6"))
+EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "10"))
 """Every n-th write is died at; 1 is for `make chaos`."""
 
 

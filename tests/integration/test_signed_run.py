@@ -24,6 +24,7 @@ from edge_server.serving import serve
 from edge_server.signing import load_or_make_signing_key
 from schemas.errors import ConfigError
 from tests.integration.conftest import Watched, demo_config
+from tests.once import made_once
 
 DEVICES = {"careful": "server", "easy-going": None, "misled": "stranger"}
 """Whose key each device trusts."""
@@ -61,7 +62,12 @@ def started(url: str, folder: Path, keys: dict[str, Path]) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """One run of a round and a delivery."""
-    folder = tmp_path_factory.mktemp("signed")
+    folder = made_once(tmp_path_factory, "signed-run", _run)
+    summary = Summary.model_validate_json((folder / "run" / "summary.json").read_text())
+    return Ended(folder / "run", folder / "devices", folder / "server.pub", summary)
+
+
+def _run(folder: Path) -> None:
     keys = {}
     for name in ("server", "stranger"):
         keys[name] = folder / f"{name}.pub"
@@ -78,8 +84,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         running_broker("embedded", folder / "broker") as broker,
         started(broker.url, folder / "devices", keys),
     ):
-        summary = serve(config, parse_address(broker.url), Watched(), out=folder / "run")
-    return Ended(folder / "run", folder / "devices", keys["server"], summary)
+        serve(config, parse_address(broker.url), Watched(), out=folder / "run")
 
 
 def test_the_run_goes_on_without_the_device_that_trusts_another_key(ended: Ended):
