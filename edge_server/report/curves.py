@@ -15,10 +15,15 @@ def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:
 
 
 def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
-    """Accuracy on the server's test data: the global model, and each tier's sub-model."""
+    """Accuracy on the server's test data: the global model, and each tier's sub-model.
+
+    Where the server has no test data, the devices' mean on theirs says how it goes.
+    """
     tiers = sorted({tier for record in history for tier in record.tier_accuracy})
     series = [curve("global", history, lambda record: record.test_accuracy)]
     series += [curve(f"tier {tier}", history, _tier(tier)) for tier in tiers]
+    if not any(one.known for one in series):
+        series = [curve("on devices", history, lambda record: record.client_accuracy)]
     return Chart("accuracy", "Test accuracy", "accuracy (%)", tuple(series), percent, highest=1.0)
 
 

@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.report.axes import count_axis, nice_step, value_axis
 from edge_server.report.charts import Chart, Series, line_chart
+from edge_server.report.curves import accuracy_chart
 from edge_server.report.labels import spread
 from edge_server.report.report import write_report
 from schemas.errors import ConfigError
@@ -270,6 +271,13 @@ def test_an_axis_holds_its_values_between_its_ends(values: list[float]) -> None:
     assert axis.low < axis.high
     assert all(axis.low - 1e-9 <= value <= axis.high + 1e-9 for value in values)
     assert 2 <= len(axis.ticks) <= 8
+
+
+def test_without_test_data_the_devices_say_how_accurate_it_is() -> None:
+    alone = record(1).model_copy(update={"test_accuracy": None, "tier_accuracy": {}, "client_accuracy": 0.75})
+    assert [(one.label, one.known) for one in accuracy_chart([alone]).series] == [("on devices", [(1, 0.75)])]
+    tested = alone.model_copy(update={"test_accuracy": 0.5})
+    assert [(one.label, one.known) for one in accuracy_chart([tested]).series] == [("global", [(1, 0.5)])]
 
 
 def test_accuracy_never_promises_more_than_all() -> None:
