@@ -25,7 +25,7 @@ help:
 	@echo "make test     install into .venv and run the tests"
 	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
 	@echo "make test-tutorial  run every block of deploy/tutorial/ (2 minutes)"
-	@echo "make test-memory  predicted against measured memory of training, every network and tier (10 minutes)"
+	@echo "make test-memory  predicted against measured memory of training, every network and tier (15 minutes)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"
@@ -65,7 +65,7 @@ test-tutorial: $(INSTALLED)
 	TUTORIAL=all $(BIN)/python -m pytest tests/deploy/test_tutorial.py
 
 test-memory: $(INSTALLED)
-	TRAINING_MEMORY=all $(BIN)/python -m pytest tests/training_memory
+	TRAINING_MEMORY=all $(BIN)/python -m pytest -s tests/training_memory
 
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \

@@ -1,6 +1,7 @@
 """What training takes beside what the cost model says: `python -m tests.training_memory`.
 
-With words like `two-nn/1/sgd/32` only those cases; a JSON line for each, and of all cases a table.
+With words like `two-nn/1/sgd/32` those cases once, a JSON line for each; without any, a table of all, each
+the median of three processes.
 """
 
 from __future__ import annotations
@@ -11,17 +12,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from tests.training_memory.measured import RATIOS, SHAPES, Case, Growth, every_case, grown
+from tests.training_memory.repeated import case_of, repeated
 
 
 def main(words: Sequence[str]) -> int:
     """Measure and print what came of it."""
-    cases = [_case(word) for word in words] or every_case()
-    found = []
-    for case in cases:
-        found.append(grown(case))
-        print(json.dumps(asdict(found[-1])), flush=True)
     if not words:
-        print("\n".join(table(found)))
+        print("\n".join(table(repeated(every_case()))))
+    for case in map(case_of, words):
+        print(json.dumps(asdict(grown(case))), flush=True)
     return 0
 
 
@@ -41,11 +40,6 @@ def _cell(one: Growth | None) -> str:
     if one is None:
         return ""
     return f"{one.predicted / 1e6:.1f} / {one.measured / 1e6:.1f} = {one.ratio:.2f}"
-
-
-def _case(word: str) -> Case:
-    model, tier, optimizer, batch = word.split("/")
-    return Case(model, int(tier), optimizer, int(batch))
 
 
 if __name__ == "__main__":
