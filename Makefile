@@ -25,7 +25,7 @@ help:
 	@echo "make test     install into .venv and run the tests"
 	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
 	@echo "make test-tutorial  run every block of deploy/tutorial/ (2 minutes)"
-	@echo "make test-memory  predicted against measured memory of training, every network and tier (15 minutes)"
+	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  show where a round's time goes: flame graphs of server and device in runs/profile"

@@ -1,7 +1,7 @@
 """What training takes beside what the cost model says: `python -m tests.training_memory`.
 
 With words like `two-nn/1/sgd/32` those cases once, a JSON line for each; without any, a table of all, each
-the median of three processes.
+the median of several processes.
 """
 
 from __future__ import annotations
