@@ -26,8 +26,26 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long tests in front; the order is otherwise as it was."""
+    """Put long tests in front; the order is otherwise as it was.
+
+    With several processes each begins with an equal run of the list: the long files are dealt out to their
+    fronts in turn, lest the first process have all of them.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     places = {name: place for place, name in enumerate(LONG)}
-    items.sort(
-        key=lambda item: next((at for name, at in places.items() if item.nodeid.startswith(name)), len(LONG))
-    )
+    files: dict[str, tuple[int, list[pytest.Item]]] = {}
+    rest = []
+    for item in items:
+        place = next((at for name, at in places.items() if item.nodeid.startswith(name)), None)
+        if place is None:
+            rest.append(item)
+        else:
+            files.setdefault(item.nodeid.partition("::")[0], (place, []))[1].append(item)
+    hands: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for turn, (_, tests) in enumerate(sorted(files.values(), key=lambda one: one[0])):
+        hands[turn % processes] += tests
+    total, left = len(items), iter(rest)
+    for index, hand in enumerate(hands):
+        size = total * (index + 1) // processes - total * index // processes
+        hand += [item for item, _ in zip(left, range(size - len(hand)), strict=False)]
+    items[:] = [item for hand in hands for item in hand] + list(left)
