@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -47,5 +48,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     total, left = len(items), iter(rest)
     for index, hand in enumerate(hands):
         size = total * (index + 1) // processes - total * index // processes
-        hand += [item for item, _ in zip(left, range(size - len(hand)), strict=False)]
+        hand += islice(left, max(0, size - len(hand)))
     items[:] = [item for hand in hands for item in hand] + list(left)
