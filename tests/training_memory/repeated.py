@@ -1,4 +1,7 @@
-"""The same trainings in several processes at once: how memory falls into pieces is another in each."""
+"""The same trainings in several processes at once: how memory falls into pieces is another in each.
+
+A few processes tell the median of most trainings well enough; where it is doubted, more are asked.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tests.training_memory.measured import Case, Growth
 
 RUNS = 5
+MORE = 4
+"""So many times `RUNS` processes for a training that is doubted, the first ones among them."""
 
 
 def word(case: Case) -> str:
@@ -26,8 +31,19 @@ def case_of(text: str) -> Case:
     return Case(model, int(tier), optimizer, int(batch))
 
 
-def repeated(cases: Sequence[Case], runs: int = RUNS) -> list[Growth]:
-    """Each case as the median of `runs` processes has grown."""
+def repeated(
+    cases: Sequence[Case], runs: int = RUNS, doubted: Callable[[Growth], bool] = lambda _: False
+) -> list[Growth]:
+    """Each case as the median of `runs` processes has grown; of `MORE` times as many if that is `doubted`."""
+    told = _at_once(cases, runs)
+    unsure = [case for case in cases if doubted(_median(told[case]))]
+    for _ in range(MORE - 1 if unsure else 0):
+        for case, growths in _at_once(unsure, runs).items():
+            told[case] += growths
+    return [_median(growths) for growths in told.values()]
+
+
+def _at_once(cases: Sequence[Case], runs: int) -> dict[Case, list[Growth]]:
     # The cost model is that of one thread: each has working memory of its own.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.training_memory", *map(word, cases)]
@@ -37,9 +53,14 @@ def repeated(cases: Sequence[Case], runs: int = RUNS) -> list[Growth]:
     told = [child.communicate()[0].splitlines() for child in children]
     if any(child.returncode for child in children):
         raise RuntimeError("a training could not be measured")
-    return [_median([json.loads(line) for line in lines]) for lines in zip(*told, strict=True)]
+    columns = zip(*told, strict=True)
+    return {case: [_growth(line) for line in lines] for case, lines in zip(cases, columns, strict=True)}
 
 
-def _median(told: Sequence[dict[str, object]]) -> Growth:
-    growths = [Growth(**{**one, "case": Case(**one["case"])}) for one in told]  # type: ignore[arg-type]
+def _growth(line: str) -> Growth:
+    one = json.loads(line)
+    return Growth(**{**one, "case": Case(**one["case"])})
+
+
+def _median(growths: Sequence[Growth]) -> Growth:
     return replace(growths[0], measured=int(statistics.median(one.measured for one in growths)))
