@@ -29,6 +29,8 @@ CONF, ACL, REVOKED, DOOR_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.p
 _CONF = """\
 # Written by `edge-server enroll`, which writes it anew: put what is yours into a file of its own.
 # Mosquitto 2.0.11 to 2.1: mosquitto -c {folder}/mosquitto.conf
+# by the user whose authority it is: started as root it becomes user mosquitto, who may not read here
+# (`edge-server enroll DEVICE --broker-folder DIR` is for files that you copy to where it may).
 
 # --- devices and the server ---------------------------------------------------------------------------------
 listener {port}

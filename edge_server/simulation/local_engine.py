@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext, ForkServerContext
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any
@@ -70,8 +70,16 @@ class LocalEngine(Engine[JobFuture]):
 
 def warm_up() -> None:
     """Begin to make the first process, while the caller goes on with its own preparations."""
-    if isinstance(_context(), ForkServerContext):
+    if not isinstance(_context(), ForkServerContext):
+        return
+    # Its start would end with a block of ours.
+    resource_tracker.ensure_running()
+    # Inherited: Ctrl-C reaches every process of the terminal, also one that is still importing.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
         forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _broken() -> EngineError:

@@ -1,0 +1,32 @@
+"""The processes of the local engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+BEGUN_AND_STOPPED = """
+import os, signal
+from multiprocessing import forkserver
+from edge_server.simulation.local_engine import warm_up
+try:
+    warm_up()
+    os.killpg(0, signal.SIGINT)
+    signal.pause()
+except KeyboardInterrupt:
+    made = forkserver._forkserver
+    os.close(made._forkserver_alive_fd)
+    print("stopped;", os.waitpid(made._forkserver_pid, 0)[1])
+"""
+
+
+def test_ctrl_c_while_processes_are_being_made_is_heard_by_the_parent_alone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGUN_AND_STOPPED],
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=120,
+    )
+
+    assert (done.stdout, done.stderr) == ("stopped; 0\n", "")
