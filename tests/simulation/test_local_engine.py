@@ -8,9 +8,10 @@ import sys
 BEGUN_AND_STOPPED = """
 import os, signal
 from multiprocessing import forkserver
-from edge_server.simulation.local_engine import warm_up
+from edge_server.simulation import local_engine
+local_engine.PRELOADED = ["json"]
 try:
-    warm_up()
+    local_engine.warm_up()
     os.killpg(0, signal.SIGINT)
     signal.pause()
 except KeyboardInterrupt:
