@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from itertools import islice
 from pathlib import Path
@@ -50,3 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         size = total * (index + 1) // processes - total * index // processes
         hand += islice(left, max(0, size - len(hand)))
     items[:] = [item for hand in hands for item in hand] + list(left)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and what they import stay to the end: garbage is looked for among the rest.
+
+    The service collects garbage after each exchange of models, which took a second and a half with them.
+    """
+    gc.collect()
+    gc.freeze()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 
-import dp_accounting as dp
 import numpy as np
 import pytest
-from dp_accounting import pld, rdp
 
 from edge_server.strategy.accounting import Release, composed, epsilon
 
-REPLACED = dp.NeighboringRelation.REPLACE_ONE
+
+@pytest.fixture(scope="module")
+def dp():
+    """The library, which takes seconds to import: only where it is used."""
+    import dp_accounting
+
+    return dp_accounting
 
 
 def known(noise_multiplier: float, rounds: int) -> tuple[Release, ...]:
@@ -41,9 +45,9 @@ def test_the_published_delta_of_the_gaussian_mechanism():
 
 
 @pytest.mark.parametrize("rounds", [1, 40])
-def test_known_cohorts_are_what_the_librarys_accountants_say(rounds):
-    tight = pld.PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL)
-    loose = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
+def test_known_cohorts_are_what_the_librarys_accountants_say(dp, rounds):
+    tight = dp.pld.PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL)
+    loose = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
     for accountant in (tight, loose):
         accountant.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(3.0), rounds))
     spent = epsilon(known(3.0, rounds), 1e-5)
@@ -51,16 +55,16 @@ def test_known_cohorts_are_what_the_librarys_accountants_say(rounds):
     assert spent < loose.get_epsilon(1e-5) < 1.2 * spent
 
 
-def test_the_library_gives_the_published_figure_of_the_moments_accountant():
+def test_the_library_gives_the_published_figure_of_the_moments_accountant(dp):
     """Abadi et al. 2016, section 3.2: q = 0.01, sigma = 4, T = 10000, delta = 1e-5 give 1.26 at most."""
-    accountant = rdp.RdpAccountant()
+    accountant = dp.rdp.RdpAccountant()
     accountant.compose(dp.PoissonSampledDpEvent(0.01, dp.GaussianDpEvent(4.0)), 10_000)
     assert 1.0 < accountant.get_epsilon(1e-5) < 1.26
 
 
-def test_a_draw_is_accounted_by_the_library_with_half_the_multiplier():
+def test_a_draw_is_accounted_by_the_library_with_half_the_multiplier(dp):
     """Exchanging one client moves the sum by twice the clip."""
-    accountant = rdp.RdpAccountant(neighboring_relation=REPLACED)
+    accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
     event = dp.SampledWithoutReplacementDpEvent(1000, 100, dp.GaussianDpEvent(4.0 / 2))
     accountant.compose(dp.SelfComposedDpEvent(event, 10))
     drawn = epsilon((Release(4.0, 100, 1000, 10),), 1e-5, replaced=True)
