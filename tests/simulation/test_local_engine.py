@@ -10,6 +10,8 @@ import os, signal
 from multiprocessing import forkserver
 from edge_server.simulation import local_engine
 local_engine.PRELOADED = ["json"]
+# Also where the tests run in the background of a shell, which has that ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     local_engine.warm_up()
     os.killpg(0, signal.SIGINT)
