@@ -13,7 +13,6 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edge_client.address import BrokerAddress
 from edge_server.config import Config
-from edge_server.demo import devices
 from schemas.blobs import BlobRef, digest_of, encode_chunk
 from schemas.messages import (
     Acknowledgement,
@@ -29,6 +28,7 @@ from schemas.messages import (
 from schemas.values import DataCard, TrainingMetrics
 from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config
+from tests.integration.in_threads import devices
 
 Serve = Callable[[Config], Run]
 BASE = "fed/v1/test/devices"

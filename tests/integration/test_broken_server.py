@@ -9,9 +9,9 @@ import pytest
 
 from edge_client.address import BrokerAddress
 from edge_server.config import Config
-from edge_server.demo import devices
 from edge_server.workshop import Workshop
 from tests.integration.conftest import Run, demo_config
+from tests.integration.in_threads import devices
 
 
 def test_a_round_that_cannot_be_aggregated_ends_the_run_as_failed(
@@ -25,10 +25,10 @@ def test_a_round_that_cannot_be_aggregated_ends_the_run_as_failed(
 
     monkeypatch.setattr(Workshop, "close", broken)
     config = demo_config(**{"clients.num-clients": 1})
-    with devices(config, address, tmp_path / "devices") as processes:
+    with devices(config, address, tmp_path / "devices") as ends:
         run = serve(config)
         summary = run.finished()
-        assert processes[0].wait(timeout=60) == 1
+        assert [end.result(timeout=60) for end in ends] == ["failed"]
     assert summary.outcome == "failed"
     assert "the sum of weights is zero" in summary.detail
     assert (run.folder.path / "summary.json").exists()

@@ -24,6 +24,7 @@ from edge_server.demo import device_name, devices, start_device
 from edge_server.journal_reader import JournalReader
 from edge_server.report.report import write_report
 from schemas.messages import Task
+from tests.integration import in_threads
 from tests.integration.conftest import ONE_BROKER, Run, demo_config
 
 Serve = Callable[[Config], Run]
@@ -108,7 +109,7 @@ def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
     """In round one, where a device has torch to import before it can be done."""
-    config = small_config(**{"local-epochs": 30})
+    config = small_config(**{"local-epochs": 10})
     with devices(config, address, tmp_path / "devices") as processes:
         run = serve(config)
         run.watched.until(lambda now: now.phase == "training")
@@ -126,7 +127,7 @@ def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
 def test_a_device_that_comes_back_takes_part_again(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    config = small_config(**{"rejoin-s": 60.0, "local-epochs": 30})
+    config = small_config(**{"rejoin-s": 60.0, "local-epochs": 10})
     with devices(config, address, tmp_path / "devices") as processes:
         run = serve(config)
         run.watched.until(lambda now: now.phase == "training")
@@ -139,10 +140,10 @@ def test_a_device_that_comes_back_takes_part_again(
 
 
 def test_a_broker_restart_is_survived(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    config = small_config(rounds=3, **{"local-epochs": 10})
+    config = small_config(rounds=3, **{"local-epochs": 3})
     with running_broker("embedded", tmp_path / "one") as first:
         port, address = first.port, parse_address(first.url)
-        scope = devices(config, address, tmp_path / "devices")
+        scope = in_threads.devices(config, address, tmp_path / "devices")
         scope.__enter__()
         request.addfinalizer(lambda: scope.__exit__(None, None, None))
         run = Run(config, address, tmp_path / "run")
@@ -166,7 +167,7 @@ def test_a_broker_that_takes_only_small_packets_is_enough(
     _, host, port = broker.stdout.readline().split()
     address = parse_address(f"mqtt://{host}:{port}")
     config = small_config(rounds=1)
-    with devices(config, address, tmp_path / "devices"):
+    with in_threads.devices(config, address, tmp_path / "devices"):
         run = Run(config, address, tmp_path / "run")
         request.addfinalizer(run.stop)
         assert run.finished().outcome == "finished"

@@ -16,7 +16,6 @@ from edge_client.address import BrokerAddress, parse_address
 from edge_server.broker.launch import running_broker
 from edge_server.commands.options import run_name
 from edge_server.config import Config
-from edge_server.demo import devices
 from edge_server.reopening import locked, open_run, unfinished_run
 from edge_server.replay import Verdict, replay
 from edge_server.rules import make_rules
@@ -24,6 +23,7 @@ from edge_server.server import Server, Suspended
 from edge_server.workshop import Workshop
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, Command, Watched, demo_config, read_until
+from tests.integration.in_threads import devices
 
 WORDS = ("data.source=digits", "federation.name=going-on", "test-samples=50", "local-epochs=1")
 
