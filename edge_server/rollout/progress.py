@@ -152,6 +152,8 @@ def _groups(rollout: Rollout) -> Iterator[str]:
     if missing := missing_tiers(tiers, (one.device for one in rollout.group(0))):
         listed = ", ".join(str(tier) for tier in missing)
         yield f"the canary has no device of tier {listed}: their models show only in the groups after it"
+    watched = rollout.rules.terms.watch_s
+    yield f"who has switched is watched for {watched:g} s before the version is kept (--watch)"
 
 
 def _outcome(rollout: Rollout) -> str:
