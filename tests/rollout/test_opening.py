@@ -181,7 +181,7 @@ def lines_of(world: World, capsys: pytest.CaptureFixture[str], *, as_json: bool 
 def test_progress_says_each_thing_once(capsys) -> None:
     lines = [line.split(maxsplit=1)[1] for line in lines_of(World().begin("a", "b"), capsys)]
     assert len(lines) == len(set(lines))
-    assert "who has switched is watched for 300 s before the version is kept (--watch)" in lines
+    assert "who has switched is watched for 30 s before the version is kept (--watch)" in lines
     assert lines[-1] == "stopped: canary: 1 of 1 failed, more than 0.05 of the group"
     assert "has gone back (errors): 20 of 40 requests failed" in lines[-2]
     assert "has switched: 90.00% -> 90.00% of 100 examples, 1 ms, before 1 ms" in lines[-3]
