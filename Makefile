@@ -42,6 +42,8 @@ $(INSTALLED): pyproject.toml deploy/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	@echo "installing into $(VENV); with torch this takes a minute or more"
+	@# One of another Python would be left with the packages of both.
+	@test "$$($(PYTHON) -V)" = "$$($(BIN)/python -V 2>&1)" || rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
 		--constraint deploy/constraints.txt --editable '.[dev]'
