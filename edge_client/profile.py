@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 from pathlib import Path
 
 from edge_client.board.board import Board, look
 from edge_client.board.kept_speed import kept_at, recall
 from edge_client.board.reading import ROOT
+from edge_client.board.releases import release
 from edge_client.board.thermal import hottest
 from schemas.values import CapabilityProfile
 
@@ -48,10 +48,5 @@ def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityPr
 
 
 def _versions() -> dict[str, str]:
-    found = {}
-    for name in SOFTWARE:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {name: release(name) for name in SOFTWARE}
+    return {name: version for name, version in found.items() if version is not None}

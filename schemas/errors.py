@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -31,6 +30,9 @@ class InvariantError(EdgeError):
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)`, or a list of the choices when none is near."""
+    # Imported late: whoever makes no mistake has no use for it.
+    import difflib
+
     known = sorted(choices)
     match = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if match:

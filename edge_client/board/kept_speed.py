@@ -6,14 +6,13 @@ it never measures by itself.
 
 from __future__ import annotations
 
-import contextlib
-from importlib import metadata
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from edge_client.board.processor import Processor
 from edge_client.board.reading import text
+from edge_client.board.releases import release
 from edge_client.files import write_synced
 from schemas.frozen import Frozen
 from schemas.values import MeasuredSpeed, Text
@@ -46,8 +45,6 @@ def kept_at(state: Path) -> Path:
 
 
 def _named(processor: Processor) -> str:
-    torch = "none"
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        torch = metadata.version("torch")
+    torch = release("torch") or "none"
     named = f"{processor.board or ''} {processor.model} {processor.cores} {processor.architecture} {torch}"
     return named[:500]

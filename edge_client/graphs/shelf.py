@@ -11,11 +11,11 @@ import contextlib
 import hashlib
 import logging
 import os
-from importlib import metadata
 from pathlib import Path
 
 from torch import nn
 
+from edge_client.board.releases import release
 from edge_client.files import write_synced
 from edge_client.graphs.filling import MAX_GRAPH_BYTES, OPSET, weights_of
 
@@ -55,15 +55,8 @@ def _folder(module: nn.Module, input_shape: tuple[int, ...]) -> Path:
     where there is no home.
     """
     code = hashlib.sha256(Path(__file__).with_name("drawing.py").read_bytes()).hexdigest()
-    versions = [_version(name) for name in ("torch", "onnx", "onnxscript")]
+    versions = [release(name) or "none" for name in ("torch", "onnx", "onnxscript")]
     kind = (code, OPSET, versions, type(module).__qualname__, input_shape, sorted(weights_of(module)))
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     graphs = os.environ.get("EDGE_GRAPHS") or f"{base}/edge-federation/graphs"
     return Path(graphs).expanduser() / hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "none"

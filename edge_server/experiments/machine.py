@@ -6,9 +6,9 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
+from edge_client.board.releases import release
 from schemas.frozen import Frozen
 
 PACKAGES = ("torch", "torchvision", "numpy", "edge-federation")
@@ -77,10 +77,5 @@ def _git(directory: Path, *words: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {package: release(package) for package in PACKAGES}
+    return {package: version for package, version in found.items() if version is not None}

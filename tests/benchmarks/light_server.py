@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_client.blobstore import BlobStore
 from edge_server.depot.depot import Depot
+from edge_server.durations import Durations
 from edge_server.history import RoundRecord, Summary
 from edge_server.notary import Notary
 from edge_server.round_events import (
@@ -35,6 +36,7 @@ class LightWorkshop:
 
     def __init__(self, folder: Path, model: bytes, depot: Depot | None) -> None:
         self.store, self.depot = BlobStore(folder / "blobs"), depot
+        self.durations = Durations()
         self.notary, self.chunk_bytes = Notary(FEDERATION, "run-1"), CHUNK_BYTES
         self.model = SimpleNamespace(parameters=len(model) // 4)
         self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import socket
 import sys
 import time
@@ -9,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from edge_server.server import Server
 from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Told
 from tests.benchmarks.figure import Figure, remarks
 from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
 from tests.benchmarks.flower.deployment import Mark, Rounds, read_marks
 from tests.benchmarks.flower.environment import CONSTRAINTS, _pins
+from tests.benchmarks.light_server import LightWorkshop
 from tests.benchmarks.processes import processes
 from tests.benchmarks.profile import table
 from tests.benchmarks.resident import family_peaks
@@ -24,6 +28,13 @@ from tests.benchmarks.wire import relay
 @pytest.mark.parametrize("place", [*BENCHMARKS.values(), *LONGER.values()])
 def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
     assert callable(found(place))
+
+
+def test_a_light_workshop_has_all_that_a_server_asks_of_one(tmp_path: Path) -> None:
+    """In rounds of training: with `deliver = false` nothing is exported or delivered."""
+    asked = set(re.findall(r"_workshop\.(\w+)", inspect.getsource(Server)))
+    assert {"plan", "check_all", "close", "durations"} <= asked
+    assert asked - {"export_tiers", "delivered"} <= set(dir(LightWorkshop(tmp_path, b"model", None)))
 
 
 def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:
