@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.server import Server
+from edge_server import jobs, server
 from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Told
 from tests.benchmarks.figure import Figure, remarks
@@ -32,7 +32,11 @@ def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
 
 def test_a_light_workshop_has_all_that_a_server_asks_of_one(tmp_path: Path) -> None:
     """In rounds of training: with `deliver = false` nothing is exported or delivered."""
-    asked = set(re.findall(r"_workshop\.(\w+)", inspect.getsource(Server)))
+    asked = {
+        word
+        for module in (jobs, server)
+        for word in re.findall(r"workshop\.(\w+)", inspect.getsource(module))
+    }
     assert {"plan", "check_all", "close", "durations"} <= asked
     assert asked - {"export_tiers", "delivered"} <= set(dir(LightWorkshop(tmp_path, b"model", None)))
 
