@@ -145,9 +145,9 @@ def test_topics_of_others_are_nobodys() -> None:
     places = Places("home", "ha/discovery")
     assert places.read("ha/discovery/device/home/pi__1/config") == ("config", "pi_1")
     for topic in (
-        "ha/discovery/device/work/pi/config",
+        "ha/discovery/device/office/pi/config",
         "ha/discovery/device/home/pi",
-        "fed/v1/work/devices/pi/up/birth",
+        "fed/v1/office/devices/pi/up/birth",
         "fed/v1/home/home/devices/+/install",
         "config",
         "",

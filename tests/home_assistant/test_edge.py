@@ -121,7 +121,7 @@ def test_who_is_not_there_any_more_is_cleared_and_who_is_only_away_is_not(url, t
     ear, edge = Ear(url, *LISTENED), home(url, tmp_path / "registry", settled_s=0.5)
     for name in ("left", "away"):
         ear.link.publish(PLACES.config(name), b'{"an":"earlier run"}', retain=True)
-    ear.link.publish("homeassistant/device/work/left/config", b'{"of":"others"}', retain=True)
+    ear.link.publish("homeassistant/device/office/left/config", b'{"of":"others"}', retain=True)
     ear.link.publish(
         str(DeviceTopic("home", "away", Channel.BIRTH)), encode_message(birth("away")), retain=True
     )
