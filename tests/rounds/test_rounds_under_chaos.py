@@ -216,7 +216,7 @@ class BufferedWithoutLag(Buffered):
 
 
 THOROUGHLY = settings(
-    max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestInRounds = InRounds.TestCase
 TestOverSelecting = OverSelecting.TestCase
