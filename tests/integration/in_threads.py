@@ -18,9 +18,14 @@ from schemas.values import CapabilityProfile
 
 
 @contextlib.contextmanager
-def devices(config: Config, address: BrokerAddress, state: Path) -> Iterator[list[Future[str | None]]]:
-    """The devices of `edge_server.demo.devices`; how the run ended for each. They end with the block."""
-    agents = [_agent(config, address, state, index) for index in range(config.clients.num_clients)]
+def devices(
+    config: Config, address: BrokerAddress, state: Path, *, first: int = 0
+) -> Iterator[list[Future[str | None]]]:
+    """The devices of `edge_server.demo.devices` from number `first` on; how the run ended for each.
+
+    They end with the block.
+    """
+    agents = [_agent(config, address, state, index) for index in range(first, config.clients.num_clients)]
     with ThreadPoolExecutor(len(agents)) as pool:
         ends = [pool.submit(agent.run) for agent in agents]
         try:
@@ -39,7 +44,7 @@ def _agent(config: Config, address: BrokerAddress, state: Path, index: int) -> A
         device=name,
         address=address,
         state=state / name,
-        source=config.data.source or "",
+        source=config.data.source or "digits",
         profile=CapabilityProfile(tier=index % len(config.tiers.ratios) + 1),
         once=True,
         threads=1,

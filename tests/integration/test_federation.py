@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import product
 from pathlib import Path
@@ -16,16 +18,18 @@ from typing import Any
 import onnx
 import pytest
 
+from edge_client import work
 from edge_client.address import BrokerAddress, parse_address
 from edge_client.inference import load_model
+from edge_client.workplace import Workplace
 from edge_server.broker.launch import running_broker
 from edge_server.config import Config
-from edge_server.demo import device_name, devices, start_device
+from edge_server.demo import device_name, devices, end_device, start_device
 from edge_server.journal_reader import JournalReader
 from edge_server.report.report import write_report
-from schemas.messages import Task
+from schemas.messages import Task, Update
 from tests.integration import in_threads
-from tests.integration.conftest import ONE_BROKER, Run, demo_config
+from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Run, demo_config
 
 Serve = Callable[[Config], Run]
 
@@ -104,16 +108,30 @@ def check_onnx(folder: Path, state: Path, run: str) -> None:
         onnx.checker.check_model(onnx.load(folder / "onnx" / f"tier-{tier}.onnx"))
 
 
+@contextlib.contextmanager
+def one_killed(config: Config, address: BrokerAddress, state: Path, serve: Serve) -> Iterator[Run]:
+    """A run in whose first round device 0, a process, is killed; the others are threads.
+
+    It stands still from before the round, so that it cannot be done with its task.
+    """
+    run, lost = serve(config), start_device(config, address, state, 0)
+    try:
+        run.watched.until(lambda now: len(now.devices) == 1)
+        os.kill(lost.pid, signal.SIGSTOP)
+        with in_threads.devices(config, address, state, first=1):
+            run.watched.until(lambda now: now.phase == "training")
+            lost.kill()
+            yield run
+    finally:
+        lost.kill()
+        lost.wait()
+
+
 @ONE_BROKER
 def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    """In round one, where a device has torch to import before it can be done."""
-    config = small_config(**{"local-epochs": 10})
-    with devices(config, address, tmp_path / "devices") as processes:
-        run = serve(config)
-        run.watched.until(lambda now: now.phase == "training")
-        os.kill(processes[0].pid, signal.SIGKILL)
+    with one_killed(small_config(), address, tmp_path / "devices", serve) as run:
         summary = run.finished()
     lost = device_name(0)
     assert summary.outcome == "finished"
@@ -127,28 +145,40 @@ def test_a_device_that_is_killed_in_mid_round_does_not_stop_the_run(
 def test_a_device_that_comes_back_takes_part_again(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    config = small_config(**{"rejoin-s": 60.0, "local-epochs": 10})
-    with devices(config, address, tmp_path / "devices") as processes:
-        run = serve(config)
-        run.watched.until(lambda now: now.phase == "training")
-        os.kill(processes[0].pid, signal.SIGKILL)
+    config = small_config(**{"rejoin-s": 60.0})
+    with one_killed(config, address, tmp_path / "devices", serve) as run:
         run.watched.until(lambda now: any(device.state == "offline" for device in now.devices))
-        processes.append(start_device(config, address, tmp_path / "devices", 0))
-        summary = run.finished()
+        back = start_device(config, address, tmp_path / "devices", 0)
+        try:
+            summary = run.finished()
+        finally:
+            end_device(back)
     assert summary.outcome == "finished"
     assert all(len(record.completed) == 3 for record in run.server._tally.history)
 
 
-def test_a_broker_restart_is_survived(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    config = small_config(rounds=3, **{"local-epochs": 3})
+def test_a_broker_restart_is_survived(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In round two, which nobody can be done with before the broker is gone."""
+    gone, train = threading.Event(), work.do_training
+
+    def do_training(task: Task, place: Workplace, **more: Any) -> Update:
+        assert task.round == 1 or gone.wait(DEADLINE_S)
+        return train(task, place, **more)
+
+    monkeypatch.setattr(work, "do_training", do_training)
+    config = small_config(rounds=3)
     with running_broker("embedded", tmp_path / "one") as first:
         port, address = first.port, parse_address(first.url)
         scope = in_threads.devices(config, address, tmp_path / "devices")
         scope.__enter__()
         request.addfinalizer(lambda: scope.__exit__(None, None, None))
+        request.addfinalizer(gone.set)
         run = Run(config, address, tmp_path / "run")
         request.addfinalizer(run.stop)
         run.watched.until(lambda now: len(now.history) == 1)
+    gone.set()
     with running_broker("embedded", tmp_path / "two", port=port):
         assert run.finished().outcome == "finished"
 
