@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
+from edge_client.spares import SUFFIX, Spares
 from schemas.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
 if TYPE_CHECKING:
@@ -31,14 +32,23 @@ class BlobStore:
 
     One that is not `durable` does not wait for the disk. Beside a part file lies a list of the checksums of
     its chunks: what a power cut left of the two costs chunks that are fetched again, and nothing else. One
-    that `only_writes` leaves it to another process to verify what it has put in its place.
+    that `only_writes` leaves it to another process to verify what it has put in its place. One that
+    `writes_over` keeps the files of what it forgets as `spares`, for what comes next.
     """
 
-    def __init__(self, directory: Path, *, durable: bool = True, only_writes: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        durable: bool = True,
+        only_writes: bool = False,
+        writes_over: bool = False,
+    ) -> None:
         self._directory, self._durable, self._only_writes = directory, durable, only_writes
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[str, _Running] = {}
         directory.mkdir(parents=True, exist_ok=True)
+        self.spares = Spares(directory) if writes_over else None
 
     @property
     def directory(self) -> Path:
@@ -90,9 +100,11 @@ class BlobStore:
 
         `crc` spares computing it again.
         """
-        _write_at(self._part(ref), index * ref.chunk_bytes, data)
+        self._write_at(self._part(ref), index * ref.chunk_bytes, data, ref.size)
         crc = zlib.crc32(data) if crc is None else crc
-        _write_at(self._list(ref), index * _RECORD.size, _RECORD.pack(crc, ~crc & 0xFFFFFFFF))
+        record = _RECORD.pack(crc, ~crc & 0xFFFFFFFF)
+        size = ref.chunks * _RECORD.size
+        self._write_at(self._list(ref), index * _RECORD.size, record, size, blank=True)
         if not self._only_writes:
             self._follow(ref.digest, index, data)
 
@@ -124,8 +136,8 @@ class BlobStore:
         sound = self._stored(ref) or self._part_is_sound(ref)
         if sound and not self._stored(ref):
             put_in_place(self._part(ref), self.path(ref.digest), durable=self._durable)
-        self._part(ref).unlink(missing_ok=True)
-        self._list(ref).unlink(missing_ok=True)
+        for path in (self._part(ref), self._list(ref)):
+            self._forget(path)
         return sound
 
     def keep_sound(self, refs: Iterable[BlobRef]) -> None:
@@ -159,11 +171,26 @@ class BlobStore:
 
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
         """Forget every other blob, and every part of one; `remove` takes a file out of the way."""
+        if self.spares is not None:
+            self.spares.grow_old(remove)
         for entry in self._directory.iterdir():
             name = entry.name.removesuffix(".part").removesuffix(".chunks")
-            if name not in digests:
+            spare = self.spares is not None and entry.suffix == SUFFIX
+            if name not in digests and not spare:
                 self._running.pop(name, None)
-                remove(entry)
+                self._forget(entry, remove)
+        if self.spares is not None and self._durable:
+            # From here on these files may have other bytes: no power cut may bring their names back.
+            sync(self._directory)
+
+    def close(self) -> None:
+        """Remove what was only kept to be written over."""
+        if self.spares is not None:
+            self.spares.remove()
+
+    def _forget(self, path: Path, remove: Callable[[Path], None] = unlink) -> None:
+        """Let go of a file; of one that has another name too, as where updates are kept, just of this one."""
+        (remove if self.spares is None else self.spares.add)(path)
 
     def drop_parts(self, keep: frozenset[str]) -> None:
         """Forget what is half there of every other blob; blobs that are complete stay."""
@@ -182,6 +209,24 @@ class BlobStore:
                 sound = False
             if not sound:
                 self.path(digest).unlink(missing_ok=True)
+
+    def _write_at(
+        self, path: Path, offset: int, data: bytes | memoryview, size: int, *, blank: bool = False
+    ) -> None:
+        """Write into a file that will be of this size; one that begins `blank` holds nothing but zeros."""
+        descriptor = self._opened(path, size, blank)
+        try:
+            _write(descriptor, offset, data)
+        finally:
+            os.close(descriptor)
+
+    def _opened(self, path: Path, size: int, blank: bool) -> int:
+        if self.spares is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(path, os.O_WRONLY)
+            if self.spares.become(path, size):
+                return _begun(path, size, blank)
+        return os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
 
     def _part(self, ref: BlobRef) -> Path:
         return self._directory / f"{ref.digest}.part"
@@ -225,15 +270,24 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+def _begun(path: Path, size: int, blank: bool) -> int:
+    """A spare as a new file of this size, which holds what it held unless it is to be `blank`."""
+    descriptor = os.open(path, os.O_WRONLY)
     try:
-        # A disk that is nearly full takes a piece and says so only when it is given the rest.
-        while data:
-            written = os.pwrite(descriptor, data, offset)
-            offset, data = offset + written, data[written:]
-    finally:
+        # Not cut to nothing: ext4 takes that for a file that is replaced, and writes it down as it is closed.
+        os.ftruncate(descriptor, size)
+        _write(descriptor, 0, bytes(size if blank else 0))
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _write(descriptor: int, offset: int, data: bytes | memoryview) -> None:
+    # A disk that is nearly full takes a piece and says so only when it is given the rest.
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        offset, data = offset + written, data[written:]
 
 
 def _listed(records: bytes, chunks: int) -> list[tuple[int, int]]:

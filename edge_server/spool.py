@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from edge_client.files import sync, unlink
 
 BEFORE = "before.safetensors"
 
 
 class Spool:
-    """A folder of rounds, of at most `budget` bytes beside the last one; without any nothing is kept."""
+    """A folder of rounds, of at most `budget` bytes beside the last one; without any nothing is kept.
 
-    def __init__(self, folder: Path, budget: int) -> None:
-        self._folder, self._budget = folder, budget
+    `remove` takes the files of a round that goes.
+    """
+
+    def __init__(self, folder: Path, budget: int, *, remove: Callable[[Path], None] = unlink) -> None:
+        self._folder, self._budget, self._remove = folder, budget, remove
 
     def keep(self, round_number: int, before: Path, updates: Iterable[Path]) -> None:
         """Keep a round; files on the same disk, which never change, are linked and cost nothing twice."""
@@ -42,7 +47,11 @@ class Spool:
         for oldest in list(sizes)[:-1]:
             if sum(sizes.values()) <= self._budget:
                 return
-            shutil.rmtree(oldest)
+            for path in oldest.iterdir():
+                self._remove(path)
+            # Whoever takes the files may write over them: no power cut may bring these names back.
+            sync(oldest)
+            oldest.rmdir()
             del sizes[oldest]
 
 

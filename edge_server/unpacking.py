@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import secrets
 import shutil
 import threading
-from collections import deque
 from pathlib import Path
-from typing import Literal
 
 from edge_client.codecs.compression import is_compressed, unpack
+from edge_client.spares import SUFFIX, Spares
 from schemas.blobs import Groups, SpooledGroups
 
 IN_MEMORY_BYTES = 4 * 1024 * 1024
@@ -24,8 +20,7 @@ class Unpacked:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._own = folder, threading.local()
-        self._spare: deque[Path] = deque()
-        self._mark, self._numbers = secrets.token_hex(4), itertools.count()
+        self._spares = Spares(folder)
 
     def groups(self, path: Path, *, limit: int | None = None) -> Groups:
         """The groups of an update as they were encoded, read a piece at a time.
@@ -51,17 +46,11 @@ class Unpacked:
         return SpooledGroups(unpacked, self._unpack(path, unpacked, limit, self._own.buffer))
 
     def keep_only(self, digests: frozenset[str]) -> None:
-        """Forget the others; their files are written over by what is unpacked next.
-
-        To write what the system holds already takes it a fifth of the time that a new file of the size does.
-        """
-        known = {spare.name for spare in self._spare}
-        for path in list(self._folder.glob("*")):
-            if path.name not in digests and path.name not in known:
-                spare = self._folder / f".{self._mark}.{next(self._numbers)}.spare"
-                with contextlib.suppress(FileNotFoundError):
-                    path.replace(spare)
-                    self._spare.append(spare)
+        """Forget the others; their files are written over by what is unpacked next."""
+        self._spares.grow_old()
+        for path in self._folder.glob("*"):
+            if path.name not in digests and path.suffix != SUFFIX:
+                self._spares.add(path)
 
     def remove(self) -> None:
         """Forget all, and the folder too."""
@@ -73,11 +62,8 @@ class Unpacked:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
-            mode: Literal["wb", "r+b"] = "wb"
-            with contextlib.suppress(IndexError, FileNotFoundError):
-                self._spare.popleft().replace(temporary)
-                mode = "r+b"
-            with temporary.open(mode) as file:
+            lies_there = self._spares.become(temporary, limit or path.stat().st_size)
+            with temporary.open("r+b" if lies_there else "wb") as file:
                 found = unpack(path, file, limit=limit, through=through)
                 file.truncate()
             # It need not outlive a power cut, but must never be half there.

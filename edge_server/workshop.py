@@ -16,6 +16,7 @@ from torch import nn
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
+from edge_client.files import unlink
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
@@ -97,7 +98,7 @@ class Workshop:
         self.notary = notary or Notary(config.federation.name, run)
         self._resumable, self._durable = resumable, durable
         self._strategy = config.make_strategy()
-        self.store = BlobStore(folder.blobs, durable=durable)
+        self.store = BlobStore(folder.blobs, durable=durable, writes_over=durable)
         self._unpacked = Unpacked(folder.unpacked)
         self._disposal = Disposal(folder.disposal)
         self.chunk_bytes = CHUNK_BYTES
@@ -167,7 +168,12 @@ class Workshop:
             guard,
             resume.ratios,
         )
-        self._spool = Spool(folder.spool, config.federation.replay_mb * 10**6 if durable else 0)
+        spares = self.store.spares
+        self._spool = Spool(
+            folder.spool,
+            config.federation.replay_mb * 10**6 if durable else 0,
+            remove=unlink if spares is None else spares.add,
+        )
         self._state_sha256 = self._save(self._state.round, durable=durable)
         if resumable:
             folder.save_checkpoint(self._state, durable=durable)
@@ -454,6 +460,7 @@ class Workshop:
 
     def put_down(self) -> None:
         """Let go of the journal; the run goes on later."""
+        self.store.close()
         self._disposal.close()
         self._journal.close()
 
@@ -463,5 +470,6 @@ class Workshop:
         # A simulation may go on after its end, with the frames that its devices have.
         self._forget_old_blobs(frozenset() if self._durable else self._publisher.digests)
         self._unpacked.remove()
+        self.store.close()
         self._disposal.close()
         self._journal.close()

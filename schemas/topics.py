@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 from schemas.errors import PeerError
@@ -26,6 +27,8 @@ from schemas.names import is_name
 
 ROOT = "fed/v1"
 MAX_LAYER_TOPIC = 99_999
+MAX_KNOWN_TOPICS = 16_384
+"""So many are read once and not with every message: three of each of five thousand devices."""
 CODE_ID_PATTERN = r"^~[0-9a-f]{16}$"
 """The id of an enrolment code: never a device's name, which cannot begin so."""
 _CODE_ID = re.compile(CODE_ID_PATTERN.replace("$", r"\Z"))
@@ -153,6 +156,7 @@ def receiver_filters(federation: str, group: str) -> tuple[str, ...]:
     return (f"$share/{group}/{ROOT}/{federation}/devices/+/{Channel.UP_BLOB}",)
 
 
+@lru_cache(maxsize=MAX_KNOWN_TOPICS)
 def parse_topic(topic: str) -> DeviceTopic | StateTopic | LayerTopic | EnrolTopic:
     """Read a topic; raises `PeerError` when it is none of this protocol."""
     parts = topic.split("/")

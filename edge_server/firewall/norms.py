@@ -6,10 +6,10 @@ hostile device's without moving it far (Hampel 1974, "The influence curve and it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from statistics import median
 
 from edge_server.firewall.sizes import Size, Sizes
 from edge_server.settings import FirewallSettings
@@ -47,7 +47,7 @@ def _root_mean_square(sizes: Iterable[Size]) -> float:
     squares, count = 0.0, 0
     for size in sizes:
         squares, count = squares + size.squares, count + size.count
-    return float(np.sqrt(squares / count)) if count else 0.0
+    return math.sqrt(squares / count) if count else 0.0
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class NormBound:
         if not self.is_known(kind):
             return self.settings.norm_first * reference if kind == MODEL and reference else None
         norms = self.recent[kind]
-        median = float(np.median(norms))
-        spread = SIGMA * float(np.median(np.abs(np.array(norms) - median)))
-        most = max(self.settings.norm_factor * median, median + self.settings.norm_spread * spread)
+        usual = median(norms)
+        spread = SIGMA * median(abs(norm - usual) for norm in norms)
+        most = max(self.settings.norm_factor * usual, usual + self.settings.norm_spread * spread)
         return most if kind == MODEL else MEASURED_SPREAD * most
 
     def check(self, norms: Norms, reference: float | None = None) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edge_server.strategy.ahead import Place, made_ahead
 from edge_server.strategy.blocks import rows_like, runs
 from edge_server.strategy.keeping import Keep, Kept
 from edge_server.strategy.server_optimizers import ServerOptimizer
@@ -24,8 +23,8 @@ def stepped(
     """The next parameters and the optimizer's next state; the pseudo-gradient is minus the change."""
     after = {name: np.empty_like(array) for name, array in params.items()}
     kept: dict[str, Kept] = {}
-    for (name, start, stop), made in made_ahead(change, _places(params)):
-        array = params[name]
+    for name, start, stop in _places(params):
+        array, made = params[name], rows_of(change, name, start, stop)
         before = {name: rows_like(array)[start:stop]}
         moved, gathered = optimizer.step(_rows(state, name, start, stop), before, {name: -rows_like(made)})
         rows_like(after[name])[start:stop] = moved[name]
@@ -40,14 +39,15 @@ def stepped(
 def moved_by(params: Arrays, change: Arrays) -> dict[str, Array]:
     """The parameters and the change together."""
     after = {name: np.empty_like(array) for name, array in params.items()}
-    for (name, start, stop), made in made_ahead(change, _places(params)):
+    for name, start, stop in _places(params):
+        made = rows_of(change, name, start, stop)
         rows = rows_like(params[name])[start:stop]
         np.add(rows, rows_like(made), out=rows_like(after[name])[start:stop])
     return after
 
 
-def _places(params: Arrays) -> Iterator[Place]:
-    """The blocks of all parameters."""
+def _places(params: Arrays) -> Iterator[tuple[str, int, int]]:
+    """The blocks (name, start, stop) of all parameters."""
     return ((name, start, stop) for name in params for start, stop in runs(params[name].shape))
 
 

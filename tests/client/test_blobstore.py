@@ -9,6 +9,7 @@ import random
 import pytest
 
 from edge_client.blobstore import BlobStore
+from edge_client.spares import SUFFIX
 from schemas.blobs import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
 
 CHUNK = 1024
@@ -16,9 +17,15 @@ DATA = random.Random(0).randbytes(3 * CHUNK + 10)
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=CHUNK)
 
 
-@pytest.fixture
-def store(tmp_path) -> BlobStore:
-    return BlobStore(tmp_path / "deep" / "blobs")
+@pytest.fixture(params=["afresh", "over"])
+def store(tmp_path, request) -> BlobStore:
+    """One that writes new files, and one that begins with a spare in which something longer lies."""
+    folder = tmp_path / "deep" / "blobs"
+    made = BlobStore(folder, writes_over=request.param == "over")
+    if made.spares is not None:
+        (folder / "old").write_bytes(b"\xff" * 2 * len(DATA))
+        made.spares.add(folder / "old")
+    return made
 
 
 def pieces(data: bytes = DATA) -> list[tuple[int, bytes]]:
@@ -31,7 +38,8 @@ def write(store: BlobStore, data: bytes = DATA, order=(2, 0, 3, 1)) -> None:
 
 
 def names(store: BlobStore) -> set[str]:
-    return {entry.name for entry in store.path(REF.digest).parent.iterdir()}
+    """Of all files but spares."""
+    return {one.name for one in store.path(REF.digest).parent.iterdir() if one.suffix != SUFFIX}
 
 
 def test_what_is_put_is_there_under_its_digest(store):
@@ -111,7 +119,8 @@ def test_a_blob_that_came_in_order_is_not_read_again(store, monkeypatch):
 
 
 @pytest.mark.parametrize("forget", [BlobStore.keep_only, BlobStore.drop_parts])
-def test_the_rest_of_a_blob_whose_beginning_was_forgotten_is_not_sound(store, forget):
+def test_the_rest_of_a_blob_whose_beginning_was_forgotten_is_not_sound(tmp_path, forget):
+    store = BlobStore(tmp_path)
     for index in (0, 1):
         store.write_chunk(REF, *pieces()[index])
     forget(store, frozenset())
@@ -311,3 +320,79 @@ def test_bytes_that_two_send_are_kept_once_whoever_comes_first(tmp_path):
 
 def test_a_blob_of_which_nothing_came_is_not_there(tmp_path):
     assert not BlobStore(tmp_path).verify(BlobRef(digest=digest_of(b"never sent"), size=10))
+
+
+# --- written over ---
+def whole(store: BlobStore, data: bytes) -> BlobRef:
+    """A blob that came in chunks."""
+    ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=CHUNK)
+    for index in range(ref.chunks):
+        store.write_chunk(ref, index, data[index * CHUNK : (index + 1) * CHUNK])
+    assert store.verify(ref)
+    return ref
+
+
+def files(folder) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+@pytest.fixture
+def over(tmp_path) -> BlobStore:
+    return BlobStore(tmp_path, writes_over=True)
+
+
+def test_files_of_what_is_forgotten_are_those_of_what_comes_next(over, tmp_path):
+    whole(over, DATA)
+    over.keep_only(frozenset())
+    before = files(tmp_path)
+    ref = whole(over, DATA[::-1])
+    assert files(tmp_path)[ref.digest] in before.values()
+    assert set(files(tmp_path).values()) == set(before.values())
+
+
+def test_a_shorter_blob_is_not_followed_by_what_lay_there(over):
+    whole(over, DATA)
+    over.keep_only(frozenset())
+    ref = whole(over, DATA[: CHUNK + 5])
+    assert over.path(ref.digest).read_bytes() == DATA[: CHUNK + 5]
+
+
+def test_chunks_of_what_lay_there_are_not_taken_for_those_of_the_next_blob(over):
+    """Not even if they are the same: nobody has sent them for it."""
+    whole(over, DATA)
+    over.keep_only(frozenset())
+    longer = DATA + b"more"
+    ref = BlobRef(digest=digest_of(longer), size=len(longer), chunk_bytes=CHUNK)
+    over.write_chunk(ref, 2, longer[2 * CHUNK : 3 * CHUNK])
+    assert over.present(ref) == 0b0100
+
+
+def test_a_file_that_is_kept_elsewhere_too_is_not_written_over(over, tmp_path):
+    ref, kept = whole(over, DATA), tmp_path.parent / "kept"
+    os.link(over.path(ref.digest), kept)
+    over.keep_only(frozenset())
+    whole(over, DATA[::-1])
+    assert kept.read_bytes() == DATA
+
+
+def test_what_two_forgettings_did_not_need_is_removed(over, tmp_path):
+    whole(over, DATA)
+    over.keep_only(frozenset())
+    assert len(files(tmp_path)) == 2
+    over.keep_only(frozenset())
+    over.keep_only(frozenset())
+    assert files(tmp_path) == {}
+
+
+def test_spares_end_with_the_store_and_those_of_one_that_was_killed_with_the_next(over, tmp_path):
+    whole(over, DATA)
+    over.keep_only(frozenset())
+    BlobStore(tmp_path, writes_over=True)
+    assert files(tmp_path) == {}
+    # The first one does not know: it makes new files.
+    ref = whole(over, DATA)
+    over.close()
+    assert files(tmp_path).keys() == {ref.digest}
+    over.keep_only(frozenset())
+    over.close()
+    assert files(tmp_path) == {}

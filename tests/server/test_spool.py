@@ -44,6 +44,19 @@ def test_the_oldest_go_when_there_are_too_many_bytes(tmp_path, files):
     assert [spool.folder(number).exists() for number in (8, 9, 10)] == [False, True, True]
 
 
+def test_whoever_takes_the_files_of_a_round_that_goes_gets_each_of_them(tmp_path, files):
+    taken = []
+
+    def take(path: Path) -> None:
+        taken.append(path)
+        path.unlink()
+
+    spool = Spool(tmp_path / "spool", 1, remove=take)
+    for number in (1, 2):
+        spool.keep(number, files[0], [files[1]])
+    assert sorted(taken) == [spool.folder(1) / name for name in ("a" * 64, BEFORE)]
+
+
 def test_the_last_round_stays_whatever_it_takes(tmp_path, files):
     spool = Spool(tmp_path / "spool", 1)
     for number in (1, 2):
