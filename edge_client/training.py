@@ -167,7 +167,8 @@ def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: 
     with contextlib.ExitStack() as stack:
         # Dropout and freshly made attention modules draw from the global generators: seed a fork of them.
         stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
-        torch.manual_seed(seed)
+        # PyTorch would note the seed for each kind of device that is not used, and with it the whole stack.
+        (torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed)(seed)
         for objective in objectives:
             stack.callback(objective.close)
         yield

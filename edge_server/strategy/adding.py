@@ -1,23 +1,18 @@
-"""Adding clients' rows to their weighted sum, a band at a time.
+"""Adding clients' rows to their weighted sum, a block of them at a time.
 
-Of each update codes are read, multiplied by their scales and by its weight, and added: a band is small enough
-that all of this happens in the processor's cache. How large bands are changes no bit of the sum.
+Of each update codes are read, multiplied by their scales and by its weight, and added: a block is small
+enough that all of this happens in the processor's cache.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.reach import Places, Reach
-from edge_server.strategy.blocks import runs
 from edge_server.strategy.deltas import Placed
 from edge_server.strategy.updates import GlobalUpdate
 from schemas.tensors import AnyArray
-
-BAND_NUMBERS = 64 * 1024
 
 
 class Adding:
@@ -27,8 +22,7 @@ class Adding:
         self._name, self._start, self._stop = name, start, stop
         self.total = np.zeros((stop - start, *shape[1:]))
         self._cuts: dict[int, tuple[Reach, Places, Reach]] = {}
-        most = max(1, min(self.total.size, max(BAND_NUMBERS, math.prod(shape[1:]))))
-        self._numbers, self._products = np.empty(most, np.float32), np.empty(most)
+        self._numbers, self._products = np.empty(self.total.size, np.float32), np.empty(self.total.size)
 
     def add(self, update: GlobalUpdate, weight: float) -> Reach:
         """Add its rows times its weight; returns where in these rows they count."""
@@ -55,14 +49,12 @@ class Adding:
         self, values: AnyArray, scales: AnyArray | None, total: NDArray[np.float64], weight: float
     ) -> None:
         values = values.reshape(total.shape)
-        for first, last in runs(total.shape, BAND_NUMBERS):
-            some = values[first:last]
-            if scales is not None:
-                numbers = self._numbers[: some.size].reshape(some.shape)
-                np.copyto(numbers, some)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    numbers *= scales[first:last].reshape(-1, *[1] * (some.ndim - 1))
-                some = numbers
-            products = self._products[: some.size].reshape(some.shape)
-            np.multiply(some, weight, out=products)
-            total[first:last] += products
+        if scales is not None:
+            numbers = self._numbers[: values.size].reshape(total.shape)
+            np.copyto(numbers, values)
+            with np.errstate(over="ignore", invalid="ignore"):
+                numbers *= scales.reshape(-1, *[1] * (total.ndim - 1))
+            values = numbers
+        products = self._products[: values.size].reshape(total.shape)
+        np.multiply(values, weight, out=products)
+        total += products

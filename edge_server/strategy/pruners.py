@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning import group_scores, prefix_spec
+from edge_server.strategy.blocks import runs
 from edge_server.strategy.layers_pruner import Layers
 from edge_server.strategy.pruner import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
-from schemas.blobs import Arrays
+from schemas.blobs import Array, Arrays
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import PersonalPruning
@@ -87,10 +88,15 @@ def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[st
     """The sum of absolute weights per output channel [C], of each layer of the groups in `ratios`."""
     layers = {layer for group in ratios for layer in channel_map.groups[group].layers}
     known = {layer: params[f"{layer}.weight"] for layer in sorted(layers) if f"{layer}.weight" in params}
-    return {
-        layer: np.abs(weight).reshape(len(weight), -1).sum(axis=1, dtype=np.float64)
-        for layer, weight in known.items()
-    }
+    return {layer: _absolute_sums(weight) for layer, weight in known.items()}
+
+
+def _absolute_sums(weight: Array) -> NDArray[np.float64]:
+    """Of each row [C]; a block at a time, for a large layer has no room for a copy beside it."""
+    sums = np.empty(len(weight))
+    for start, stop in runs(weight.shape):
+        sums[start:stop] = np.abs(weight[start:stop]).reshape(stop - start, -1).sum(axis=1, dtype=np.float64)
+    return sums
 
 
 PRUNERS: dict[str, Callable[..., Pruner]] = {

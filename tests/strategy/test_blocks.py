@@ -15,7 +15,7 @@ from edge_client.codecs.chain import make_chain
 from edge_client.codecs.form import decoded
 from edge_client.reach import reach_of
 from edge_client.slicing import expand, extract, permute
-from edge_server.strategy import adding, blocks
+from edge_server.strategy import blocks
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.combiners import COMBINERS
 from edge_server.strategy.groups.registry import GROUPS
@@ -230,7 +230,7 @@ def test_every_group_of_parameters_is_among_the_cases():
 
 @pytest.mark.parametrize("numbers", [1, 500, 10**6])
 def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch):
-    monkeypatch.setattr(adding, "BAND_NUMBERS", numbers)
+    monkeypatch.setattr(blocks, "NUMBERS", numbers)
     chain, holdings, weights = make_chain([Piece(name="int8")]), Holdings(MAP), [0.1, 0.2, 0.7, 0.3]
     pairs = []
     for seed, spec in enumerate(SPECS):
