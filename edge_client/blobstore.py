@@ -33,7 +33,7 @@ class BlobStore:
     One that is not `durable` does not wait for the disk. Beside a part file lies a list of the checksums of
     its chunks: what a power cut left of the two costs chunks that are fetched again, and nothing else. One
     that `only_writes` leaves it to another process to verify what it has put in its place. One that
-    `writes_over` keeps the files of what it forgets as `spares`, for what comes next.
+    `writes_over` keeps the files of what it forgets for what comes next, until it is closed.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class BlobStore:
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[str, _Running] = {}
         directory.mkdir(parents=True, exist_ok=True)
-        self.spares = Spares(directory) if writes_over else None
+        self._spares = Spares(directory) if writes_over else None
 
     @property
     def directory(self) -> Path:
@@ -137,7 +137,7 @@ class BlobStore:
         if sound and not self._stored(ref):
             put_in_place(self._part(ref), self.path(ref.digest), durable=self._durable)
         for path in (self._part(ref), self._list(ref)):
-            self._forget(path)
+            self.forget(path)
         return sound
 
     def keep_sound(self, refs: Iterable[BlobRef]) -> None:
@@ -171,26 +171,26 @@ class BlobStore:
 
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
         """Forget every other blob, and every part of one; `remove` takes a file out of the way."""
-        if self.spares is not None:
-            self.spares.grow_old(remove)
+        if self._spares is not None:
+            self._spares.grow_old(remove)
         for entry in self._directory.iterdir():
             name = entry.name.removesuffix(".part").removesuffix(".chunks")
-            spare = self.spares is not None and entry.suffix == SUFFIX
+            spare = self._spares is not None and entry.suffix == SUFFIX
             if name not in digests and not spare:
                 self._running.pop(name, None)
-                self._forget(entry, remove)
-        if self.spares is not None and self._durable:
+                self.forget(entry, remove)
+        if self._spares is not None and self._durable:
             # From here on these files may have other bytes: no power cut may bring their names back.
             sync(self._directory)
 
     def close(self) -> None:
         """Remove what was only kept to be written over."""
-        if self.spares is not None:
-            self.spares.remove()
+        if self._spares is not None:
+            self._spares.remove()
 
-    def _forget(self, path: Path, remove: Callable[[Path], None] = unlink) -> None:
+    def forget(self, path: Path, remove: Callable[[Path], None] = unlink) -> None:
         """Let go of a file; of one that has another name too, as where updates are kept, just of this one."""
-        (remove if self.spares is None else self.spares.add)(path)
+        (remove if self._spares is None else self._spares.add)(path)
 
     def drop_parts(self, keep: frozenset[str]) -> None:
         """Forget what is half there of every other blob; blobs that are complete stay."""
@@ -221,10 +221,10 @@ class BlobStore:
             os.close(descriptor)
 
     def _opened(self, path: Path, size: int, blank: bool) -> int:
-        if self.spares is not None:
+        if self._spares is not None:
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_WRONLY)
-            if self.spares.become(path, size):
+            if self._spares.become(path, size):
                 return _begun(path, size, blank)
         return os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
 

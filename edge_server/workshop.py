@@ -16,7 +16,6 @@ from torch import nn
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
-from edge_client.files import unlink
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
@@ -168,12 +167,8 @@ class Workshop:
             guard,
             resume.ratios,
         )
-        spares = self.store.spares
-        self._spool = Spool(
-            folder.spool,
-            config.federation.replay_mb * 10**6 if durable else 0,
-            remove=unlink if spares is None else spares.add,
-        )
+        replay_bytes = config.federation.replay_mb * 10**6 if durable else 0
+        self._spool = Spool(folder.spool, replay_bytes, remove=self.store.forget)
         self._state_sha256 = self._save(self._state.round, durable=durable)
         if resumable:
             folder.save_checkpoint(self._state, durable=durable)

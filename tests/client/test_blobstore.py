@@ -22,9 +22,9 @@ def store(tmp_path, request) -> BlobStore:
     """One that writes new files, and one that begins with a spare in which something longer lies."""
     folder = tmp_path / "deep" / "blobs"
     made = BlobStore(folder, writes_over=request.param == "over")
-    if made.spares is not None:
-        (folder / "old").write_bytes(b"\xff" * 2 * len(DATA))
-        made.spares.add(folder / "old")
+    old = folder / "old"
+    old.write_bytes(b"\xff" * 2 * len(DATA))
+    made.forget(old)
     return made
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from edge_server.broker.launch import RunningBroker
 from tests.benchmarks.crowd.orders import Crowd, Failed, child
+from tests.benchmarks.processes import cpu_seconds
 
 NAME = "bench"
 FULL_MODEL_BYTES = 4 * 1_663_370
@@ -19,9 +20,13 @@ FULL_MODEL_BYTES = 4 * 1_663_370
 
 @dataclass(frozen=True)
 class Rounds:
-    """Some rounds of a federation: `seconds` of each but the first; what socket and devices have seen."""
+    """Some rounds of a federation: `seconds` of each but the first; what socket and devices have seen.
+
+    `others_cpu_s` is the processor time for each of these rounds of all that is not the server.
+    """
 
     seconds: tuple[float, ...]
+    others_cpu_s: tuple[float, ...]
     sent: int
     counts: Counter[str]
     closed: tuple[Mapping[str, Any], ...]
@@ -57,13 +62,16 @@ async def federation(
     await people.counts()
     async with child("federation", *words(broker, place, people.size, rounds), *more) as server:
         closed: list[Mapping[str, Any]] = []
+        others: list[float] = []
         while (told := await server.hear("closed", "ended"))["event"] == "closed":
             closed.append(told)
+            others.append(sum(map(cpu_seconds, [broker.pid, *(one.pid for one in people.children)])))
     if len(closed) < rounds:
         raise Failed(f"{len(closed)} of {rounds} rounds: {told}")
     counts = await people.counts()
     seconds = tuple(b["at"] - a["at"] for a, b in itertools.pairwise(closed))
-    return Rounds(seconds, closed[-1]["sent"], counts, tuple(closed))
+    used = tuple(b - a for a, b in itertools.pairwise(others))
+    return Rounds(seconds, used, closed[-1]["sent"], counts, tuple(closed))
 
 
 def words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> list[str]:
