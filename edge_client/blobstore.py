@@ -171,17 +171,16 @@ class BlobStore:
 
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
         """Forget every other blob, and every part of one; `remove` takes a file out of the way."""
-        if self._spares is not None:
-            self._spares.grow_old(remove)
         for entry in self._directory.iterdir():
             name = entry.name.removesuffix(".part").removesuffix(".chunks")
-            spare = self._spares is not None and entry.suffix == SUFFIX
-            if name not in digests and not spare:
+            if name not in digests and entry.suffix != SUFFIX:
                 self._running.pop(name, None)
                 self.forget(entry, remove)
-        if self._spares is not None and self._durable:
-            # From here on these files may have other bytes: no power cut may bring their names back.
-            sync(self._directory)
+        if self._spares is not None:
+            if self._durable:
+                # Files may have other bytes now: no power cut may bring their names back.
+                sync(self._directory)
+            self._spares.turn(remove)
 
     def close(self) -> None:
         """Remove what was only kept to be written over."""

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import secrets
 import threading
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,13 +24,14 @@ class Spares:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, threading.Lock()
-        self._spare: list[tuple[int, int, Path]] = []
-        self._mark, self._numbers, self._age = secrets.token_hex(4), itertools.count(), 0
+        self._added: list[tuple[int, Path]] = []
+        self._spare: list[tuple[int, Path]] = []
+        self._mark, self._numbers = secrets.token_hex(4), itertools.count()
         for left in folder.glob(f"*{SUFFIX}"):
             unlink(left)
 
     def add(self, path: Path) -> None:
-        """Take a file, if it is there; from one that has a second name only this name is taken."""
+        """Take a file, if it is there, for the next turn; of one with a second name only this name goes."""
         with contextlib.suppress(FileNotFoundError):
             about = path.stat()
             if about.st_nlink > 1:
@@ -39,7 +40,7 @@ class Spares:
             spare = self._folder / f".{self._mark}.{next(self._numbers)}{SUFFIX}"
             path.replace(spare)
             with self._lock:
-                insort(self._spare, (about.st_size, self._age, spare))
+                self._added.append((about.st_size, spare))
 
     def become(self, path: Path, size: int) -> bool:
         """Put the spare that is nearest to `size` bytes at `path`, if there is one; it holds what it held."""
@@ -47,22 +48,20 @@ class Spares:
             if not self._spare:
                 return False
             at = min(bisect_left(self._spare, (size,)), len(self._spare) - 1)
-            *_, spare = self._spare.pop(at)
+            _, spare = self._spare.pop(at)
         with contextlib.suppress(FileNotFoundError):
             spare.replace(path)
             return True
         return False
 
-    def grow_old(self, remove: Callable[[Path], None] = unlink) -> None:
-        """Remove those that were not needed since this was called last."""
+    def turn(self, remove: Callable[[Path], None] = unlink) -> None:
+        """From here on what was added is spare; what was spare and was not needed is removed."""
         with self._lock:
-            old = [spare for _, age, spare in self._spare if age < self._age]
-            self._spare = [one for one in self._spare if one[1] == self._age]
-            self._age += 1
-        for spare in old:
+            old, self._spare, self._added = self._spare, sorted(self._added), []
+        for _, spare in old:
             remove(spare)
 
     def remove(self) -> None:
         """Remove all of them."""
-        self.grow_old()
-        self.grow_old()
+        self.turn()
+        self.turn()

@@ -49,7 +49,7 @@ class Spool:
                 return
             for path in oldest.iterdir():
                 self._remove(path)
-            # Whoever takes the files may write over them: no power cut may bring these names back.
+            # Whoever takes the files may soon write over them: no power cut may bring these names back.
             sync(oldest)
             oldest.rmdir()
             del sizes[oldest]

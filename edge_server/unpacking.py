@@ -47,10 +47,10 @@ class Unpacked:
 
     def keep_only(self, digests: frozenset[str]) -> None:
         """Forget the others; their files are written over by what is unpacked next."""
-        self._spares.grow_old()
         for path in self._folder.glob("*"):
             if path.name not in digests and path.suffix != SUFFIX:
                 self._spares.add(path)
+        self._spares.turn()
 
     def remove(self) -> None:
         """Forget all, and the folder too."""

@@ -22,9 +22,8 @@ def store(tmp_path, request) -> BlobStore:
     """One that writes new files, and one that begins with a spare in which something longer lies."""
     folder = tmp_path / "deep" / "blobs"
     made = BlobStore(folder, writes_over=request.param == "over")
-    old = folder / "old"
-    old.write_bytes(b"\xff" * 2 * len(DATA))
-    made.forget(old)
+    (folder / "old").write_bytes(b"\xff" * 2 * len(DATA))
+    made.keep_only(frozenset())
     return made
 
 
@@ -375,13 +374,28 @@ def test_a_file_that_is_kept_elsewhere_too_is_not_written_over(over, tmp_path):
     assert kept.read_bytes() == DATA
 
 
-def test_what_two_forgettings_did_not_need_is_removed(over, tmp_path):
+def test_what_is_not_needed_until_the_next_forgetting_is_removed(over, tmp_path):
     whole(over, DATA)
     over.keep_only(frozenset())
     assert len(files(tmp_path)) == 2
     over.keep_only(frozenset())
-    over.keep_only(frozenset())
     assert files(tmp_path) == {}
+
+
+def test_nothing_is_written_over_before_its_name_is_off_the_disk(over, tmp_path, monkeypatch):
+    """Another thread's chunk comes while blobs are forgotten: it takes none of their files."""
+    ref = whole(over, DATA)
+    forgotten = over.path(ref.digest).stat().st_ino
+    coming = BlobRef(digest=digest_of(b"coming"), size=6, chunk_bytes=CHUNK)
+
+    def sync(folder) -> None:
+        over.write_chunk(coming, 0, b"coming")
+        assert forgotten not in {files(folder)[f"{coming.digest}.{part}"] for part in ("part", "chunks")}
+
+    with monkeypatch.context() as late:
+        late.setattr("edge_client.blobstore.sync", sync)
+        over.keep_only(frozenset({coming.digest}))
+    assert over.verify(coming)
 
 
 def test_spares_end_with_the_store_and_those_of_one_that_was_killed_with_the_next(over, tmp_path):
