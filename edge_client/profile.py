@@ -8,7 +8,7 @@ from pathlib import Path
 from edge_client.board.board import Board, look
 from edge_client.board.kept_speed import kept_at, recall
 from edge_client.board.reading import ROOT
-from edge_client.board.releases import release
+from edge_client.board.releases import releases
 from edge_client.board.thermal import hottest
 from schemas.values import CapabilityProfile
 
@@ -43,10 +43,5 @@ def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityPr
         battery=board.power.battery,
         link=board.connection.kind if board.connection else None,
         tier=tier,
-        software={"python": platform.python_version(), **_versions()},
+        software={"python": platform.python_version(), **releases(SOFTWARE)},
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {name: release(name) for name in SOFTWARE}
-    return {name: version for name, version in found.items() if version is not None}

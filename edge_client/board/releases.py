@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def release(package: str) -> str | None:
     """Its version as pip knows it; None if it is not installed. The package is not imported."""
@@ -12,3 +14,9 @@ def release(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def releases(packages: Iterable[str]) -> dict[str, str]:
+    """Those of the packages that are installed, by name."""
+    found = {package: release(package) for package in packages}
+    return {package: version for package, version in found.items() if version is not None}

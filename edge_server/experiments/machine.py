@@ -8,7 +8,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edge_client.board.releases import release
+from edge_client.board.releases import releases
 from schemas.frozen import Frozen
 
 PACKAGES = ("torch", "torchvision", "numpy", "edge-federation")
@@ -39,7 +39,7 @@ def provenance(command: str) -> Provenance:
         gpu=_gpu(),
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
-        versions=_versions(),
+        versions=releases(PACKAGES),
     )
 
 
@@ -74,8 +74,3 @@ def _git(directory: Path, *words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _versions() -> dict[str, str]:
-    found = {package: release(package) for package in PACKAGES}
-    return {package: version for package, version in found.items() if version is not None}
