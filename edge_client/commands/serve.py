@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
 import signal
@@ -22,6 +23,7 @@ from edge_client.command_output import (
 )
 from edge_client.commands.options import add_tls_options
 from edge_client.logs.option import add_log_options, begin_log
+from edge_client.memory_use import share_one_arena
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,6 +96,8 @@ def execute(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     # Predictions need no matrix library but onnxruntime's own, and its threads' buffers take memory.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    share_one_arena()
+    _import_http()
     from edge_client.service.predictor import Predictor
     from edge_client.service.serving import Serving
     from edge_client.service.tally import Tally
@@ -121,6 +125,20 @@ def execute(args: argparse.Namespace) -> int:
     _tell_where(args, web.port)
     serving.run()
     return 0
+
+
+def _import_http() -> None:
+    """Python's HTTP server brings its client, and that TLS where it is: 2 MB that nobody here asks for.
+
+    What does need it (MQTT over TLS) imports it afterwards.
+    """
+    if "ssl" in sys.modules:
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("http.server")
+    finally:
+        del sys.modules["ssl"]
 
 
 def _source(args: argparse.Namespace) -> Source:

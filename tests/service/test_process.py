@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +105,33 @@ def test_serving_two_nn_takes_less_than_90_mb_and_nothing_beside_the_base_instal
     path = write_two_nn(tmp_path / "model.onnx")
     with serving(path, "--poll-s", "0.05", log=tmp_path / "log") as (process, connection):
         body = (tmp_path / "a.png").read_bytes()
-        for _ in range(50):
-            status, answer = post(connection, body)
-            assert status == 200
-        assert len(answer["results"][0]["top"]) == 1
+
+        def ask(_: int) -> None:
+            with closing(http.client.HTTPConnection("127.0.0.1", connection.port, timeout=60)) as own:
+                for _ in range(10):
+                    status, answer = post(own, body)
+                    assert status == 200
+                    assert len(answer["results"][0]["top"]) == 1
+
+        with ThreadPoolExecutor(8) as devices:
+            list(devices.map(ask, range(8)))
         # What a request has freed is given back at the next look.
         least = min(resident(connection) for _ in range(200))
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert least < LIMIT_BYTES, f"{least / 1e6:.1f} MB"
+
+
+def test_serving_imports_no_tls_before_somebody_asks_for_it() -> None:
+    code = """
+import sys
+from edge_client.commands.serve import _import_http
+_import_http()
+assert "http.server" in sys.modules and "ssl" not in sys.modules
+import ssl
+ssl.create_default_context()
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
 def test_a_bad_model_is_complained_of_in_one_line_and_the_old_one_serves_on(tmp_path: Path) -> None:
