@@ -37,6 +37,7 @@ from schemas.frozen import Settings, kebab
 from schemas.strategy import Piece, StrategySpec, TrainingSettings
 
 DEFAULT_UPLINK = (Piece(name="int8", options={"levels": 7}), Piece(name="zstd"))
+DEFAULT_DOWNLINK = (Piece(name="fp16"),)
 """What a federation gets whose file says nothing (tests/benchmarks/bytes.py has the figures)."""
 
 
@@ -63,12 +64,15 @@ class Config(Settings):
         constant = Piece(name="constant", options={"value": self.clients.fraction})
         return self.strategy.model_copy(update={"fraction": self.strategy.fraction or constant})
 
-    def with_uplink(self) -> Config:
+    def with_codecs(self) -> Config:
         """The file with its codecs stated; masked updates have none, for noise cannot be made smaller."""
-        if self.strategy.uplink is not None:
-            return self
-        usual = () if self.privacy.secure_aggregation else DEFAULT_UPLINK
-        return self.model_copy(update={"strategy": self.strategy.model_copy(update={"uplink": usual})})
+        up, down = self.strategy.uplink, self.strategy.downlink
+        usual_up = () if self.privacy.secure_aggregation else DEFAULT_UPLINK
+        stated = {
+            "uplink": usual_up if up is None else up,
+            "downlink": DEFAULT_DOWNLINK if down is None else down,
+        }
+        return self.model_copy(update={"strategy": self.strategy.model_copy(update=stated)})
 
     def make_strategy(self) -> Strategy:
         """The strategy's pieces, made for this run; raises `ConfigError` for the first that cannot be."""
@@ -108,7 +112,7 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
 def check_config(table: Mapping[str, Any], source: str) -> Config:
     """Check a parsed file; raises `ConfigError` that names file, key, reason and remedy."""
     try:
-        config = Config.model_validate(table, by_alias=True, by_name=False).with_uplink()
+        config = Config.model_validate(table, by_alias=True, by_name=False).with_codecs()
     except ValidationError as error:
         raise ConfigError(explain(error, Config, source)) from error
     try:

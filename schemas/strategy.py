@@ -32,9 +32,8 @@ class Piece(Frozen):
 class StrategySpec(Settings):
     """One piece per concept (DESIGN: schedule, policy, pruner, objective, aggregator, server optimizer).
 
-    `uplink` are the codecs of updates on their way up: none where it is empty, the usual ones where it is
-    not stated. `downlink` are those of models on their way down: `delta`, `fp16` or `int8`, `zstd`, in that
-    order.
+    `uplink` are the codecs of updates on their way up, `downlink` those of models on their way down (`delta`,
+    `fp16` or `int8`, `zstd`, in that order): none where it is empty, the usual ones where it is not stated.
     """
 
     fraction: Piece | None = None
@@ -49,7 +48,7 @@ class StrategySpec(Settings):
     combiner: Piece = Piece.model_construct(name="mean")
     server_optimizer: Piece = Piece.model_construct(name="sgd")
     uplink: tuple[Piece, ...] | None = None
-    downlink: tuple[Piece, ...] = ()
+    downlink: tuple[Piece, ...] | None = None
 
 
 class TrainingSettings(Settings):

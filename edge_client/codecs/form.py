@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from edge_client.codecs.numbers import floats_of
 from edge_client.codecs.sparse import COUNTS, Sparse, to_dense
 from schemas.blobs import Arrays, Groups
 from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
@@ -69,7 +70,7 @@ class Decoded(LazyArrays):
         sparse = name in self._shapes
         codes = self._dense(name, start, stop) if sparse else rows_of(self._codes, name, start, stop)
         if name not in self._scales:
-            return codes.astype(FLOAT, copy=False)
+            return floats_of(codes)
         scales = rows_of(self._scales, name, start, stop)
         # In two steps: numpy multiplies unlike types at half the speed.
         numbers = codes.astype(FLOAT)

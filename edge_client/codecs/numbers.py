@@ -28,8 +28,7 @@ class Fp16:
 
     def encode(self, rows: Array, scales: Array, drawn: Array) -> AnyArray:
         """The nearest halves; there are no scales, and nothing is drawn."""
-        with np.errstate(over="ignore"):
-            return rows.astype(self.dtype)
+        return _cast(rows, "float16")
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,20 @@ class Int8:
 
 
 NumberCodec = Fp16 | Int8
+
+
+def floats_of(codes: AnyArray) -> Array:
+    """Codes as float32, their own if they are that already."""
+    return _cast(codes, "float32") if codes.dtype == np.float16 else codes.astype(np.float32, copy=False)
+
+
+def _cast(array: AnyArray, to: str) -> AnyArray:
+    """Between halves and float32, to the nearest and even: numpy's way is the same and ten times slower."""
+    import torch
+
+    writable = torch.from_numpy(np.require(array, requirements=["W"]))
+    cast: AnyArray = writable.to(getattr(torch, to)).numpy()
+    return cast
 
 
 def draw(seed: int, name: str, start: int, shape: tuple[int, ...]) -> NDArray[np.float32]:

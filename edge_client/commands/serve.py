@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import os
 import signal
@@ -136,7 +135,7 @@ def _import_http() -> None:
         return
     sys.modules["ssl"] = None  # type: ignore[assignment]
     try:
-        importlib.import_module("http.server")
+        import http.server  # noqa: F401
     finally:
         del sys.modules["ssl"]
 

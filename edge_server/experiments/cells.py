@@ -19,8 +19,8 @@ from edge_server.experiments.experiment import (
 )
 from schemas.errors import ConfigError, nearest
 
-FLOAT_UPDATES: Mapping[str, Any] = {"strategy": {"uplink": []}}
-"""Papers send what was trained, and published results stay what they were."""
+IN_FLOAT32: Mapping[str, Any] = {"strategy": {"uplink": [], "downlink": []}}
+"""Papers send models as they are, and published results stay what they were."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _cells(experiment: Experiment, scale: Scale, choice: Choice) -> Iterator[Cel
     columns = [column for column in experiment.columns if column.label not in scale.drop_columns]
     for row in _only(rows, choice.only):
         base = load_config(row.recipe).model_dump(mode="json", by_alias=True, exclude_none=True)
-        base = merge_tables(base, FLOAT_UPDATES)
+        base = merge_tables(base, IN_FLOAT32)
         for column in columns:
             if row.columns is None or column.label in row.columns:
                 yield _cell(experiment, scale, row, column, base, last)

@@ -146,7 +146,7 @@ def make_strategy(
         combiner=make("combiner", COMBINERS, spec.combiner),
         server_optimizer=make("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
         uplink=spec.uplink or (),
-        downlink=make_downlink(spec.downlink),
+        downlink=make_downlink(spec.downlink or ()),
     )
 
 

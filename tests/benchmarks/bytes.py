@@ -8,7 +8,7 @@ one every other round, on 2,000 images: with shares so unlike no single round is
 above the same recipe's with float32 both ways. Where 30 rounds would tell nothing new there are two: full
 models send the same bytes in every round, and without `zstd` the numbers of `int8` are the very same.
 
-`bytes` takes what is shipped beside float32, `bytes-all` every combination.
+`bytes` takes what is shipped, both ways, beside float32; `bytes-all` every combination, one way each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge_server.config import DEFAULT_UPLINK, Config, check_config, merge_tables
+from edge_server.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK, Config, check_config, merge_tables
 from edge_server.recipe_files import read_recipe
 from edge_server.simulation.simulator import simulate
 from schemas.strategy import Piece
@@ -123,7 +123,7 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
         "model": {"name": "two-nn"},
         "training": {"learning-rate": 0.05, "batch-size": 20, "local-epochs": 1},
         "simulation": {"workers": setting.workers},
-        "strategy": {"uplink": list(uplink), "downlink": list(downlink)},
+        "strategy": {"uplink": [*uplink], "downlink": [*downlink]},
     }
     return check_config(merge_tables(read_recipe(recipe), stated), "bytes")
 
@@ -131,8 +131,17 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
 def figures(options: Options) -> list[Figure]:
     """What is shipped, and float32."""
     settings = _settings(options)
-    shipped = next(name for name in UPLINKS if _is_default(name))
-    return upward(settings, [run("heterofl", one) for one in settings], (PLAIN, shipped))
+    plain = [run("heterofl", one) for one in settings]
+    up = next(name for name, codecs in UPLINKS.items() if _are(codecs, DEFAULT_UPLINK))
+    down = next(name for name, codecs in DOWNLINKS.items() if _are(codecs, DEFAULT_DOWNLINK))
+    ways = {"uplink": UPLINKS[up], "downlink": DOWNLINKS[down]}
+    ours, full = [run("heterofl", one, **ways) for one in settings], _full(settings)
+    label = f"{up} up, {down} down, the default"
+    return [
+        *_upward(PLAIN, plain, plain, full, shipped=False),
+        *_upward(label, ours, plain, full, shipped=True),
+        _fewer_down(label, ours, plain),
+    ]
 
 
 def every(options: Options) -> list[Figure]:
@@ -147,21 +156,24 @@ def _settings(options: Options) -> list[Setting]:
     return [Setting(options, seed=1, rounds=2 if options.quick else 30, workers=2)]
 
 
-def _is_default(name: str) -> bool:
-    return tuple(Piece.model_validate(one) for one in UPLINKS[name]) == DEFAULT_UPLINK
+def _are(codecs: Sequence[Any], pieces: tuple[Piece, ...]) -> bool:
+    return tuple(map(Piece.model_validate, codecs)) == pieces
+
+
+def _full(settings: Sequence[Setting]) -> list[Taken]:
+    return [run("fedavg", _short(one)) for one in settings]
 
 
 def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[str]) -> list[Figure]:
     """Bytes and accuracy of these combinations; `plain` are the runs with float32 both ways."""
-    full = [run("fedavg", _short(one)) for one in settings]
-    found = []
+    full, found = _full(settings), []
     for name in names:
         short = name in SAME_NUMBERS
         ours = [
             run("heterofl", _short(one) if short else one, uplink=UPLINKS[name]) if name != PLAIN else known
             for one, known in zip(settings, plain, strict=True)
         ]
-        found += _upward(name, ours, plain, full)
+        found += _upward(name, ours, plain, full, shipped=False)
     return found
 
 
@@ -170,10 +182,13 @@ def downward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterabl
     found = []
     for name in names:
         ours = [run("heterofl", one, downlink=DOWNLINKS[name]) for one in settings]
-        fewer = tuple(its.bytes_down / mine.bytes_down for its, mine in zip(plain, ours, strict=True))
-        label = f"{name} down: times fewer bytes than {PLAIN} down"
-        found += [Figure(AREA, label, "", fewer), _points(f"{name} down", ours, plain, None)]
+        found += [_fewer_down(f"{name} down", ours, plain), _points(f"{name} down", ours, plain, None)]
     return found
+
+
+def _fewer_down(label: str, ours: Sequence[Taken], plain: Sequence[Taken]) -> Figure:
+    fewer = tuple(its.bytes_down / mine.bytes_down for its, mine in zip(plain, ours, strict=True))
+    return Figure(AREA, f"{label}: times fewer bytes than {PLAIN} down", "", fewer)
 
 
 def _short(setting: Setting) -> Setting:
@@ -181,20 +196,20 @@ def _short(setting: Setting) -> Setting:
     return replace(setting, rounds=2)
 
 
-def _upward(name: str, ours: Sequence[Taken], plain: Sequence[Taken], full: Sequence[Taken]) -> list[Figure]:
-    default = _is_default(name)
-    label = f"{name}, the default" if default else name
+def _upward(
+    name: str, ours: Sequence[Taken], plain: Sequence[Taken], full: Sequence[Taken], *, shipped: bool
+) -> list[Figure]:
     fewer = tuple(its.bytes_up / mine.bytes_up for its, mine in zip(full, ours, strict=True))
     megabytes, whole = (taken[0].bytes_up / 1e6 for taken in (ours, full))
     detail = f"{megabytes:.2f} MB a round of 10 devices, {whole:.2f} MB of full models"
-    above = f"{label}: times fewer bytes up than {FULL}"
-    bytes_up = Figure(AREA, above, "", fewer, FEWER if default else None, "at least", detail)
+    above = f"{name}: times fewer bytes up than {FULL}"
+    bytes_up = Figure(AREA, above, "", fewer, FEWER if shipped else None, "at least", detail)
     if name in SAME_NUMBERS:
         return [bytes_up]
     if name == PLAIN:
         accuracies = tuple(100 * one.accuracy for one in ours)
         return [bytes_up, Figure(AREA, f"{PLAIN}: accuracy", "%", accuracies)]
-    return [bytes_up, _points(label, ours, plain, -POINTS if default else None)]
+    return [bytes_up, _points(name, ours, plain, -POINTS if shipped else None)]
 
 
 def _points(label: str, ours: Sequence[Taken], plain: Sequence[Taken], target: float | None) -> Figure:

@@ -32,7 +32,8 @@ class Work:
     """What is asked of the devices: a network, and an epoch of SGD on so many images each, batch 32.
 
     A single image is the least that makes another model of it: a model that the devices have already would
-    not be sent at all. Updates go up as shipped, in few levels and packed, or `exact`: in float32.
+    not be sent at all. Models go down and updates up as shipped (halves; few levels, packed), or `exact`: in
+    float32.
     """
 
     network: str = "two-nn"
@@ -56,7 +57,7 @@ class Work:
             "learning-rate=0.01",
             "batch-size=32",
             "local-epochs=1",
-            *(["strategy.uplink=[]"] if self.exact else []),
+            *(["strategy.uplink=[]", "strategy.downlink=[]"] if self.exact else []),
         ]
 
 

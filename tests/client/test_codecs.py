@@ -16,7 +16,7 @@ from edge_client.blobstore import BlobStore
 from edge_client.codecs.chain import CODECS, make_chain
 from edge_client.codecs.compression import MAGIC, Zstd, is_compressed, unpack
 from edge_client.codecs.form import decoded, is_coded
-from edge_client.codecs.numbers import Int8, draw
+from edge_client.codecs.numbers import Fp16, Int8, draw, floats_of
 from edge_client.codecs.sparse import TopK, to_dense, to_sparse
 from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError, PeerError
@@ -48,6 +48,24 @@ def there_and_back(codecs, update, seed=0, residual=None):
 
 def same(one, other):
     return one.dtype == other.dtype and one.shape == other.shape and np.array_equal(one, other)
+
+
+def test_halves_are_those_of_ieee_754_whoever_makes_them():
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    wide = floats_of(halves)
+    np.testing.assert_array_equal(wide, halves.astype(np.float32))
+    # Between each two neighbours: the middle, which is rounded to even, and what lies just beside it.
+    finite = np.unique(wide[np.isfinite(wide)])
+    middles = (finite[:-1] + finite[1:]) / 2
+    ends = np.float32([65_519, 65_520, -65_520, 1e30, np.inf, 1e-9, -0.0])
+    numbers = np.concatenate(
+        [middles, np.nextafter(middles, finite[1:]), np.nextafter(middles, finite[:-1]), ends]
+    )
+    with np.errstate(over="ignore"):
+        expected = numbers.astype(np.float16)
+    np.testing.assert_array_equal(
+        Fp16().encode(numbers, None, None).view(np.uint16), expected.view(np.uint16)
+    )
 
 
 # --- single numbers ---

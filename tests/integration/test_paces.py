@@ -48,6 +48,7 @@ def config(recipe: str, **overrides: Any) -> Config:
         "rejoin-s": 5.0,
         "test-samples": 60,
         "strategy.uplink": [],
+        "strategy.downlink": [],
         **overrides,
     }
     return load_config(recipe, [f"{key}={value}" for key, value in settings.items()])

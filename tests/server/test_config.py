@@ -83,8 +83,18 @@ def test_a_file_with_the_name_of_a_recipe_goes_first(write):
 
 
 def test_an_empty_file_is_all_defaults(write):
-    assert load_config(write("")) == Config().with_uplink()
+    assert load_config(write("")) == Config().with_codecs()
     assert Config().tiers.ratios == (0.7, 0.5, 0.3, 0.1, 0.0)
+
+
+def test_models_go_down_in_halves_unless_a_file_says_otherwise():
+    def down(*words):
+        return [piece.name for piece in load_config("fedavg", words).strategy.downlink]
+
+    assert down() == ["fp16"]
+    assert down("secure-aggregation=true") == ["fp16"]
+    assert down("strategy.downlink=[]") == []
+    assert down('strategy.downlink=["delta", "zstd"]') == ["delta", "zstd"]
 
 
 # --- what is wrong ---

@@ -46,7 +46,7 @@ def names(path: Path) -> list[str]:
 
 def test_it_is_made_with_the_resolved_file_and_an_empty_history(folder):
     assert names(folder.path) == ["blobs", "federation.toml", "history.jsonl", "models", "onnx"]
-    assert load_config(str(folder.path / "federation.toml")) == Config().with_uplink()
+    assert load_config(str(folder.path / "federation.toml")) == Config().with_codecs()
     assert (folder.path / "history.jsonl").read_text() == ""
 
 

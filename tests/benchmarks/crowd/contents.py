@@ -17,6 +17,7 @@ import numpy as np
 
 from edge_client.blobstore import BlobStore
 from edge_client.codecs.chain import make_chain
+from edge_client.codecs.form import decoded
 from edge_client.layers import received_groups
 from schemas.blobs import (
     CHUNK_BYTES,
@@ -109,7 +110,7 @@ class Contents:
     def _trained(self, task: Task) -> tuple[bytes, hashlib._Hash, tuple[int, ...]]:
         """A hundredth of the model as its change, encoded as the task asks; its hash, its chunks' crcs."""
         channel_map = decode_json(ChannelMap, self._store.path(task.blobs["channel-map"].digest).read_bytes())
-        model = received_groups(task, self._store, channel_map)["model"]
+        model = decoded(received_groups(task, self._store, channel_map))["model"]
         change = {name: model[name] * np.float32(-0.01) + np.float32(1e-4) for name in model}
         chain = make_chain(task.uplink)
         ref = self._store.put_groups(chain.encode(change, seed=0).groups, write=chain.write)

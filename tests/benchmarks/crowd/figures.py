@@ -6,8 +6,8 @@ tiers alike). What they do not do is train: an answer is a hundredth of the mode
 shapes and bytes. Four things are measured.
 
 - **egress** for 10, 100 and 1,000 devices: the bytes that the server's socket sent, as the kernel counts
-  them, over those of one full float32 model per round and the control messages that the devices got (with
-  their topics).
+  them, over those of one full model per round, sent as shipped, and the control messages that the devices
+  got (with their topics).
 - **a round**: seconds from the end of one round to the end of the next (planning, tasks, broadcast, answers,
   checks, journal, aggregation, model on disk), over those of the floor (`floor.py`): the same bytes, chunked
   alike, through the same broker, to and from the same connections, with no federation logic at all. The floor

@@ -15,7 +15,8 @@ from tests.benchmarks.crowd.orders import Crowd, Failed, child
 from tests.benchmarks.processes import cpu_seconds
 
 NAME = "bench"
-FULL_MODEL_BYTES = 4 * 1_663_370
+FULL_MODEL_BYTES = 2 * 1_663_370
+"""As it is shipped: in halves, but for some hundred numbers."""
 
 
 @dataclass(frozen=True)

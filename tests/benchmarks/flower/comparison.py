@@ -2,7 +2,7 @@
 
 Ten SuperNodes of Flower's deployment runtime against ten device processes, both on loopback: the same
 networks, data, optimizer and threads per process, FedAvg of all ten, nobody evaluates, nothing is exported.
-Each is taken as it is shipped: Flower sends float32 both ways, ours float32 down and updates in few levels,
+Each is taken as it is shipped: Flower sends float32 both ways, ours halves down and updates in few levels,
 packed, up. `flower-exact` is the same with float32 on both sides (nine minutes more, so only where named).
 A client takes one step on a single image: as good as no work, so that what is timed is the framework, but
 the model that is sent is another one in each round. Rounds run from the end of one to the
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edge_server.config import DEFAULT_UPLINK
+from edge_server.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK
 from tests.benchmarks.client_data import write_clients
 from tests.benchmarks.federation import DEVICES, LARGE, Told, Work, run
 from tests.benchmarks.figure import Figure
@@ -34,9 +34,13 @@ AREA, EXACT = "flower", "flower, float32"
 NETWORKS = {"1.66 M": "two-nn", "25 M": LARGE}
 OURS, THEIRS = {"1.66 M": 5, "25 M": 3}, 2
 """Rounds of each run. The first does not count."""
-SHIPPED = " and ".join(
-    one.name + "".join(f" ({key} {value})" for key, value in one.options.items()) for one in DEFAULT_UPLINK
+UP, DOWN = (
+    " and ".join(
+        one.name + "".join(f" ({key} {value})" for key, value in one.options.items()) for one in named
+    )
+    for named in (DEFAULT_UPLINK, DEFAULT_DOWNLINK)
 )
+SHIPPED = f"models go down in {DOWN}, updates up in {UP}, as shipped"
 MIN_TIME, MIN_EGRESS, MAX_LAUNCH = 20.0, 5.0, 1 / 3
 
 
@@ -79,8 +83,8 @@ def _compared(options: Options, *, exact: bool) -> list[Figure]:
                     its[size] = _flower(environment, replace(work, rounds=THEIRS), data, folder / place)
                 except (NotInstalled, RuntimeError) as error:
                     its, why = {}, str(error)
-    up = f"our updates go up {'in float32' if exact else 'as shipped: ' + SHIPPED}"
-    found = [one for size in sizes for one in _sizes(size, mine[size], its.get(size), version, why, up)]
+    ways = f"ours: {'float32 both ways' if exact else SHIPPED}"
+    found = [one for size in sizes for one in _sizes(size, mine[size], its.get(size), version, why, ways)]
     return [*found, *_launch(mine, its, why), _memory(its, version, why)]
 
 
