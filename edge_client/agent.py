@@ -352,9 +352,11 @@ class Agent:
 
     # --- what the session decides ---
     def _step(self, event: Event) -> None:
-        self._session, commands = machine.step(self._session, event, time.monotonic())
-        # Before the reply to a task, which says that these topics are heard.
-        self._link.listen(frozenset(self._layer_topic(n) for n in self._session.listens))
+        before = self._session
+        self._session, commands = machine.step(before, event, time.monotonic())
+        if self._session.task is not before.task or self._session.awaited != before.awaited:
+            # Before the reply to a task, which says that these topics are heard.
+            self._link.listen(frozenset(self._layer_topic(n) for n in self._session.listens))
         for command in commands:
             self._do(command)
         self._remember()

@@ -45,6 +45,7 @@ class BlobStore:
         writes_over: bool = False,
     ) -> None:
         self._directory, self._durable, self._only_writes = directory, durable, only_writes
+        self._prefix = f"{directory}{os.sep}"
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[str, _Running] = {}
         directory.mkdir(parents=True, exist_ok=True)
@@ -100,11 +101,11 @@ class BlobStore:
 
         `crc` spares computing it again.
         """
-        self._write_at(self._part(ref), index * ref.chunk_bytes, data, ref.size)
+        self._write_at(f"{ref.digest}.part", index * ref.chunk_bytes, data, ref.size)
         crc = zlib.crc32(data) if crc is None else crc
         record = _RECORD.pack(crc, ~crc & 0xFFFFFFFF)
         size = ref.chunks * _RECORD.size
-        self._write_at(self._list(ref), index * _RECORD.size, record, size, blank=True)
+        self._write_at(f"{ref.digest}.chunks", index * _RECORD.size, record, size, blank=True)
         if not self._only_writes:
             self._follow(ref.digest, index, data)
 
@@ -210,20 +211,22 @@ class BlobStore:
                 self.path(digest).unlink(missing_ok=True)
 
     def _write_at(
-        self, path: Path, offset: int, data: bytes | memoryview, size: int, *, blank: bool = False
+        self, name: str, offset: int, data: bytes | memoryview, size: int, *, blank: bool = False
     ) -> None:
         """Write into a file that will be of this size; one that begins `blank` holds nothing but zeros."""
-        descriptor = self._opened(path, size, blank)
+        descriptor = self._opened(name, size, blank)
         try:
             _write(descriptor, offset, data)
         finally:
             os.close(descriptor)
 
-    def _opened(self, path: Path, size: int, blank: bool) -> int:
+    def _opened(self, name: str, size: int, blank: bool) -> int:
+        # For every chunk twice: a `Path` would take longer to make than the file to open.
+        path = f"{self._prefix}{name}"
         if self._spares is not None:
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_WRONLY)
-            if self._spares.become(path, size):
+            if self._spares.become(Path(path), size):
                 return _begun(path, size, blank)
         return os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
 
@@ -269,7 +272,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _begun(path: Path, size: int, blank: bool) -> int:
+def _begun(path: str, size: int, blank: bool) -> int:
     """A spare as a new file of this size, which holds what it held unless it is to be `blank`."""
     descriptor = os.open(path, os.O_WRONLY)
     try:

@@ -62,11 +62,17 @@ def go_past(session: Session) -> Step:
 
 def take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
     """Put a chunk where it belongs; raises `PeerError` for one that does not fit its blob."""
+    taken, commands = accepted(session, chunk, now)
+    return session if taken is None else _with_receiving(session, taken), commands
+
+
+def accepted(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | None, list[Command]]:
+    """The blob that a chunk belongs to, with it; None where no such blob is on its way."""
     for digest, receiving in session.receiving.items():
         if digest.startswith(chunk.prefix):
             taken, commands = transfer.accept(receiving, chunk, now)
-            return _with_receiving(session, taken), _requests(session, commands)
-    return session, []
+            return taken, _requests(session, commands)
+    return None, []
 
 
 def chunk_lost(session: Session, digest: str, index: int, now: float) -> Session:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_client import transfer
-from edge_client.fetching import resume, take_chunk
+from edge_client.fetching import accepted, resume
 from edge_client.session_events import Send
 from edge_client.session_state import Session, Step
 from schemas.chunks import Chunk
@@ -23,15 +23,16 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
 
     Of a blob that is whole before its last chunk nothing more is heard: as good as all of it.
     """
-    session, commands = take_chunk(session, chunk, now)
+    taken, commands = accepted(session, chunk, now)
     receiving = {digest: transfer.still_coming(one, now) for digest, one in session.receiving.items()}
+    if taken is not None:
+        receiving[taken.ref.digest] = taken
     untold = session.untold + len(chunk.data)
     session = replace(session, receiving=receiving, untold=untold)
-    ref = next((one.ref for digest, one in receiving.items() if digest.startswith(chunk.prefix)), None)
-    if ref is None or session.task is None:
+    if taken is None or session.task is None:
         return session, commands
-    last = ref.chunks - 1
-    early = receiving[ref.digest].complete and chunk.index < last
+    last = taken.ref.chunks - 1
+    early = taken.complete and chunk.index < last
     if not early and (untold < HEARD_BYTES or not session.listens):
         return session, commands
     said = Heard(
@@ -39,7 +40,7 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
         device=session.device,
         run=session.task.run,
         attempt=session.task.attempt,
-        digest=ref.digest,
+        digest=taken.ref.digest,
         index=last if early else chunk.index,
     )
     return replace(session, untold=0), [*commands, Send(said)]

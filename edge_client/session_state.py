@@ -71,18 +71,26 @@ class Session:
     @property
     def listens(self) -> tuple[int, ...]:
         """The shared topics on which something is expected that this device lacks."""
-        task = self.task
-        if task is None or not self.receiving:
+        task, awaited = self.task, self.awaited
+        if task is None or not awaited:
             return ()
-        awaited = {digest for digest, one in self.receiving.items() if one.expected}
         numbers = {n for name, n in task.channels.items() if task.blobs[name].digest in awaited}
         return tuple(sorted(numbers)[:MAX_LISTENS])
 
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The digests of what is to be published for several devices and has not come."""
+        return frozenset(digest for digest, one in self.receiving.items() if one.expected)
+
     def recalls_as(self, earlier: Session) -> bool:
         """Whether `memory` is the earlier one's for certain: cheap enough to be asked for every chunk."""
-        return all(
-            getattr(self, name) is getattr(earlier, name)
-            for name in ("phase", "task", "result", "runs", "attempts", "masks")
+        return (
+            self.task is earlier.task
+            and self.phase is earlier.phase
+            and self.result is earlier.result
+            and self.runs is earlier.runs
+            and self.attempts is earlier.attempts
+            and self.masks is earlier.masks
         )
 
     @property
