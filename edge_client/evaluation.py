@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.data.labelled import Inputs, LabelledData
+from edge_client.layout import channels_innermost
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Input
 
 def _forward(module: nn.Module, inputs: Inputs, batch_size: int) -> Tensor:
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    with evaluating(module), torch.inference_mode():
+    with channels_innermost(module), evaluating(module), torch.inference_mode():
         parts = torch.split(torch.from_numpy(np.ascontiguousarray(inputs)), batch_size)
         return torch.cat([module(part.to(device)) for part in parts])
 

@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from edge_client.data.labelled import LabelledData
 from edge_client.epochs import EpochCheckpoint, UnfitCheckpoint
 from edge_client.evaluation import evaluating
+from edge_client.layout import channels_innermost
 from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
 from edge_client.objectives.registry import build_objectives, merge_groups
 from edge_client.optimizers import OPTIMIZERS, Optimizer
@@ -93,7 +94,7 @@ def train(
     start = time.perf_counter()
     _check(module, plan)
     objectives = build_objectives(plan.objectives)
-    with _clean_up(module, objectives, seed=plan.seed):
+    with channels_innermost(module), _clean_up(module, objectives, seed=plan.seed):
         examples = _examples(module, data)
         around = Surroundings(
             plan=plan,

@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, str] = {
     "client-memory": "client_memory",
     "simulation": "simulation",
     "simulation-memory": "memory",
+    "layout": "layout",
     "gpu": "gpu",
     "pruned": "pruned",
 }

@@ -1,0 +1,102 @@
+"""A training with channels innermost in memory over one as torch lays out networks: `edge_client.layout`.
+
+Both train the same network on the same made-up pictures, an epoch in batches of 32 each in turns, on one
+thread; processor time. Full networks, and the smallest sub-model, which is what weak devices train. Then
+the same of evaluations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import nn
+
+from edge_client import evaluation, training
+from edge_client.channels import trace_channels
+from edge_client.data.labelled import LabelledData
+from edge_client.models.build import build_model
+from edge_client.models.registry import entry
+from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.surgery import compact
+from schemas.strategy import TrainingPlan
+from schemas.values import ModelSpec, Preprocessing
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.options import Options
+
+NETWORKS = (
+    ("two-nn", (1, 28, 28)),
+    ("cnn", (3, 32, 32)),
+    ("resnet56", (3, 32, 32)),
+    ("mobilenet-v2", (3, 32, 32)),
+)
+SMALLEST, PICTURES = 0.7, 64
+PLAN = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=32, local_epochs=1)
+
+
+def figures(options: Options) -> list[Figure]:
+    """Of every network, as it is and at tier 1, a training; of the full ones an evaluation."""
+    pairs = 1 if options.quick else 7
+    networks = NETWORKS[:1] if options.quick else NETWORKS
+    with _one_thread():
+        return [one for name, shape in networks for one in _of(name, shape, pairs)]
+
+
+def _of(name: str, shape: tuple[int, ...], pairs: int) -> Iterator[Figure]:
+    full, small = _networks(name, shape)
+    data = _pictures(shape)
+    for what, work in (
+        ("full: training", lambda: training.train(full, data, PLAN)),
+        ("tier 1: training", lambda: training.train(small, data, PLAN)),
+        ("full: evaluation", lambda: evaluation.evaluate(full, data)),
+    ):
+        yield _figure(f"{name}, {what}", _ratios(work, pairs))
+
+
+def _figure(name: str, ratios: tuple[float, ...]) -> Figure:
+    return Figure("layout", f"{name}, channels innermost over as made", "x", ratios)
+
+
+def _ratios(work: Callable[[], object], pairs: int) -> tuple[float, ...]:
+    """Ours over the plain one, in turns; the first of each is not counted."""
+    taken = [(_seconds(work), _plain_seconds(work)) for _ in range(pairs + 1)]
+    return tuple(ours / plain for ours, plain in taken[1:])
+
+
+def _plain_seconds(work: Callable[[], object]) -> float:
+    as_made = {"channels_innermost": lambda _: contextlib.nullcontext()}
+    with patch.multiple(training, **as_made), patch.multiple(evaluation, **as_made):
+        return _seconds(work)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _networks(name: str, shape: tuple[int, ...]) -> tuple[nn.Module, nn.Module]:
+    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=10), seed=0)
+    channel_map = trace_channels(module, shape)
+    ratios = group_ratios(entry(name), SMALLEST, channel_map)
+    return module, compact(module, prefix_spec(ratios, channel_map), channel_map)
+
+
+def _pictures(shape: tuple[int, ...]) -> LabelledData:
+    random = np.random.default_rng(0)
+    inputs = random.random((PICTURES, *shape), np.float32)
+    return LabelledData(inputs, np.arange(PICTURES) % 10, tuple("0123456789"), Preprocessing())
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

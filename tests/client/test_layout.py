@@ -1,0 +1,102 @@
+"""Weights lie channels innermost while a network works: nobody outside sees it, results stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from edge_client import evaluation, training
+from edge_client.data.labelled import LabelledData
+from edge_client.layout import channels_innermost
+from edge_client.models.build import build_model
+from edge_client.surgery import arrays_of
+from schemas.strategy import TrainingPlan
+from schemas.values import ModelSpec, Preprocessing
+
+SHAPE = (3, 16, 16)
+NETWORKS = [("two-nn", (1, 16, 16)), ("cnn", SHAPE), ("resnet56", SHAPE), ("mobilenet-v2", SHAPE)]
+
+
+def network(name: str = "cnn", shape: tuple[int, ...] = SHAPE) -> torch.nn.Module:
+    return build_model(ModelSpec(name=name, input_shape=shape, num_classes=4), seed=0)
+
+
+def pictures(shape: tuple[int, ...]) -> LabelledData:
+    inputs = np.random.default_rng(0).random((24, *shape), np.float32)
+    return LabelledData(inputs, np.arange(24) % 4, tuple("abcd"), Preprocessing())
+
+
+def all_as_made(module: torch.nn.Module) -> bool:
+    return all(parameter.is_contiguous() for parameter in module.parameters())
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+def test_convolutions_lie_channels_innermost_inside_and_as_they_were_made_outside() -> None:
+    module = network()
+    before, identities = arrays_of(module), [id(one) for one in module.parameters()]
+    innermost = []
+
+    def work() -> None:
+        with channels_innermost(module):
+            innermost.extend(one.stride(1) == 1 for one in module.parameters() if one.ndim == 4)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert innermost
+    assert all(innermost)
+    assert all_as_made(module)
+    assert [id(one) for one in module.parameters()] == identities
+    assert all(np.array_equal(array, before[name]) for name, array in arrays_of(module).items())
+
+
+@pytest.mark.parametrize(("name", "shape"), NETWORKS)
+def test_the_same_is_computed(name: str, shape: tuple[int, ...]) -> None:
+    """In doubles: in floats, gradients of a deep network that normalises batches are off by a hundredth."""
+    module = network(name, shape).double()
+    inputs, labels = torch.from_numpy(pictures(shape).inputs()).double(), torch.arange(24) % 4
+
+    def gradients() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        loss = functional.cross_entropy(module(inputs), labels)
+        return list(torch.autograd.grad(loss, list(module.parameters())))
+
+    plain = gradients()
+    with channels_innermost(module):
+        laid = gradients()
+    for ours, expected in zip(laid, plain, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_trainings_and_evaluations_are_laid_so_and_give_the_same_up_to_rounding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = TrainingPlan(optimizer="sgd", learning_rate=0.01, batch_size=8, local_epochs=1, seed=3)
+
+    def outcome() -> tuple[float | None, float | None, dict[str, np.ndarray[Any, Any]]]:
+        module = network()
+        loss = training.train(module, pictures(SHAPE), plan).metrics.train_loss
+        tested = evaluation.evaluate(module, pictures(SHAPE)).loss
+        assert all_as_made(module)
+        return loss, tested, arrays_of(module)
+
+    loss, tested, arrays = outcome()
+    laid = list[torch.nn.Module]()
+
+    def as_made(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+        laid.append(module)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(training, "channels_innermost", as_made)
+    monkeypatch.setattr(evaluation, "channels_innermost", as_made)
+    plain_loss, plain_tested, plain = outcome()
+    assert len(laid) == 2
+    assert loss == pytest.approx(plain_loss, rel=1e-4)
+    assert tested == pytest.approx(plain_tested, rel=1e-4)
+    for key, array in arrays.items():
+        np.testing.assert_allclose(array, plain[key], rtol=0, atol=1e-4)
