@@ -44,6 +44,8 @@ def _training(seconds: float) -> float | None:
         from torch import nn
     except ImportError:
         return None
+    from edge_client.layout import channels_innermost
+
     block = nn.Sequential(
         nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False),
         nn.BatchNorm2d(CHANNELS),
@@ -58,7 +60,8 @@ def _training(seconds: float) -> float | None:
         block.zero_grad(set_to_none=True)
         nn.functional.cross_entropy(block(inputs.requires_grad_()), labels).backward()  # type: ignore[no-untyped-call]
 
-    return _rate(step, seconds)
+    with channels_innermost(block):
+        return _rate(step, seconds)
 
 
 def _copying() -> Callable[[], None]:
