@@ -56,5 +56,7 @@ class Adding:
                 numbers *= scales.reshape(-1, *[1] * (total.ndim - 1))
             values = numbers
         products = self._products[: values.size].reshape(total.shape)
-        np.multiply(values, weight, out=products)
+        # Widened first: numpy multiplies unlike types more slowly than it does both.
+        np.copyto(products, values)
+        products *= weight
         total += products
