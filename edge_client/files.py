@@ -19,11 +19,9 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
-    try:
+    with _gone_if_failed(temporary):
         temporary.write_bytes(data)
         put_in_place(temporary, path, durable=durable)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -31,12 +29,19 @@ def written_aside(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """As `write_synced`, for bytes that come a piece at a time: a file to write, put at `path` at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
-    try:
+    with _gone_if_failed(temporary):
         with temporary.open("wb") as file:
             yield file
         put_in_place(temporary, path, durable=durable)
-    finally:
+
+
+@contextlib.contextmanager
+def _gone_if_failed(temporary: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
 
 
 def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:

@@ -19,8 +19,11 @@ AnyArray = NDArray[Any]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """The type and the shape of an array."""
 
-PIECE_BYTES = 4 * 1024 * 1024
-"""So much of an array is read or made at once where a whole one is not asked for."""
+PIECE_NUMBERS = 256 * 1024
+"""So many of an array are read or made at once where a whole one is not asked for.
+
+As float32 a megabyte, whatever type they have: what is made on the way stays in a processor's caches.
+"""
 
 
 class LazyArrays(Mapping[str, AnyArray]):
@@ -123,12 +126,11 @@ def rows_of(arrays: Mapping[str, AnyArray], name: str, start: int, stop: int) ->
     return array[start:stop] if array.ndim else array
 
 
-def pieces(kind: Kind, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
-    """Runs of rows (start, stop) of about `size` bytes each that make up an array; a scalar is one."""
-    dtype, shape = kind
+def pieces(kind: Kind, numbers: int = PIECE_NUMBERS) -> Iterator[tuple[int, int]]:
+    """Runs of rows (start, stop) of about so many numbers each that make up an array; a scalar is one."""
+    _, shape = kind
     if not shape:
         yield 0, 1
         return
-    row = max(1, dtype.itemsize * math.prod(shape[1:]))
-    step = max(1, size // row)
+    step = max(1, numbers // max(1, math.prod(shape[1:])))
     yield from ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))

@@ -18,13 +18,13 @@ from edge_server.evaluation import GlobalModel
 from schemas.blobs import FlatGroups, SpooledGroups, digest_of
 from schemas.submodel import SubModelSpec
 from schemas.tensor_files import digest_of_tensors, write_tensors
-from schemas.tensors import PIECE_BYTES, AnyArray, MadeArrays
+from schemas.tensors import PIECE_NUMBERS, AnyArray, MadeArrays
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 
 MODEL = ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10)
 LARGEST = 512 * 3136 * 4
-"""Bytes of `linear1.weight`: above `PIECE_BYTES`."""
+"""Bytes of `linear1.weight`: above a piece."""
 
 
 class Watched(MadeArrays):
@@ -51,7 +51,7 @@ def test_what_is_received_goes_into_the_module_a_piece_at_a_time(module):
     received = Watched(wanted)
     load_arrays(module, received)
     assert all(np.array_equal(array, wanted[name]) for name, array in arrays_of(module).items())
-    assert received.largest <= PIECE_BYTES < LARGEST
+    assert received.largest <= 4 * PIECE_NUMBERS < LARGEST
     assert received.given == sum(array.nbytes for array in wanted.values())
 
 
@@ -61,7 +61,7 @@ def test_the_answer_is_made_a_piece_at_a_time_and_has_the_bytes_of_one_made_at_o
     made = digest_of_tensors(FlatGroups({"model": trained_since(module, received)}))
     whole = {name: trained[name] - started[name] for name in trained}
     assert made == digest_of(encode_groups({"model": whole}))
-    assert received.largest <= PIECE_BYTES < LARGEST
+    assert received.largest <= 4 * PIECE_NUMBERS < LARGEST
 
 
 def test_a_cut_answer_has_the_bytes_of_one_cut_at_once(module, tmp_path: Path):

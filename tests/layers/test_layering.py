@@ -20,7 +20,7 @@ from schemas.blobs import BlobRef, SpooledGroups, encode_json
 from schemas.errors import PeerError
 from schemas.messages import Layer, Task
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors import PIECE_BYTES
+from schemas.tensors import PIECE_NUMBERS
 from schemas.values import ModelSpec
 from tests.client.networks import INPUT, Recipe, random_spec, small_net
 from tests.strategy.network import MAP, arrays
@@ -169,7 +169,7 @@ def test_a_chain_is_sorted_by_what_contains_what():
 
 
 def test_values_outside_a_large_array_are_read_a_piece_at_a_time(tmp_path):
-    rows, columns = 3, PIECE_BYTES // 4
+    rows, columns = 3, PIECE_NUMBERS
     kept = Segment(channels=columns, group="wide")
     channel_map = ChannelMap(
         groups={"wide": ChannelGroup(channels=columns, layers=("wide",))},

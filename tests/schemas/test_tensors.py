@@ -35,7 +35,7 @@ def test_a_file_is_the_one_that_the_library_writes(arrays: dict[str, np.ndarray]
 
 
 def test_lazy_arrays_are_written_like_real_ones_and_made_a_piece_at_a_time() -> None:
-    whole = np.arange(3_000_000, dtype=np.float32).reshape(3000, 1000)  # 12 MB: three pieces of 4 MB
+    whole = np.arange(600_000, dtype=np.float32).reshape(600, 1000)
     asked = []
 
     def make(name: str, start: int, stop: int) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_lazy_arrays_are_written_like_real_ones_and_made_a_piece_at_a_time() -> 
 
     lazy = MadeArrays({"w": (whole.dtype, whole.shape)}, make)
     assert digest_of_tensors(lazy) == digest_of_tensors({"w": whole})
-    assert asked == [(0, 1048), (1048, 2096), (2096, 3000)]  # 4 MiB are 1,048 rows of 4,000 bytes
+    assert asked == [(0, 262), (262, 524), (524, 600)]  # 262,144 numbers are 262 rows of a thousand
     assert np.array_equal(lazy["w"], whole)
 
 
@@ -62,10 +62,10 @@ def test_rows_of_a_file_are_the_rows_of_the_array(tmp_path: Path) -> None:
 
 
 def test_pieces_cover_an_array_once() -> None:
-    assert list(pieces((np.dtype("f4"), (5, 2)), 16)) == [(0, 2), (2, 4), (4, 5)]
-    assert list(pieces((np.dtype("f4"), (2, 100)), 16)) == [(0, 1), (1, 2)]
-    assert list(pieces((np.dtype("f4"), ()), 16)) == [(0, 1)]
-    assert list(pieces((np.dtype("f4"), (0, 3)), 16)) == []
+    assert list(pieces((np.dtype("f4"), (5, 2)), 4)) == [(0, 2), (2, 4), (4, 5)]
+    assert list(pieces((np.dtype("f4"), (2, 100)), 4)) == [(0, 1), (1, 2)]
+    assert list(pieces((np.dtype("f4"), ()), 4)) == [(0, 1)]
+    assert list(pieces((np.dtype("f4"), (0, 3)), 4)) == []
 
 
 @pytest.mark.parametrize("cut", [0, 7, 20, -1])
