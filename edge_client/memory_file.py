@@ -15,7 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class MemoryFile:
-    """A device's memory on disk; where it cannot be written or read there is none, and the device goes on."""
+    """A device's memory on disk; where it cannot be written or read there is none, and the device goes on.
+
+    The disk is waited for where a power cut would cost a training, or what was promised of masks. Of all else
+    it costs what a kill at the same moment would: a task is offered anew, or a result is told once more.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,9 +44,11 @@ class MemoryFile:
         """Remember this instead; returns whether it is anything new."""
         if memory == self._last:
             return False
+        masked = self._last.masked if self._last is not None else {}
+        durable = memory.result is not None or memory.masked != masked
         self._last = memory
         try:
-            write_synced(self._path, memory.model_dump_json().encode())
+            write_synced(self._path, memory.model_dump_json().encode(), durable=durable)
         except OSError as error:
             # An older memory would bring back a task that is over; none at all is never wrong.
             log.warning("%s cannot be written, a restart will begin the task anew: %s", self._path, error)

@@ -33,7 +33,7 @@ MAX_DEVICE_MB = 350.0
 
 def figures(options: Options) -> list[Figure]:
     """Rounds over their training alone, memory of a device, import of the client."""
-    pairs, rounds, epochs = (1, 2, 1) if options.quick else (4, 4, 2)
+    pairs, rounds, epochs = (1, 2, 1) if options.quick else (6, 5, 2)
     imported = import_figure(1 if options.quick else 9)
     with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name:
         data = Path(name) / "data"

@@ -45,6 +45,26 @@ def test_the_same_again_is_not_written_again(tmp_path):
     assert load(tmp_path) == NOTHING
 
 
+def test_the_disk_is_waited_for_where_a_power_cut_would_cost_something(tmp_path, monkeypatch):
+    waited = []
+    monkeypatch.setattr("edge_client.files.sync", waited.append)
+    file = MemoryFile(tmp_path / "task.json")
+
+    def waits(memory: Memory) -> bool:
+        waited.clear()
+        assert file.save(memory)
+        return bool(waited)
+
+    begun = FULL.model_copy(update={"result": None})
+    assert not waits(begun)
+    assert waits(FULL)
+    assert not waits(NOTHING)
+    assert waits(begun.model_copy(update={"masked": {"run-1": 3}}))
+    assert not waits(NOTHING.model_copy(update={"masked": {"run-1": 3}}))
+    assert MemoryFile(tmp_path / "fresh.json").save(begun.model_copy(update={"masked": {"run-1": 3}}))
+    assert waited
+
+
 def changed(**fields) -> bytes:
     return json.dumps({**json.loads(FULL.model_dump_json()), **fields}).encode()
 
