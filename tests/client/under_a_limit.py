@@ -73,6 +73,9 @@ def _ended(worker: Worker, inbox: queue.SimpleQueue[Any], job: Any) -> dict[str,
 
     worker._begin(task, done)
     event = inbox.get(timeout=60)
+    # Its arena, 64 MB of address space, is the next one's only once it has ended.
+    assert worker._thread is not None
+    worker._thread.join(60)
     return {"reason": str(event.reason), "detail": event.detail} if isinstance(event, WorkFailed) else {}
 
 

@@ -1,6 +1,6 @@
 /** The rounds as rows: who was chosen, who counted, who was left behind or refused. */
 
-import { el, mark, write } from "./dom.js";
+import { arrange, el, mark, write } from "./dom.js";
 import { deviceRoute } from "./router.js";
 import { bytesText, countText, durationText, lossText, percentText } from "./units.js";
 
@@ -29,7 +29,7 @@ export class RoundsTable {
     mark(this._more, "hidden", history.length <= FIRST);
     write(this._more, this._all ? "Show the latest only" : `Show all ${countText(history.length)} rounds`);
     const shown = (this._all ? history : history.slice(-FIRST)).toReversed();
-    this._body.replaceChildren(...shown.map((line) => this._row(line)));
+    arrange(this._body, shown.map((line) => this._row(line)));
   }
 
   _toggle() {
