@@ -31,11 +31,23 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
 
     Nothing is changed where the C library is another, or the user's environment says what is wanted.
     """
+    wanted = {M_ARENA_MAX: HEAPS, M_MMAP_THRESHOLD: MAPPED_BYTES, M_TRIM_THRESHOLD: KEPT_BYTES}
+    return _set_up(wanted, environment)
+
+
+def share_one_heap(environment: Mapping[str, str] = os.environ) -> bool:
+    """One heap for all threads, from which what is freed still goes back; else as `keep_freed_memory`.
+
+    What is left over in each thread's own stays with the process: 3 MB of a service with 16 connections.
+    """
+    return _set_up({M_ARENA_MAX: HEAPS}, environment)
+
+
+def _set_up(wanted: Mapping[int, int], environment: Mapping[str, str]) -> bool:
     if sys.platform != "linux" or any(name.startswith(ALSO_SET_BY) for name in environment):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    wanted = {M_ARENA_MAX: HEAPS, M_MMAP_THRESHOLD: MAPPED_BYTES, M_TRIM_THRESHOLD: KEPT_BYTES}
     taken = [mallopt(option, value) == 1 for option, value in wanted.items()]
     return all(taken)

@@ -101,11 +101,11 @@ class BlobStore:
 
         `crc` spares computing it again.
         """
-        self._write_at(f"{ref.digest}.part", index * ref.chunk_bytes, data, ref.size)
+        self._write_at(_part_name(ref), index * ref.chunk_bytes, data, ref.size)
         crc = zlib.crc32(data) if crc is None else crc
         record = _RECORD.pack(crc, ~crc & 0xFFFFFFFF)
         size = ref.chunks * _RECORD.size
-        self._write_at(f"{ref.digest}.chunks", index * _RECORD.size, record, size, blank=True)
+        self._write_at(_list_name(ref), index * _RECORD.size, record, size, blank=True)
         if not self._only_writes:
             self._follow(ref.digest, index, data)
 
@@ -231,10 +231,10 @@ class BlobStore:
         return os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
 
     def _part(self, ref: BlobRef) -> Path:
-        return self._directory / f"{ref.digest}.part"
+        return self._directory / _part_name(ref)
 
     def _list(self, ref: BlobRef) -> Path:
-        return self._directory / f"{ref.digest}.chunks"
+        return self._directory / _list_name(ref)
 
     def _stored(self, ref: BlobRef) -> bool:
         path = self.path(ref.digest)
@@ -265,6 +265,14 @@ class _Running:
     def digest(self) -> str:
         """Of all so far, hex."""
         return self._hash.hexdigest()
+
+
+def _part_name(ref: BlobRef) -> str:
+    return f"{ref.digest}.part"
+
+
+def _list_name(ref: BlobRef) -> str:
+    return f"{ref.digest}.chunks"
 
 
 def _sha256(path: Path) -> str:

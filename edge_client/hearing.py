@@ -50,5 +50,5 @@ def pull(session: Session, end: BroadcastEnd, now: float) -> Step:
     """Nothing more is published of these blobs: ask for what is missing of them."""
     if not session.is_at(end.run, end.attempt):
         return session, []
-    coming = {digest for digest, one in session.receiving.items() if one.expected}
+    coming = session.awaited
     return resume(session, [digest for digest in dict.fromkeys(end.digests) if digest in coming], now)

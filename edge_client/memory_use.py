@@ -9,9 +9,6 @@ import resource
 import sys
 from pathlib import Path
 
-_M_ARENA_MAX = -8
-"""Its number in glibc's malloc.h."""
-
 
 def resident_bytes() -> int:
     """Memory that this process holds now (Linux), or at most held so far (elsewhere)."""
@@ -21,16 +18,6 @@ def resident_bytes() -> int:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
     return pages * resource.getpagesize()
-
-
-def share_one_arena() -> None:
-    """Let all threads take memory from one place (glibc; elsewhere nothing); call before there are others.
-
-    Each thread would get a place of its own, and what is left over in each stays with the process: 3 MB of a
-    service that answers 16 connections.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:

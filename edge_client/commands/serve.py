@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.allocator import share_one_heap
 from edge_client.command_output import (
     Subparsers,
     add_trust_option,
@@ -22,7 +23,6 @@ from edge_client.command_output import (
 )
 from edge_client.commands.options import add_tls_options
 from edge_client.logs.option import add_log_options, begin_log
-from edge_client.memory_use import share_one_arena
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def execute(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     # Predictions need no matrix library but onnxruntime's own, and its threads' buffers take memory.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    share_one_arena()
+    share_one_heap()
     _import_http()
     from edge_client.service.predictor import Predictor
     from edge_client.service.serving import Serving

@@ -6,20 +6,18 @@ rounds are done here, in one process: everyone trains, and the model moves by th
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from edge_client.data.labelled import LabelledData
 from edge_client.data.partition import parse_partition, partition_indices
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
+from edge_client.single_thread import single_thread
 from edge_client.surgery import arrays_of, load_arrays
 from edge_client.training import train
 from edge_server.config import Config
@@ -73,7 +71,7 @@ def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
     for number, run in enumerate(runs, start=1):
         progress.begin(number, len(runs), run)
         try:
-            with _one_thread():
+            with single_thread():
                 population = _kept(run, out)
         except KeyboardInterrupt:
             return Findings((), notes=plan.notes, interrupted=True)
@@ -88,17 +86,6 @@ def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
         (picture,),
         plan.notes,
     )
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small networks train faster without torch's threads, which wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 _UNMAPPED = all_of(ChannelMap(groups={}, parameters={}))

@@ -123,7 +123,7 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
         "model": {"name": "two-nn"},
         "training": {"learning-rate": 0.05, "batch-size": 20, "local-epochs": 1},
         "simulation": {"workers": setting.workers},
-        "strategy": {"uplink": [*uplink], "downlink": [*downlink]},
+        "strategy": {"uplink": list(uplink), "downlink": list(downlink)},
     }
     return check_config(merge_tables(read_recipe(recipe), stated), "bytes")
 
@@ -173,7 +173,9 @@ def upward(settings: Sequence[Setting], plain: Sequence[Taken], names: Iterable[
             run("heterofl", _short(one) if short else one, uplink=UPLINKS[name]) if name != PLAIN else known
             for one, known in zip(settings, plain, strict=True)
         ]
-        found += _upward(name, ours, plain, full, shipped=False)
+        shipped = _are(UPLINKS[name], DEFAULT_UPLINK)
+        label = f"{name}, the default" if shipped else name
+        found += _upward(label, ours, plain, full, shipped=shipped)
     return found
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from torch import nn
 
 from edge_client import evaluation, training
@@ -22,6 +21,7 @@ from edge_client.data.labelled import LabelledData
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning import group_ratios, prefix_spec
+from edge_client.single_thread import single_thread
 from edge_client.surgery import compact
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
@@ -42,7 +42,7 @@ def figures(options: Options) -> list[Figure]:
     """Of every network, as it is and at tier 1, a training; of the full ones an evaluation."""
     pairs = 1 if options.quick else 7
     networks = NETWORKS[:1] if options.quick else NETWORKS
-    with _one_thread():
+    with single_thread():
         return [one for name, shape in networks for one in _of(name, shape, pairs)]
 
 
@@ -90,13 +90,3 @@ def _pictures(shape: tuple[int, ...]) -> LabelledData:
     random = np.random.default_rng(0)
     inputs = random.random((PICTURES, *shape), np.float32)
     return LabelledData(inputs, np.arange(PICTURES) % 10, tuple("0123456789"), Preprocessing())
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

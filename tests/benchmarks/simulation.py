@@ -21,12 +21,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from edge_client.data.labelled import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.recording import Recorder
+from edge_client.single_thread import single_thread
 from edge_client.training import train
 from edge_server.config import Config, load_config
 from edge_server.simulation.simulator import simulate
@@ -107,15 +106,12 @@ def recorded_step(config: Config, pairs: int) -> Figure:
         local_epochs=config.training.local_epochs,
         seed=0,
     )
-    threads, recorder = torch.get_num_threads(), Recorder()
-    torch.set_num_threads(1)
-    try:
+    recorder = Recorder()
+    with single_thread():
         seconds = _client(data, config.model.name, plan)
         # Recording is for a process's whole life, and not part of a step.
         seconds(recorder)
         ratios, taken = paired(pairs, lambda: seconds(None), lambda: seconds(recorder))
-    finally:
-        torch.set_num_threads(threads)
     return Figure(
         AREA,
         "a recorded step over a plain one",

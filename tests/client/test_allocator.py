@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from edge_client.allocator import ALSO_SET_BY, keep_freed_memory
+from edge_client.allocator import ALSO_SET_BY, keep_freed_memory, share_one_heap
 
 PROGRAM = """
 import resource, threading
@@ -71,3 +71,4 @@ def test_training_gives_the_same_bits() -> None:
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
 def test_what_the_user_has_set_counts(name: str) -> None:
     assert not keep_freed_memory({name: "2"})
+    assert not share_one_heap({name: "2"})

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edge_server.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK
+from schemas.strategy import Piece
 from tests.benchmarks.client_data import write_clients
 from tests.benchmarks.federation import DEVICES, LARGE, Told, Work, run
 from tests.benchmarks.figure import Figure
@@ -34,13 +35,6 @@ AREA, EXACT = "flower", "flower, float32"
 NETWORKS = {"1.66 M": "two-nn", "25 M": LARGE}
 OURS, THEIRS = {"1.66 M": 5, "25 M": 3}, 2
 """Rounds of each run. The first does not count."""
-UP, DOWN = (
-    " and ".join(
-        one.name + "".join(f" ({key} {value})" for key, value in one.options.items()) for one in named
-    )
-    for named in (DEFAULT_UPLINK, DEFAULT_DOWNLINK)
-)
-SHIPPED = f"models go down in {DOWN}, updates up in {UP}, as shipped"
 MIN_TIME, MIN_EGRESS, MAX_LAUNCH = 20.0, 5.0, 1 / 3
 
 
@@ -83,9 +77,18 @@ def _compared(options: Options, *, exact: bool) -> list[Figure]:
                     its[size] = _flower(environment, replace(work, rounds=THEIRS), data, folder / place)
                 except (NotInstalled, RuntimeError) as error:
                     its, why = {}, str(error)
-    ways = f"ours: {'float32 both ways' if exact else SHIPPED}"
+    shipped = (
+        f"models go down in {_told(DEFAULT_DOWNLINK)}, updates up in {_told(DEFAULT_UPLINK)}, as shipped"
+    )
+    ways = f"ours: {'float32 both ways' if exact else shipped}"
     found = [one for size in sizes for one in _sizes(size, mine[size], its.get(size), version, why, ways)]
     return [*found, *_launch(mine, its, why), _memory(its, version, why)]
+
+
+def _told(codecs: Sequence[Piece]) -> str:
+    """Codecs in words."""
+    options = ("".join(f" ({key} {value})" for key, value in one.options.items()) for one in codecs)
+    return " and ".join(one.name + said for one, said in zip(codecs, options, strict=True))
 
 
 def _flower(environment: Environment, work: Work, data: Path, folder: Path) -> Theirs:
