@@ -168,6 +168,7 @@ class Agent:
             self._carrier.stop()
             self._rollout.stop()
             self._worker.stop(wait_s=2.0)
+            self._belongings.close()
             self._say_goodbye()
         return self._outcome
 

@@ -21,8 +21,8 @@ class Belongings:
 
     def __init__(self, settings: AgentSettings) -> None:
         sweep(settings.state)
-        # What a power cut takes of a blob is missed in `wake`, and fetched or made anew.
-        self.store = BlobStore(settings.state / "blobs", durable=False)
+        # What a power cut takes of a blob, or writes over, is missed in `wake`, and fetched or made anew.
+        self.store = BlobStore(settings.state / "blobs", durable=False, writes_over=True)
         self.private = PrivateState(settings.state / "private")
         self.checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
         self._settings = settings
@@ -56,3 +56,7 @@ class Belongings:
         result = session.result or session.masks.trained
         forget_others(self.store, frozenset(ref.digest for ref in blobs_of(session.task, result)))
         return replace(session, held=self.store.digests())
+
+    def close(self) -> None:
+        """Remove what was only kept to be written over."""
+        self.store.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
-from edge_client.spares import SUFFIX, Spares
+from edge_client.spares import SUFFIX, Spares, opened_over
 from schemas.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class BlobStore:
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[str, _Running] = {}
         directory.mkdir(parents=True, exist_ok=True)
-        self._spares = Spares(directory) if writes_over else None
+        self.spares = Spares(directory) if writes_over else None
 
     @property
     def directory(self) -> Path:
@@ -83,12 +83,13 @@ class BlobStore:
         """
         # All else here is bytes: a device imports what tensors need with its first task.
         from schemas.blobs import FlatGroups
-        from schemas.tensor_files import write_tensors
+        from schemas.tensor_files import tensors_bytes, write_tensors
 
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
+        arrays = FlatGroups(groups)
         try:
-            with temporary.open("wb") as file:
-                digest = (write or write_tensors)(file, FlatGroups(groups))
+            with opened_over(self.spares, tensors_bytes(arrays))(temporary) as file:
+                digest = (write or write_tensors)(file, arrays)
             ref = BlobRef(digest=digest, size=temporary.stat().st_size, chunk_bytes=chunk_bytes)
             if digest not in self:
                 put_in_place(temporary, self.path(digest), durable=self._durable)
@@ -177,20 +178,20 @@ class BlobStore:
             if name not in digests and entry.suffix != SUFFIX:
                 self._running.pop(name, None)
                 self.forget(entry, remove)
-        if self._spares is not None:
+        if self.spares is not None:
             if self._durable:
                 # Files may have other bytes now: no power cut may bring their names back.
                 sync(self._directory)
-            self._spares.turn(remove)
+            self.spares.turn(remove)
 
     def close(self) -> None:
         """Remove what was only kept to be written over."""
-        if self._spares is not None:
-            self._spares.remove()
+        if self.spares is not None:
+            self.spares.remove()
 
     def forget(self, path: Path, remove: Callable[[Path], None] = unlink) -> None:
         """Let go of a file; of one that has another name too, as where updates are kept, just of this one."""
-        (remove if self._spares is None else self._spares.add)(path)
+        (remove if self.spares is None else self.spares.add)(path)
 
     def drop_parts(self, keep: frozenset[str]) -> None:
         """Forget what is half there of every other blob; blobs that are complete stay."""
@@ -223,10 +224,10 @@ class BlobStore:
     def _opened(self, name: str, size: int, blank: bool) -> int:
         # For every chunk twice: a `Path` would take longer to make than the file to open.
         path = f"{self._prefix}{name}"
-        if self._spares is not None:
+        if self.spares is not None:
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_WRONLY)
-            if self._spares.become(Path(path), size):
+            if self.spares.become(Path(path), size):
                 return _begun(path, size, blank)
         return os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
 

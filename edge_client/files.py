@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
+
+Opened = Callable[[Path], AbstractContextManager[BinaryIO]]
+"""How a file to write is opened."""
 
 SYNCS_AT_ONCE = 8
 """File systems write down what several wait for in one go."""
@@ -24,13 +28,18 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
         put_in_place(temporary, path, durable=durable)
 
 
+def new_file(path: Path) -> BinaryIO:
+    """A file to write, empty."""
+    return path.open("wb")
+
+
 @contextlib.contextmanager
-def written_aside(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def written_aside(path: Path, *, durable: bool = True, opened: Opened = new_file) -> Iterator[BinaryIO]:
     """As `write_synced`, for bytes that come a piece at a time: a file to write, put at `path` at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
     with _gone_if_failed(temporary):
-        with temporary.open("wb") as file:
+        with opened(temporary) as file:
             yield file
         put_in_place(temporary, path, durable=durable)
 

@@ -15,8 +15,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from edge_client.files import written_aside
+from edge_client.spares import Spares, opened_over
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensor_files import bytes_of
+from schemas.tensor_files import bytes_of, tensors_bytes
 from schemas.tensors import AnyArray, Gathered, LazyArrays
 
 Places = dict[str, tuple[Mapping[str, AnyArray], str]]
@@ -29,12 +30,19 @@ class NotPlainFile(EdgeError):
     """The file is not there, or nothing that this program has written."""
 
 
-def write_plain(path: Path, values: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Write named values at `path`, all at once; `InvariantError` for what is not plain."""
+def write_plain(
+    path: Path, values: Mapping[str, Any], *, durable: bool = True, spares: Spares | None = None
+) -> None:
+    """Write named values at `path`, all at once, over one of `spares` if there are any.
+
+    Raises `InvariantError` for what is not plain.
+    """
     places: Places = {}
     tree = {name: _plain(value, name, places) for name, value in values.items()}
-    with written_aside(path, durable=durable) as file:
-        file.writelines(bytes_of(Gathered(places), {"state": json.dumps(tree)}))
+    arrays = Gathered(places)
+    opened = opened_over(spares, tensors_bytes(arrays))
+    with written_aside(path, durable=durable, opened=opened) as file:
+        file.writelines(bytes_of(arrays, {"state": json.dumps(tree)}))
 
 
 def read_plain(path: Path) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Files that nobody needs any more, kept to be written over.
 
 A round of a thousand devices makes and removes thousands of files, and file systems take that ill: ext4 looks
-past every file that was removed in the last minutes before it makes another one.
+past every file that was removed in the last minutes before it makes another one. And a file that is there
+has its pages in memory and its blocks on the disk already: a new one takes at least twice as long to write,
+ten times on a virtual machine that gives the memory of removed files back to its host.
 """
 
 from __future__ import annotations
@@ -11,16 +13,21 @@ import itertools
 import secrets
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-from edge_client.files import unlink
+from edge_client.files import Opened, new_file, unlink
 
 SUFFIX = ".spare"
 
 
 class Spares:
-    """Nameless files in a folder, on one disk with all that is added; what lies there at first is removed."""
+    """Nameless files in a folder; what lies there at first is removed.
+
+    What is added from another disk, or is to become a file on one, is removed instead.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, threading.Lock()
@@ -38,21 +45,27 @@ class Spares:
                 unlink(path)
                 return
             spare = self._folder / f".{self._mark}.{next(self._numbers)}{SUFFIX}"
-            path.replace(spare)
-            with self._lock:
-                self._added.append((about.st_size, spare))
+            if _moved(path, spare):
+                with self._lock:
+                    self._added.append((about.st_size, spare))
 
     def become(self, path: Path, size: int) -> bool:
         """Put the spare that is nearest to `size` bytes at `path`, if there is one; it holds what it held."""
         with self._lock:
             if not self._spare:
                 return False
-            at = min(bisect_left(self._spare, (size,)), len(self._spare) - 1)
-            _, spare = self._spare.pop(at)
-        with contextlib.suppress(FileNotFoundError):
-            spare.replace(path)
-            return True
-        return False
+            at = bisect_left(self._spare, (size,))
+            near = [index for index in (at - 1, at) if 0 <= index < len(self._spare)]
+            _, spare = self._spare.pop(min(near, key=lambda index: abs(self._spare[index][0] - size)))
+        return _moved(spare, path)
+
+    @contextlib.contextmanager
+    def written(self, path: Path, size: int) -> Iterator[BinaryIO]:
+        """A file to write at `path`, of about `size` bytes; of a spare nothing is left beyond its end."""
+        lies_there = self.become(path, size)
+        with path.open("r+b" if lies_there else "wb") as file:
+            yield file
+            file.truncate()
 
     def turn(self, remove: Callable[[Path], None] = unlink) -> None:
         """From here on what was added is spare; what was spare and was not needed is removed."""
@@ -65,3 +78,17 @@ class Spares:
         """Remove all of them."""
         self.turn()
         self.turn()
+
+
+def opened_over(spares: Spares | None, size: int) -> Opened:
+    """How to open a file of about `size` bytes: over a spare where there are any, else anew."""
+    return new_file if spares is None else partial(spares.written, size=size)
+
+
+def _moved(path: Path, to: Path) -> bool:
+    try:
+        path.replace(to)
+    except OSError:
+        unlink(path)
+        return False
+    return True

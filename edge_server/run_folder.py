@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from edge_client.files import write_synced, written_aside
+from edge_client.files import unlink, write_synced, written_aside
+from edge_client.spares import Spares, opened_over
 from edge_server.config import Config
 from edge_server.history import RoundRecord, Summary
 from edge_server.strategy.checkpoint import save_checkpoint
@@ -15,7 +16,7 @@ from edge_server.strategy.strategy import State
 from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensor_files import write_tensors
+from schemas.tensor_files import tensors_bytes, write_tensors
 
 KEPT_VERSIONS = 3
 KEPT_CHECKPOINTS = 2
@@ -26,6 +27,11 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._spares: Spares | None = None
+
+    def write_over(self, spares: Spares | None) -> None:
+        """From here on models and checkpoints are written over `spares`; a checkpoint that goes is one."""
+        self._spares = spares
 
     @classmethod
     def create(cls, path: Path, config: Config) -> RunFolder:
@@ -82,9 +88,9 @@ class RunFolder:
 
     def save_checkpoint(self, state: State, *, durable: bool = True) -> None:
         """Keep the strategy's state after its last round, and the one before."""
-        save_checkpoint(self.checkpoint(state.round), state, durable=durable)
+        save_checkpoint(self.checkpoint(state.round), state, durable=durable, spares=self._spares)
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
-            old.unlink()
+            (unlink if self._spares is None else self._spares.add)(old)
 
     def written(self, round_number: int) -> list[Path]:
         """The files of a round that is being closed: its model and, where there is one, the checkpoint."""
@@ -126,8 +132,10 @@ class RunFolder:
         """Keep the global model after a round and return the sha256 of its state; older versions go."""
         version = self.version(round_number)
         version.mkdir(exist_ok=True)
-        with written_aside(version / "state.safetensors", durable=durable) as file:
-            digest = write_tensors(file, FlatGroups({"model": params}))
+        arrays = FlatGroups({"model": params})
+        opened = opened_over(self._spares, tensors_bytes(arrays))
+        with written_aside(version / "state.safetensors", durable=durable, opened=opened) as file:
+            digest = write_tensors(file, arrays)
         channels = encode_json(channel_map)
         described = {
             "round": round_number,
@@ -143,5 +151,6 @@ class RunFolder:
             write_synced(version / name, data, durable=durable)
         versions = sorted((self.path / "models").iterdir(), key=lambda path: int(path.name.split("-")[1]))
         for old in versions[:-KEPT_VERSIONS]:
+            # Not kept as spares: somebody may be reading one, and goes on doing so once it has no name.
             shutil.rmtree(old)
         return digest

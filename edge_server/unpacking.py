@@ -62,10 +62,8 @@ class Unpacked:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
-            lies_there = self._spares.become(temporary, limit or path.stat().st_size)
-            with temporary.open("r+b" if lies_there else "wb") as file:
+            with self._spares.written(temporary, limit or path.stat().st_size) as file:
                 found = unpack(path, file, limit=limit, through=through)
-                file.truncate()
             # It need not outlive a power cut, but must never be half there.
             temporary.replace(unpacked)
         except BaseException:

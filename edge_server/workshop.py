@@ -98,6 +98,7 @@ class Workshop:
         self._resumable, self._durable = resumable, durable
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable, writes_over=durable)
+        folder.write_over(self.store.spares)
         self._unpacked = Unpacked(folder.unpacked)
         self._disposal = Disposal(folder.disposal)
         self.chunk_bytes = CHUNK_BYTES

@@ -9,15 +9,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from edge_client.plain_file import NotPlainFile, read_plain, write_plain
+from edge_client.spares import Spares
 from edge_server.strategy.keeping import InMemory, Keep, kept
 from edge_server.strategy.strategy import State
 from schemas.blobs import Groups
 from schemas.errors import ConfigError
 
 
-def save_checkpoint(path: Path, state: State, *, durable: bool = True) -> None:
+def save_checkpoint(path: Path, state: State, *, durable: bool = True, spares: Spares | None = None) -> None:
     """Write the state at `path`, all at once; `InvariantError` for a state that is not plain."""
-    write_plain(path, {field.name: getattr(state, field.name) for field in fields(State)}, durable=durable)
+    values = {field.name: getattr(state, field.name) for field in fields(State)}
+    write_plain(path, values, durable=durable, spares=spares)
 
 
 def load_checkpoint(path: Path, *, keep: Keep = InMemory) -> State:

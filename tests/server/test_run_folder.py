@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_client.spares import Spares
 from edge_server.config import Config, load_config
 from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.run_folder import KEPT_VERSIONS, RunFolder
+from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.strategy import State
 from schemas.blobs import digest_of
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
@@ -163,3 +166,35 @@ def test_the_newest_version_is_kept_in_very_long_runs_too(folder):
     for number in (9998, 9999, 10_000, 10_001, 10_002):
         folder.save_model(number, arrays(0), MAP, {})
     assert names(folder.path / "models") == ["round-10000", "round-10001", "round-10002"]
+
+
+# --- written over what nobody needs ---
+@pytest.fixture
+def spares(folder) -> Spares:
+    spares = Spares(folder.blobs)
+    folder.write_over(spares)
+    return spares
+
+
+def test_a_checkpoint_is_written_over_one_that_went(folder, spares):
+    for number in range(3):
+        folder.save_checkpoint(State(params=arrays(number), round=number), durable=False)
+    old = {path.stat().st_ino for path in folder.blobs.iterdir()}
+    spares.turn()
+    folder.save_checkpoint(State(params=arrays(3), round=3), durable=False)
+    assert {folder.checkpoint(3).stat().st_ino} == old
+    assert names(folder.checkpoint(3).parent) == [folder.checkpoint(n).name for n in (2, 3)]
+    for number in (2, 3):
+        again = load_checkpoint(folder.checkpoint(number))
+        assert all((again.params[name] == array).all() for name, array in arrays(number).items())
+
+
+def test_who_reads_a_version_that_goes_reads_it_to_its_end(folder, spares):
+    folder.save_model(0, arrays(0), MAP, {})
+    state = folder.version(0) / "state.safetensors"
+    expected = state.read_bytes()
+    with state.open("rb") as reader:
+        for number in range(1, 9):
+            folder.save_model(number, arrays(number), MAP, {})
+            spares.turn()
+        assert reader.read() == expected

@@ -1,0 +1,81 @@
+"""Files that are written over: whatever they held, what is read is what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_client.files import written_aside
+from edge_client.spares import Spares, opened_over
+
+
+@pytest.fixture
+def spares(tmp_path: Path) -> Spares:
+    return Spares(tmp_path)
+
+
+def spare(spares: Spares, path: Path, data: bytes) -> int:
+    """A file that held `data` and may now be written over; its number on the disk."""
+    path.write_bytes(data)
+    number = path.stat().st_ino
+    spares.add(path)
+    return number
+
+
+@pytest.mark.parametrize("held", [b"", b"less", b"a great deal more than what follows"])
+def test_of_what_lay_there_nothing_is_left(spares, tmp_path, held):
+    number = spare(spares, tmp_path / "old", held)
+    spares.turn()
+    with written_aside(tmp_path / "new", opened=opened_over(spares, 8)) as file:
+        file.write(b"new ")
+        file.write(b"text")
+    assert (tmp_path / "new").read_bytes() == b"new text"
+    assert (tmp_path / "new").stat().st_ino == number
+
+
+def test_the_nearest_in_size_is_taken_smaller_or_larger(spares, tmp_path):
+    numbers = {size: spare(spares, tmp_path / f"of-{size}", bytes(size)) for size in (10, 100, 1000)}
+    spares.turn()
+    for size, expected in ((110, 100), (5000, 1000), (0, 10)):
+        assert spares.become(tmp_path / "taken", size)
+        assert (tmp_path / "taken").stat().st_ino == numbers[expected]
+    assert not spares.become(tmp_path / "taken", 0)
+
+
+def test_a_file_that_could_not_be_written_to_its_end_is_gone(spares, tmp_path):
+    spare(spares, tmp_path / "old", b"held")
+    spares.turn()
+    with (
+        pytest.raises(RuntimeError),
+        written_aside(tmp_path / "new", opened=opened_over(spares, 4)) as file,
+    ):
+        file.write(b"be")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_spares_files_are_new(tmp_path):
+    with written_aside(tmp_path / "new", opened=opened_over(None, 4)) as file:
+        file.write(b"text")
+    assert (tmp_path / "new").read_bytes() == b"text"
+
+
+def test_what_cannot_be_moved_to_the_folder_is_removed(tmp_path, monkeypatch):
+    """As from another disk."""
+    spares = Spares(tmp_path)
+
+    def another_disk(path: Path, to: Path) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    with monkeypatch.context() as late:
+        late.setattr(Path, "replace", another_disk)
+        spare(spares, tmp_path / "old", b"held")
+    spares.turn()
+    assert list(tmp_path.iterdir()) == []
+    spare(spares, tmp_path / "old", b"held")
+    spares.turn()
+    with monkeypatch.context() as late:
+        late.setattr(Path, "replace", another_disk)
+        assert not spares.become(tmp_path / "new", 4)
+    assert list(tmp_path.iterdir()) == []
