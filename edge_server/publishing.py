@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.blobstore import BlobStore
-from edge_client.codecs.chain import Chain
+from edge_client.codecs.chain import Chain, in_codes
 from edge_client.codecs.compression import Zstd
 from edge_client.codecs.down import Differences, Down
 from edge_client.codecs.form import MODEL
@@ -125,10 +125,9 @@ class Publisher:
 
     def _whole(self, edition: Edition) -> Groups | None:
         """The model encoded; None where it travels as it is."""
-        if self._down.number is None:
-            return None
+        number = self._down.whole
         # To the nearest: it is half as far off as by chance, and what is off is not added up over rounds.
-        return Chain(number=self._down.whole).encode(edition.params, None).groups
+        return None if number is None else in_codes(number, edition.params, None)
 
     def _frame(
         self, edition: Edition, specs: Iterable[SubModelSpec], encoded: Groups | None, pack: Zstd | None

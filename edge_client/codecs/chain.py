@@ -11,10 +11,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from edge_client.codecs.compression import Zstd
+from edge_client.codecs.digits import BYTE, in_bytes, per_byte, row_bytes
 from edge_client.codecs.form import (
     COLUMNS,
     COUNT_TYPE,
     COUNTED,
+    DIGITS,
     FLOAT,
     MODEL,
     SCALE_TYPE,
@@ -63,10 +65,18 @@ class Chain:
         return self.thin is not None or self.number is not None
 
     @property
+    def digits(self) -> int | None:
+        """The levels of codes that share bytes; None where each number has its own."""
+        if self.thin is not None or not isinstance(self.number, Int8):
+            return None
+        return self.number.levels if per_byte(self.number.levels) > 1 else None
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The groups that stand beside `model`, with an array for each parameter that is encoded."""
         scaled = (SCALES,) if self.number is not None and self.number.scaled else ()
-        return (*scaled, SHAPES, COUNTED, COLUMNS) if self.thin is not None else scaled
+        sharing = (DIGITS,) if self.digits is not None else ()
+        return (*scaled, SHAPES, COUNTED, COLUMNS) if self.thin is not None else (*scaled, *sharing)
 
     def encode(self, arrays: Arrays, seed: int | None, residual: Arrays | None = None) -> Encoded:
         """The groups that stand for the group `model`, made when they are asked for.
@@ -76,16 +86,8 @@ class Chain:
         """
         if self.thin is not None:
             return _thinned(self, self.thin, arrays, seed, residual or {})
-        if self.number is None:
-            return Encoded({MODEL: arrays})
-        kinds = {name: kind_of(arrays, name) for name in arrays}
-        scales = _scales(self.number, arrays, kinds)
-        types = {
-            name: (self.number.dtype if is_coded(shape) else dtype, shape)
-            for name, (dtype, shape) in kinds.items()
-        }
-        make = partial(_codes, self.number, arrays, scales, seed)
-        return Encoded({MODEL: MadeArrays(types, make), **({SCALES: scales} if scales else {})})
+        groups = in_codes(self.number, arrays, seed)
+        return Encoded(groups if self.digits is None else _sharing(groups, self.digits))
 
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
         """Write the tensors of a blob and return its digest."""
@@ -96,6 +98,9 @@ class Chain:
         size = math.prod(shape)
         if not self.lossy or not is_coded(shape):
             return FLOAT.itemsize * size
+        if self.digits is not None:
+            held = shape[0] * row_bytes(size // shape[0], self.digits)
+            return held + SCALE_TYPE.itemsize * shape[0] + SHAPE_TYPE.itemsize * (1 + len(shape))
         each = self.number.dtype.itemsize if self.number else FLOAT.itemsize
         beside = SCALE_TYPE.itemsize * shape[0] if self.number and self.number.scaled else 0
         if self.thin is not None:
@@ -146,6 +151,43 @@ def _make(piece: Piece, codecs: Mapping[str, Callable[..., Any]], key: str) -> A
         return codec(**piece.options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{key}: codec '{piece.name}': {error}") from error
+
+
+def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> dict[str, Arrays]:
+    """The groups `model`, a code in the place of each number, and what codes need; made when asked for.
+
+    Rows and columns of it may still be cut out, as those of the parameters may. `seed` as in `Chain.encode`.
+    """
+    if number is None:
+        return {MODEL: arrays}
+    kinds = {name: kind_of(arrays, name) for name in arrays}
+    scales = _scales(number, arrays, kinds)
+    types = {
+        name: (number.dtype if is_coded(shape) else dtype, shape) for name, (dtype, shape) in kinds.items()
+    }
+    make = partial(_codes, number, arrays, scales, seed)
+    return {MODEL: MadeArrays(types, make), **({SCALES: scales} if scales else {})}
+
+
+def _sharing(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
+    """The same groups with several codes in each byte of `model`."""
+    codes = groups[MODEL]
+    kinds = {name: kind_of(codes, name) for name in codes}
+    widths = {name: math.prod(shape[1:]) for name, (_, shape) in kinds.items() if is_coded(shape)}
+    held = {name: (BYTE, (kinds[name][1][0], row_bytes(width, levels))) for name, width in widths.items()}
+
+    def make(name: str, start: int, stop: int) -> AnyArray:
+        if name not in widths:
+            return rows_of(codes, name, start, stop)
+        made = np.empty((stop - start, held[name][1][1]), BYTE)
+        # Of a byte's codes each was a float32, and those are to stay in a processor's caches.
+        for begin, end in pieces((kinds[name][0], (stop - start, widths[name]))):
+            rows = rows_of(codes, name, start + begin, start + end)
+            made[begin:end] = in_bytes(rows.reshape(end - begin, widths[name]), levels)
+        return made
+
+    stated = {name: np.array([levels, *kinds[name][1]], SHAPE_TYPE) for name in widths}
+    return {**groups, MODEL: MadeArrays({**kinds, **held}, make), **({DIGITS: stated} if stated else {})}
 
 
 def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:

@@ -2,8 +2,10 @@
 
 The group `model` holds codes in the place of numbers; what they need beside them are groups of their own:
 
-    model          float32, float16 or int8 like the parameter; of a sparse one its values [N]
+    model          float32, float16 or int8 like the parameter; of a sparse one its values [N]; or bytes
+                   uint8 [R, B] that hold several codes each
     model.scales   float32 [R]: what the codes of each row are to be multiplied by
+    model.digits   uint32: the levels of codes that share bytes, and then the axes (`digits`)
     model.shapes   uint32: the axes of a sparse parameter
     model.counts   uint32 [R]: how many numbers each row of it has
     model.columns  the smallest unsigned type [N]: where in their rows (`sparse`)
@@ -16,17 +18,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
+from edge_client.codecs.digits import codes_in
 from edge_client.codecs.numbers import floats_of
 from edge_client.codecs.sparse import COUNTS, Sparse, to_dense
 from schemas.blobs import Arrays, Groups
 from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
 
 MODEL = "model"
-SCALES, SHAPES, COUNTED, COLUMNS = (f"{MODEL}.{part}" for part in ("scales", "shapes", "counts", "columns"))
-PARTS = (SCALES, SHAPES, COUNTED, COLUMNS)
+SCALES, DIGITS = f"{MODEL}.scales", f"{MODEL}.digits"
+SHAPES, COUNTED, COLUMNS = (f"{MODEL}.{part}" for part in ("shapes", "counts", "columns"))
+PARTS = (SCALES, DIGITS, SHAPES, COUNTED, COLUMNS)
 SHAPE_TYPE, SCALE_TYPE, COUNT_TYPE = np.dtype("<u4"), np.dtype("<f4"), COUNTS
 FLOAT = np.dtype("<f4")
 
@@ -57,18 +62,22 @@ class Decoded(LazyArrays):
         self._codes: Arrays = groups[MODEL]
         self._scales = groups.get(SCALES, {})
         self._counts, self._columns = groups.get(COUNTED, {}), groups.get(COLUMNS, {})
-        self._shapes: Mapping[str, tuple[int, ...]] = {
+        self._sparse: Mapping[str, tuple[int, ...]] = {
             name: shape_of(array) for name, array in groups.get(SHAPES, {}).items()
+        }
+        self._digits: Mapping[str, Digits] = {
+            name: digits_of(array) for name, array in groups.get(DIGITS, {}).items()
         }
 
     def kind(self, name: str) -> Kind:
         """Of the parameter."""
-        return FLOAT, self._shapes[name] if name in self._shapes else kind_of(self._codes, name)[1]
+        if name in self._digits:
+            return FLOAT, self._digits[name].shape
+        return FLOAT, self._sparse[name] if name in self._sparse else kind_of(self._codes, name)[1]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         """Decoded now."""
-        sparse = name in self._shapes
-        codes = self._dense(name, start, stop) if sparse else rows_of(self._codes, name, start, stop)
+        codes = self._dense(name, start, stop) if name in self._sparse else self._whole(name, start, stop)
         if name not in self._scales:
             return floats_of(codes)
         scales = rows_of(self._scales, name, start, stop)
@@ -80,14 +89,21 @@ class Decoded(LazyArrays):
 
     def is_scaled(self, name: str) -> bool:
         """Whether rows are just codes times the scale of each row."""
-        return name not in self._shapes and name in self._scales
+        return name not in self._sparse and name in self._scales
 
     def coded(self, name: str, start: int, stop: int) -> tuple[AnyArray, AnyArray]:
         """The codes of these rows, and their scales."""
-        return rows_of(self._codes, name, start, stop), rows_of(self._scales, name, start, stop)
+        return self._whole(name, start, stop), rows_of(self._scales, name, start, stop)
+
+    def _whole(self, name: str, start: int, stop: int) -> AnyArray:
+        codes = rows_of(self._codes, name, start, stop)
+        if name not in self._digits:
+            return codes
+        levels, shape = self._digits[name]
+        return codes_in(codes, levels, math.prod(shape[1:])).reshape(len(codes), *shape[1:])
 
     def _dense(self, name: str, start: int, stop: int) -> AnyArray:
-        counts, shape = self._counts[name], self._shapes[name]
+        counts, shape = self._counts[name], self._sparse[name]
         first = int(counts[:start].sum(dtype=np.int64))
         last = first + int(counts[start:stop].sum(dtype=np.int64))
         columns, values = (rows_of(part, name, first, last) for part in (self._columns, self._codes))
@@ -98,6 +114,19 @@ class Decoded(LazyArrays):
 
     def __len__(self) -> int:
         return len(self._codes)
+
+
+class Digits(NamedTuple):
+    """Codes that share bytes: how many levels they have, and the shape of their parameter."""
+
+    levels: int
+    shape: tuple[int, ...]
+
+
+def digits_of(stated: AnyArray) -> Digits:
+    """What an array of levels and axes states."""
+    levels, *axes = shape_of(stated)
+    return Digits(levels, tuple(axes))
 
 
 def shape_of(axes: AnyArray) -> tuple[int, ...]:

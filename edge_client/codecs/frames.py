@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.codecs.chain import Chain
+from edge_client.codecs.chain import in_codes
 from edge_client.codecs.form import FLOAT, MODEL, PARTS, SCALE_TYPE, SCALES, Decoded, decoded, is_coded
 from edge_client.codecs.numbers import NumberCodec
 from schemas.blobs import Arrays, Groups
@@ -34,7 +34,7 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
     """The frame that makes `params` of `before`, made when it is asked for."""
     kinds = {name: kind_of(params, name) for name in params}
     coded = {name: kind for name, kind in kinds.items() if number is not None and is_coded(kind[1])}
-    encoded = Chain(number=number).encode(MadeArrays(coded, partial(_less, params, before)), None).groups
+    encoded = in_codes(number, MadeArrays(coded, partial(_less, params, before)), None)
     types = {
         name: kind_of(encoded[MODEL], name) if name in coded else (BITS, shape)
         for name, (_, shape) in kinds.items()

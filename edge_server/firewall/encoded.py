@@ -7,10 +7,12 @@ import math
 import numpy as np
 
 from edge_client.codecs.chain import Chain
+from edge_client.codecs.digits import BYTE, largest_byte, row_bytes
 from edge_client.codecs.form import (
     COLUMNS,
     COUNT_TYPE,
     COUNTED,
+    DIGITS,
     FLOAT,
     MODEL,
     PARTS,
@@ -18,6 +20,7 @@ from edge_client.codecs.form import (
     SCALES,
     SHAPE_TYPE,
     SHAPES,
+    digits_of,
     is_coded,
     shape_of,
 )
@@ -46,23 +49,42 @@ def check_form(groups: Groups, chain: Chain) -> None:
         if chain.number is not None and chain.number.scaled:
             _expect(name, kind_of(groups[SCALES], name), (SCALE_TYPE, (shapes[name][0],)))
             _check_scales(groups, name)
-        if isinstance(chain.number, Int8):
+        if chain.digits is not None:
+            _check_bytes(groups, name, chain.digits)
+        elif isinstance(chain.number, Int8):
             _check_codes(groups, name, chain.number.levels)
 
 
 def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
     """The parameter's shape; its codes are of the right type."""
     dtype, shape = kind_of(groups[MODEL], name)
+    if name in groups.get(DIGITS, {}):
+        return _shape_of_digits(groups, name, chain)
     if name in groups.get(SHAPES, {}):
-        stated = kind_of(groups[SHAPES], name)
-        if stated[0] != SHAPE_TYPE or len(stated[1]) != 1 or stated[1][0] > MAX_AXES:
-            raise _wrong(f"'{name}' has no shape, but {stated[0]} {stated[1]}")
+        _check_axes(groups, SHAPES, name)
         shape = shape_of(groups[SHAPES][name])
     coded = is_coded(shape) and chain.number is not None
     expected = chain.number.dtype if coded and chain.number is not None else FLOAT
     if dtype != expected:
         raise _wrong(f"'{name}': expected {expected}, got {dtype}")
     return shape
+
+
+def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
+    """The parameter's shape, of which codes have as many levels as the chain's, and share bytes."""
+    _check_axes(groups, DIGITS, name)
+    levels, shape = digits_of(groups[DIGITS][name])
+    if levels != chain.digits or not is_coded(shape):
+        raise _wrong(f"'{name}' has codes of {levels} levels and of the shape {shape} in shared bytes")
+    held = (BYTE, (shape[0], row_bytes(math.prod(shape[1:]), levels)))
+    _expect(name, kind_of(groups[MODEL], name), held)
+    return shape
+
+
+def _check_axes(groups: Groups, part: str, name: str) -> None:
+    dtype, axes = kind_of(groups[part], name)
+    if dtype != SHAPE_TYPE or len(axes) != 1 or not 0 < axes[0] <= MAX_AXES:
+        raise _wrong(f"'{name}' has no shape, but {dtype} {axes}")
 
 
 def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
@@ -90,6 +112,12 @@ def _check_codes(groups: Groups, name: str, levels: int) -> None:
     for start, stop in pieces(kind_of(groups[MODEL], name)):
         codes = rows_of(groups[MODEL], name, start, stop)
         if codes.size and (int(codes.max()) > levels or int(codes.min()) < -levels):
+            raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)
+
+
+def _check_bytes(groups: Groups, name: str, levels: int) -> None:
+    for piece in pieces(kind_of(groups[MODEL], name)):
+        if int(rows_of(groups[MODEL], name, *piece).max(initial=0)) > largest_byte(levels):
             raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)
 
 

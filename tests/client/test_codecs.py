@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from edge_client.blobstore import BlobStore
-from edge_client.codecs.chain import CODECS, make_chain
+from edge_client.codecs.chain import CODECS, in_codes, make_chain
 from edge_client.codecs.compression import MAGIC, Zstd, is_compressed, unpack
+from edge_client.codecs.digits import codes_in, in_bytes, largest_byte, per_byte, row_bytes
 from edge_client.codecs.form import decoded, is_coded
 from edge_client.codecs.numbers import Fp16, Int8, draw, floats_of
 from edge_client.codecs.sparse import TopK, to_dense, to_sparse
@@ -87,7 +88,7 @@ def test_a_whole_number_is_off_by_at_most_a_step_of_its_row(update, seed, levels
         if not is_coded(array.shape):
             assert same(again[name], array)
             continue
-        codes = encoded.groups["model"][name]
+        codes, _ = decoded(encoded.groups)["model"].coded(name, 0, len(array))
         assert codes.dtype == np.int8
         assert np.abs(codes.astype(int)).max() <= levels
         largest = np.abs(array.astype(np.float64)).reshape(len(array), -1).max(axis=1)
@@ -134,6 +135,49 @@ def test_a_number_that_is_none_is_still_none_when_it_arrives(codec, odd):
     array[1, 2] = odd
     again, _ = there_and_back(chain(codec), {"w": array})
     assert not np.isfinite(again["w"]).all()
+
+
+# --- several codes to a byte ---
+@pytest.mark.parametrize(("levels", "codes"), [(1, 5), (2, 3), (3, 2), (7, 2), (8, 1), (127, 1)])
+def test_as_many_codes_share_a_byte_as_fit(levels, codes):
+    assert per_byte(levels) == codes
+    assert (2 * levels + 1) ** codes <= 256 < (2 * levels + 1) ** (codes + 1)
+    assert row_bytes(11, levels) * codes >= 11 > (row_bytes(11, levels) - 1) * codes
+
+
+@quickly
+@given(st.data(), st.integers(1, 7), st.integers(0, 5), st.integers(1, 23))
+def test_codes_that_share_bytes_come_back_to_the_bit(data, levels, rows, width):
+    codes = data.draw(arrays(np.int8, (rows, width), elements=st.integers(-levels, levels)))
+    held = in_bytes(codes, levels)
+    assert held.shape == (rows, row_bytes(width, levels))
+    assert held.max(initial=0) <= largest_byte(levels)
+    assert same(codes_in(held, levels, width), codes)
+
+
+def test_the_highest_digit_is_the_first_code_and_what_a_run_lacks_is_zeros():
+    # Base 3, five runs of one code each, the last of which is not there: 1, 0, -1, 1 and 0.
+    assert in_bytes(np.array([[1, 0, -1, 1]], np.int8), 1).tolist() == [[2 * 81 + 27 + 0 + 2 * 3 + 1]]
+    # Base 15, two runs of two: 7 and -7, -7 and nothing.
+    assert in_bytes(np.array([[7, -7, -7]], np.int8), 7).tolist() == [[14 * 15 + 0, 0 * 15 + 7]]
+
+
+@quickly
+@given(UPDATES, SEEDS, st.integers(1, 7))
+def test_codes_that_share_bytes_are_those_that_have_their_own(update, seed, levels):
+    named = {"name": "int8", "levels": levels}
+    again, _ = there_and_back(chain(named), update, seed)
+    alone = decoded(in_codes(Int8(levels), update, seed))["model"]
+    for name in update:
+        assert same(again[name], alone[name])
+
+
+def test_a_large_array_in_shared_bytes_is_made_a_piece_at_a_time_and_the_same():
+    array = np.random.default_rng(0).normal(size=(3, 300_000)).astype(np.float32)
+    groups = chain({"name": "int8", "levels": 1}).encode({"w": array}, 4).groups
+    held, codes = groups["model"]["w"], in_codes(Int8(1), {"w": array}, 4)["model"]["w"]
+    assert held.shape == (3, 60_000)
+    assert same(codes_in(held, 1, 300_000), codes)
 
 
 # --- the largest numbers ---
@@ -188,7 +232,8 @@ def test_a_sparse_parameter_comes_back_to_the_bit(array):
 @quickly
 @given(UPDATES, SEEDS, st.data())
 def test_any_rows_can_be_read_of_what_lies_in_a_file(tmp_path_factory, update, seed, data):
-    named = data.draw(st.sampled_from([("int8",), ("fp16",), ("top-k",), ("top-k", "int8")]))
+    few = {"name": "int8", "levels": data.draw(st.integers(1, 8))}
+    named = data.draw(st.sampled_from([("int8",), (few,), ("fp16",), ("top-k",), ("top-k", "int8")]))
     encoded = chain(*named).encode(update, seed)
     path = tmp_path_factory.mktemp("rows") / "blob"
     path.write_bytes(encode_groups({group: dict(parts) for group, parts in encoded.groups.items()}))
@@ -305,7 +350,8 @@ def test_no_update_is_larger_than_its_codecs_may_make_it():
         "w": rng.normal(size=(16, 9, 3)).astype(np.float32),
         "b": rng.normal(size=16).astype(np.float32),
     }
-    for named in ([], ["fp16"], ["int8"], ["top-k"], [{"name": "top-k", "share": 1}, "int8"]):
+    few = [[{"name": "int8", "levels": levels}] for levels in (1, 2, 7, 8)]
+    for named in ([], ["fp16"], ["int8"], *few, ["top-k"], [{"name": "top-k", "share": 1}, "int8"]):
         codecs = chain(*named)
         groups = codecs.encode(update, 0).groups
         size = sum(array.nbytes for parts in groups.values() for array in parts.values())

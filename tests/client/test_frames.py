@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.codecs.chain import Chain
+from edge_client.codecs.chain import in_codes
 from edge_client.codecs.form import decoded
 from edge_client.codecs.frames import BITS, added_up, changes, near
 from edge_client.codecs.numbers import Fp16, Int8
@@ -30,7 +30,7 @@ def models(seed: int, count: int, step: float) -> list[dict[str, np.ndarray]]:
 
 def films(made, number):
     """The frames of these models, and what they come to after each."""
-    frames = [{**Chain(number=number).encode(made[0], None).groups, "beside": {"n": np.array([0])}}]
+    frames = [{**in_codes(number, made[0], None), "beside": {"n": np.array([0])}}]
     yield made[0], frames, added_up(frames)["model"]
     for model in made[1:]:
         before = added_up(frames)["model"]

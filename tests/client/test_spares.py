@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,17 @@ def test_the_nearest_in_size_is_taken_smaller_or_larger(spares, tmp_path):
 def test_a_file_that_could_not_be_written_to_its_end_is_gone(spares, tmp_path):
     spare(spares, tmp_path / "old", b"held")
     spares.turn()
-    with (
-        pytest.raises(RuntimeError),
-        written_aside(tmp_path / "new", opened=opened_over(spares, 4)) as file,
-    ):
-        file.write(b"be")
+
+    def half_of_it() -> Iterator[bytes]:
+        yield b"be"
         raise RuntimeError
+
+    def write() -> None:
+        with written_aside(tmp_path / "new", opened=opened_over(spares, 4)) as file:
+            file.writelines(half_of_it())
+
+    with pytest.raises(RuntimeError):
+        write()
     assert list(tmp_path.iterdir()) == []
 
 

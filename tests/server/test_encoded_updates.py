@@ -39,14 +39,16 @@ def encoded(*named):
     return {group: {name: np.array(parts[name]) for name in parts} for group, parts in groups.items()}
 
 
-CHAINS = [(), ("fp16",), ("int8",), ({"name": "int8", "levels": 7},), ("top-k",), ("top-k", "int8")]
+FEW, MORE, LEAST = ({"name": "int8", "levels": levels} for levels in (7, 8, 1))
+CHAINS = [(), ("fp16",), ("int8",), (MORE,), (FEW,), (LEAST,), ("top-k",), ("top-k", "int8")]
 
 
 @pytest.mark.parametrize("named", CHAINS, ids=str)
 def test_only_the_tasks_own_codecs_are_taken(named):
     check_form(encoded(*named), chain(*named))
     for other in CHAINS:
-        if other != named and not (named == ({"name": "int8", "levels": 7},) and other == ("int8",)):
+        # Codes that have a byte each do not say how many levels there are.
+        if other != named and (named, other) != ((MORE,), ("int8",)):
             with pytest.raises(PeerError):
                 check_form(encoded(*named), chain(*other))
 
@@ -105,6 +107,37 @@ def test_a_form_that_no_codec_writes_is_refused_with_its_reason(trick):
     change(groups)
     with pytest.raises(PeerError) as refused:
         check_form(groups, chain("top-k", "int8"))
+    assert refused.value.reason == reason
+
+
+SHARED_TRICKS = {
+    "a byte of no codes": (odd("model", "w", lambda a: np.full_like(a, 225)), "out-of-bounds"),
+    "other levels": (odd("model.digits", "w", lambda a: a - np.array([1, 0, 0], np.uint32)), "wrong-shape"),
+    "no levels": (odd("model.digits", "w", lambda a: a * 0), "wrong-shape"),
+    "other rows": (odd("model.digits", "w", lambda a: a - np.array([0, 1, 0], np.uint32)), "wrong-shape"),
+    "other columns": (odd("model.digits", "w", lambda a: a - np.array([0, 0, 2], np.uint32)), "wrong-shape"),
+    "nothing stated": (odd("model.digits", "w", lambda a: a[:0]), "wrong-shape"),
+    "one axis": (odd("model.digits", "w", lambda a: a[:2]), "wrong-shape"),
+    "a thousand axes": (odd("model.digits", "w", lambda a: np.full(1000, 7, np.uint32)), "wrong-shape"),
+    "a number for axes": (odd("model.digits", "w", lambda a: a[0]), "wrong-shape"),
+    "axes of another type": (odd("model.digits", "w", lambda a: a.astype(np.int64)), "wrong-shape"),
+    "axes missing": (odd("model.digits", "w", None), "wrong-shape"),
+    "axes of an offset": (
+        odd("model.digits", "b", lambda _: np.array([7, 4], np.uint32)),
+        "wrong-shape",
+    ),
+    "a byte too few": (odd("model", "w", lambda a: a[:, :-1]), "wrong-shape"),
+    "codes of another type": (odd("model", "w", lambda a: a.astype(np.int8)), "wrong-shape"),
+}
+
+
+@pytest.mark.parametrize("trick", SHARED_TRICKS)
+def test_shared_bytes_that_no_codec_writes_are_refused_with_their_reason(trick):
+    change, reason = SHARED_TRICKS[trick]
+    groups = encoded(FEW)
+    change(groups)
+    with pytest.raises(PeerError) as refused:
+        check_form(groups, chain(FEW))
     assert refused.value.reason == reason
 
 
