@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from edge_client.agent_settings import AgentSettings
@@ -58,5 +59,6 @@ class Belongings:
         return replace(session, held=self.store.digests())
 
     def close(self) -> None:
-        """Remove what was only kept to be written over."""
-        self.store.close()
+        """Remove what was only kept to be written over; what cannot be is removed by the next process."""
+        with contextlib.suppress(OSError):
+            self.store.close()

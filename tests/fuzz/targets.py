@@ -53,9 +53,10 @@ from tests.server.test_firewall import (
     update,
 )
 
+FEW, LEAST = {"name": "int8", "levels": 7}, {"name": "int8", "levels": 1}
 CHAINS: tuple[Chain, ...] = tuple(
-    make_chain([Piece(name=name) for name in names])
-    for names in ((), ("fp16",), ("int8",), ("top-k",), ("top-k", "int8"))
+    make_chain([Piece.model_validate(one) for one in named])
+    for named in ((), ("fp16",), ("int8",), (FEW,), (LEAST,), ("top-k",), ("top-k", "int8"))
 )
 _SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
 
