@@ -8,12 +8,14 @@ counted, leaves the bytecode in a folder that goes with the benchmark.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 
 from tests.benchmarks.figure import Figure
 
@@ -23,26 +25,35 @@ FLOOR = "import paho.mqtt.client, pydantic; pydantic.BaseModel, pydantic.TypeAda
 """What pydantic offers it imports when it is asked for."""
 
 
-def import_figure(times: int) -> Figure:
-    """Seconds beyond those of the bare interpreter, in turns with it; torch must not be imported."""
+Turn = tuple[float, float, float]
+"""Seconds of a bare interpreter, of one that imports the libraries, of one that imports the client."""
+
+
+@contextlib.contextmanager
+def imports() -> Iterator[Callable[[], Turn]]:
+    """What takes a turn when it is called; turns that lie apart see more of a machine whose speed changes."""
     with tempfile.TemporaryDirectory(prefix="bytecode-") as bytecode:
         compiled = _compiled(bytecode)
         for code in (FLOOR, CLIENT):
             _seconds(code, compiled)
-        taken = [[_seconds(code, compiled) for code in ("pass", FLOOR, CLIENT)] for _ in range(times)]
-    floor = statistics.median(libraries - bare for bare, libraries, _ in taken)
+        yield lambda: (_seconds("pass", compiled), _seconds(FLOOR, compiled), _seconds(CLIENT, compiled))
+
+
+def import_figure(turns: Sequence[Turn]) -> Figure:
+    """Seconds beyond those of the bare interpreter; torch must not be imported."""
+    floor = statistics.median(libraries - bare for bare, libraries, _ in turns)
     torch = _imports_torch()
     return Figure(
         "overhead",
         "import of the client without training",
         "s",
-        tuple(ours - bare for bare, _, ours in taken),
+        tuple(ours - bare for bare, _, ours in turns),
         target=TARGET_S,
-        detail=f"beyond a bare interpreter ({min(one[0] for one in taken):.3f} s); paho and pydantic alone "
+        detail=f"beyond a bare interpreter ({min(one[0] for one in turns):.3f} s); paho and pydantic alone "
         f"take {floor:.3f} s of it; torch is {'IMPORTED' if torch else 'not imported'}",
         reason="beside paho and pydantic it is the making of classes: a hundred frozen dataclasses for what "
         "may happen and be done, sixty of pydantic's for what is said",
-        raw={"bare_floor_client_s": taken, "imports_torch": torch},
+        raw={"bare_floor_client_s": turns, "imports_torch": torch},
     )
 
 

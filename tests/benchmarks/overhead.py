@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks.client_data import write_clients
-from tests.benchmarks.client_import import import_figure
+from tests.benchmarks.client_import import import_figure, imports
 from tests.benchmarks.device_training import device_over_plain
 from tests.benchmarks.federation import DEVICES, Told, Work, run
 from tests.benchmarks.figure import Figure
@@ -28,36 +28,33 @@ from tests.benchmarks.options import Options
 
 AREA = "overhead"
 MAX_RATIO = 1.05
+IMPORTS = 3
+"""Turns of the client's import after each run."""
 MAX_DEVICE_MB = 350.0
 
 
 def figures(options: Options) -> list[Figure]:
-    """Rounds over their training alone, memory of a device, import of the client."""
+    """Rounds over their training alone, taken before and after each run; a device's memory and import."""
     pairs, rounds, epochs = (1, 2, 1) if options.quick else (6, 5, 2)
-    imported = import_figure(1 if options.quick else 9)
-    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="edge-bench-", dir=options.folder) as name, imports() as turn:
         data = Path(name) / "data"
         try:
             write_clients(options.data_root, data, DEVICES)
         except OSError as error:
-            return [imported, Figure(AREA, "a round over its training", "x", (), reason=f"no MNIST: {error}")]
+            missing = Figure(AREA, "a round over its training", "x", (), reason=f"no MNIST: {error}")
+            return [missing, import_figure([turn()])]
         work = Work(rounds=rounds)
-        taken = _turns(work, data, Path(name), pairs=pairs, epochs=epochs)
+        taken, imported = [], []
+        with floor(work, data) as epoch:
+            before = [epoch() for _ in range(epochs)]
+            for number in range(pairs):
+                told = run(work, data, Path(name) / f"federation-{number}")
+                after = [epoch() for _ in range(epochs)]
+                taken.append((statistics.median(before + after), told))
+                imported += [turn() for _ in range(IMPORTS)]
+                before = after
         trained = _training(device_over_plain(work, data, pairs=1 if options.quick else 5))
-    return [*_rounds(taken), trained, _memory([told for _, told in taken]), imported]
-
-
-def _turns(work: Work, data: Path, folder: Path, *, pairs: int, epochs: int) -> list[tuple[float, Told]]:
-    """The floor, which is taken before and after each run, and the run."""
-    taken = []
-    with floor(work, data) as epoch:
-        before = [epoch() for _ in range(epochs)]
-        for number in range(pairs):
-            told = run(work, data, folder / f"federation-{number}")
-            after = [epoch() for _ in range(epochs)]
-            taken.append((statistics.median(before + after), told))
-            before = after
-    return taken
+    return [*_rounds(taken), trained, _memory([told for _, told in taken]), import_figure(imported)]
 
 
 def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:
