@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
+import signal
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -37,17 +38,24 @@ class Spares:
         for left in folder.glob(f"*{SUFFIX}"):
             unlink(left)
 
-    def add(self, path: Path) -> None:
-        """Take a file, if it is there, for the next turn; of one with a second name only this name goes."""
+    def add(self, path: Path, *, shared: bool = False) -> None:
+        """Take a file, if it is there, for the next turn; of one with a second name only this name goes.
+
+        One that is `shared` others may be reading: those go on reading what they opened.
+        """
         with contextlib.suppress(FileNotFoundError):
             about = path.stat()
             if about.st_nlink > 1:
                 unlink(path)
                 return
             spare = self._folder / f".{self._mark}.{next(self._numbers)}{SUFFIX}"
-            if _moved(path, spare):
-                with self._lock:
-                    self._added.append((about.st_size, spare))
+            if not _moved(path, spare):
+                return
+            if shared and _may_be_open(spare):
+                unlink(spare)
+                return
+            with self._lock:
+                self._added.append((about.st_size, spare))
 
     def become(self, path: Path, size: int) -> bool:
         """Put the spare that is nearest to `size` bytes at `path`, if there is one; it holds what it held."""
@@ -92,3 +100,19 @@ def _moved(path: Path, to: Path) -> bool:
         unlink(path)
         return False
     return True
+
+
+def _may_be_open(path: Path) -> bool:
+    """Whether anybody has the file open, or it cannot be told; of one that nobody else knows by this name."""
+    try:
+        import fcntl
+
+        with path.open("rb") as file:
+            # A lease is granted to whoever is alone with a file (fcntl(2), Linux). A signal tells if somebody
+            # opens it just then: one that is ignored, for the usual one would end this process.
+            fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except (ImportError, AttributeError, OSError):
+        return True
+    return False

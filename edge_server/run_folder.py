@@ -18,6 +18,7 @@ from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.tensor_files import tensors_bytes, write_tensors
 
+STATE = "state.safetensors"
 KEPT_VERSIONS = 3
 KEPT_CHECKPOINTS = 2
 
@@ -30,7 +31,7 @@ class RunFolder:
         self._spares: Spares | None = None
 
     def write_over(self, spares: Spares | None) -> None:
-        """From here on models and checkpoints are written over `spares`; a checkpoint that goes is one."""
+        """From here on models and checkpoints are written over `spares`, and become spares when they go."""
         self._spares = spares
 
     @classmethod
@@ -134,7 +135,7 @@ class RunFolder:
         version.mkdir(exist_ok=True)
         arrays = FlatGroups({"model": params})
         opened = opened_over(self._spares, tensors_bytes(arrays))
-        with written_aside(version / "state.safetensors", durable=durable, opened=opened) as file:
+        with written_aside(version / STATE, durable=durable, opened=opened) as file:
             digest = write_tensors(file, arrays)
         channels = encode_json(channel_map)
         described = {
@@ -151,6 +152,7 @@ class RunFolder:
             write_synced(version / name, data, durable=durable)
         versions = sorted((self.path / "models").iterdir(), key=lambda path: int(path.name.split("-")[1]))
         for old in versions[:-KEPT_VERSIONS]:
-            # Not kept as spares: somebody may be reading one, and goes on doing so once it has no name.
+            if self._spares is not None:
+                self._spares.add(old / STATE, shared=True)
             shutil.rmtree(old)
         return digest

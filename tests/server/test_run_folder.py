@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import mmap
 import os
 from pathlib import Path
 
@@ -189,12 +192,42 @@ def test_a_checkpoint_is_written_over_one_that_went(folder, spares):
         assert all((again.params[name] == array).all() for name, array in arrays(number).items())
 
 
-def test_who_reads_a_version_that_goes_reads_it_to_its_end(folder, spares):
+def leases(folder: Path) -> bool:
+    """Whether the file system tells who is alone with a file."""
+    probe = folder / "probe"
+    probe.write_bytes(b"")
+    with probe.open("rb") as file, contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        return True
+    return False
+
+
+def test_a_model_is_written_over_one_that_went(folder, spares, tmp_path):
+    if not leases(tmp_path):
+        pytest.skip("this file system does not tell who has a file open")
+    states = [folder.version(number) / "state.safetensors" for number in range(5)]
+    for number in range(4):
+        folder.save_model(number, arrays(number), MAP, {})
+        if number == 0:
+            first = states[0].stat().st_ino
+    spares.turn()
+    folder.save_model(4, arrays(4), MAP, {})
+    assert states[4].stat().st_ino == first
+    kept = read_groups(states[4])["model"]
+    assert all((kept[name] == array).all() for name, array in arrays(4).items())
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["open", "mapped"])
+def test_who_reads_a_version_that_goes_reads_it_to_its_end(folder, spares, mapped):
     folder.save_model(0, arrays(0), MAP, {})
     state = folder.version(0) / "state.safetensors"
     expected = state.read_bytes()
-    with state.open("rb") as reader:
+    with contextlib.ExitStack() as reading:
+        reader = reading.enter_context(state.open("rb"))
+        if mapped:
+            view = reading.enter_context(mmap.mmap(reader.fileno(), 0, access=mmap.ACCESS_READ))
+            reader.close()
         for number in range(1, 9):
             folder.save_model(number, arrays(number), MAP, {})
             spares.turn()
-        assert reader.read() == expected
+        assert (view[:] if mapped else reader.read()) == expected
