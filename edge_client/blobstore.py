@@ -33,7 +33,7 @@ class BlobStore:
     One that is not `durable` does not wait for the disk. Beside a part file lies a list of the checksums of
     its chunks: what a power cut left of the two costs chunks that are fetched again, and nothing else. One
     that `only_writes` leaves it to another process to verify what it has put in its place. One that
-    `writes_over` keeps the files of what it forgets for what comes next, until it is closed.
+    `writes_over` keeps the files of what it forgets for what comes next (`spares`), until it is closed.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class BlobStore:
         """
         # All else here is bytes: a device imports what tensors need with its first task.
         from schemas.blobs import FlatGroups
-        from schemas.tensor_files import tensors_bytes, write_tensors
+        from schemas.tensor_files import write_tensors
 
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         arrays = FlatGroups(groups)
         try:
-            with opened_over(self.spares, tensors_bytes(arrays))(temporary) as file:
+            with opened_over(self.spares, arrays)(temporary) as file:
                 digest = (write or write_tensors)(file, arrays)
             ref = BlobRef(digest=digest, size=temporary.stat().st_size, chunk_bytes=chunk_bytes)
             if digest not in self:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from edge_client.files import written_aside
 from edge_client.spares import Spares, opened_over
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensor_files import bytes_of, tensors_bytes
+from schemas.tensor_files import bytes_of
 from schemas.tensors import AnyArray, Gathered, LazyArrays
 
 Places = dict[str, tuple[Mapping[str, AnyArray], str]]
@@ -40,8 +40,7 @@ def write_plain(
     places: Places = {}
     tree = {name: _plain(value, name, places) for name, value in values.items()}
     arrays = Gathered(places)
-    opened = opened_over(spares, tensors_bytes(arrays))
-    with written_aside(path, durable=durable, opened=opened) as file:
+    with written_aside(path, durable=durable, opened=opened_over(spares, arrays)) as file:
         file.writelines(bytes_of(arrays, {"state": json.dumps(tree)}))
 
 

@@ -14,12 +14,15 @@ import secrets
 import signal
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from edge_client.files import Opened, new_file, unlink
+
+if TYPE_CHECKING:
+    from schemas.tensors import AnyArray
 
 SUFFIX = ".spare"
 
@@ -88,9 +91,14 @@ class Spares:
         self.turn()
 
 
-def opened_over(spares: Spares | None, size: int) -> Opened:
-    """How to open a file of about `size` bytes: over a spare where there are any, else anew."""
-    return new_file if spares is None else partial(spares.written, size=size)
+def opened_over(spares: Spares | None, arrays: Mapping[str, AnyArray]) -> Opened:
+    """How to open the file that these arrays will be written to: over a spare, or anew without spares."""
+    if spares is None:
+        return new_file
+    # Late: a device imports what tensors need with its first task.
+    from schemas.tensor_files import tensors_bytes
+
+    return partial(spares.written, size=tensors_bytes(arrays))
 
 
 def _moved(path: Path, to: Path) -> bool:

@@ -16,7 +16,7 @@ from edge_server.strategy.strategy import State
 from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensor_files import tensors_bytes, write_tensors
+from schemas.tensor_files import write_tensors
 
 STATE = "state.safetensors"
 KEPT_VERSIONS = 3
@@ -134,7 +134,7 @@ class RunFolder:
         version = self.version(round_number)
         version.mkdir(exist_ok=True)
         arrays = FlatGroups({"model": params})
-        opened = opened_over(self._spares, tensors_bytes(arrays))
+        opened = opened_over(self._spares, arrays)
         with written_aside(version / STATE, durable=durable, opened=opened) as file:
             digest = write_tensors(file, arrays)
         channels = encode_json(channel_map)

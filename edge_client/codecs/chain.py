@@ -139,20 +139,6 @@ def make_codecs(named: Iterable[Piece], codecs: Mapping[str, Callable[..., Any]]
     return made
 
 
-def _make(piece: Piece, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
-    codec = codecs.get(piece.name)
-    if codec is None:
-        raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, codecs)}")
-    options = set(getattr(codec, "__dataclass_fields__", {}))
-    for option in piece.options.keys() - options:
-        hint = nearest(kebab(option), map(kebab, options))
-        raise ConfigError(f"{key}: codec '{piece.name}' has no option '{kebab(option)}'{hint}")
-    try:
-        return codec(**piece.options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{key}: codec '{piece.name}': {error}") from error
-
-
 def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> dict[str, Arrays]:
     """The groups `model`, a code in the place of each number, and what codes need; made when asked for.
 
@@ -167,6 +153,20 @@ def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> di
     }
     make = partial(_codes, number, arrays, scales, seed)
     return {MODEL: MadeArrays(types, make), **({SCALES: scales} if scales else {})}
+
+
+def _make(piece: Piece, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
+    codec = codecs.get(piece.name)
+    if codec is None:
+        raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, codecs)}")
+    options = set(getattr(codec, "__dataclass_fields__", {}))
+    for option in piece.options.keys() - options:
+        hint = nearest(kebab(option), map(kebab, options))
+        raise ConfigError(f"{key}: codec '{piece.name}' has no option '{kebab(option)}'{hint}")
+    try:
+        return codec(**piece.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{key}: codec '{piece.name}': {error}") from error
 
 
 def _sharing(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:

@@ -49,10 +49,10 @@ def check_form(groups: Groups, chain: Chain) -> None:
         if chain.number is not None and chain.number.scaled:
             _expect(name, kind_of(groups[SCALES], name), (SCALE_TYPE, (shapes[name][0],)))
             _check_scales(groups, name)
-        if chain.digits is not None:
-            _check_bytes(groups, name, chain.digits)
-        elif isinstance(chain.number, Int8):
-            _check_codes(groups, name, chain.number.levels)
+        if isinstance(chain.number, Int8):
+            levels, shared = chain.number.levels, chain.digits is not None
+            bounds = (0, largest_byte(levels)) if shared else (-levels, levels)
+            _check_codes(groups, name, levels, bounds)
 
 
 def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
@@ -108,16 +108,11 @@ def _check_scales(groups: Groups, name: str) -> None:
         raise PeerError(f"'{name}' has a step below 0")
 
 
-def _check_codes(groups: Groups, name: str, levels: int) -> None:
-    for start, stop in pieces(kind_of(groups[MODEL], name)):
-        codes = rows_of(groups[MODEL], name, start, stop)
-        if codes.size and (int(codes.max()) > levels or int(codes.min()) < -levels):
-            raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)
-
-
-def _check_bytes(groups: Groups, name: str, levels: int) -> None:
+def _check_codes(groups: Groups, name: str, levels: int, bounds: tuple[int, int]) -> None:
+    least, most = bounds
     for piece in pieces(kind_of(groups[MODEL], name)):
-        if int(rows_of(groups[MODEL], name, *piece).max(initial=0)) > largest_byte(levels):
+        codes = rows_of(groups[MODEL], name, *piece)
+        if codes.size and (int(codes.max()) > most or int(codes.min()) < least):
             raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)
 
 

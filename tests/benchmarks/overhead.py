@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.benchmarks.client_data import write_clients
-from tests.benchmarks.client_import import import_figure, imports
+from tests.benchmarks.client_import import Turn, import_figure, imports
 from tests.benchmarks.device_training import device_over_plain
 from tests.benchmarks.federation import DEVICES, Told, Work, run
 from tests.benchmarks.figure import Figure
@@ -44,17 +45,25 @@ def figures(options: Options) -> list[Figure]:
             missing = Figure(AREA, "a round over its training", "x", (), reason=f"no MNIST: {error}")
             return [missing, import_figure([turn()])]
         work = Work(rounds=rounds)
-        taken, imported = [], []
-        with floor(work, data) as epoch:
-            before = [epoch() for _ in range(epochs)]
-            for number in range(pairs):
-                told = run(work, data, Path(name) / f"federation-{number}")
-                after = [epoch() for _ in range(epochs)]
-                taken.append((statistics.median(before + after), told))
-                imported += [turn() for _ in range(IMPORTS)]
-                before = after
+        taken, imported = _turns(work, data, Path(name), turn, pairs=pairs, epochs=epochs)
         trained = _training(device_over_plain(work, data, pairs=1 if options.quick else 5))
     return [*_rounds(taken), trained, _memory([told for _, told in taken]), import_figure(imported)]
+
+
+def _turns(
+    work: Work, data: Path, folder: Path, imported: Callable[[], Turn], *, pairs: int, epochs: int
+) -> tuple[list[tuple[float, Told]], list[Turn]]:
+    """The floor, which is taken before and after each run, and the run; the imports after each."""
+    taken, turns = [], []
+    with floor(work, data) as epoch:
+        before = [epoch() for _ in range(epochs)]
+        for number in range(pairs):
+            told = run(work, data, folder / f"federation-{number}")
+            after = [epoch() for _ in range(epochs)]
+            taken.append((statistics.median(before + after), told))
+            turns += [imported() for _ in range(IMPORTS)]
+            before = after
+    return taken, turns
 
 
 def _rounds(taken: list[tuple[float, Told]]) -> list[Figure]:

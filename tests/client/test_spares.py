@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def spare(spares: Spares, path: Path, data: bytes) -> int:
 def test_of_what_lay_there_nothing_is_left(spares, tmp_path, held):
     number = spare(spares, tmp_path / "old", held)
     spares.turn()
-    with written_aside(tmp_path / "new", opened=opened_over(spares, 8)) as file:
+    with written_aside(tmp_path / "new", opened=partial(spares.written, size=8)) as file:
         file.write(b"new ")
         file.write(b"text")
     assert (tmp_path / "new").read_bytes() == b"new text"
@@ -53,7 +54,7 @@ def test_a_file_that_could_not_be_written_to_its_end_is_gone(spares, tmp_path):
         raise RuntimeError
 
     def write() -> None:
-        with written_aside(tmp_path / "new", opened=opened_over(spares, 4)) as file:
+        with written_aside(tmp_path / "new", opened=partial(spares.written, size=4)) as file:
             file.writelines(half_of_it())
 
     with pytest.raises(RuntimeError):
@@ -62,7 +63,7 @@ def test_a_file_that_could_not_be_written_to_its_end_is_gone(spares, tmp_path):
 
 
 def test_without_spares_files_are_new(tmp_path):
-    with written_aside(tmp_path / "new", opened=opened_over(None, 4)) as file:
+    with written_aside(tmp_path / "new", opened=opened_over(None, {})) as file:
         file.write(b"text")
     assert (tmp_path / "new").read_bytes() == b"text"
 
