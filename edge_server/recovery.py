@@ -29,12 +29,14 @@ from schemas.values import CapabilityProfile, DataCard, Reason
 class Resumption:
     """What the workshop goes on from: the checkpoint of `round`, and what was learned since.
 
+    `state_sha256` is that of the model after the round, where it is known.
     `clients` came after that round, as {name: (tier, examples)}; `ratios` are those of accepted updates that
     wait to be aggregated, by device and attempt; `examined` is what the firewall remembers. Devices were so
     often `short_of_memory`; the `undecided` have stated no tier.
     """
 
     round: int
+    state_sha256: str | None = None
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
     examined: tuple[Examined, ...] = ()
@@ -97,6 +99,7 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
         ),
         Resumption(
             seen.closed,
+            rounds[-1].state_sha256 if rounds else None,
             clients=_since(seen),
             ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
             examined=tuple(reader.examined()),

@@ -18,13 +18,13 @@ from edge_server.config import Config, load_config
 from edge_server.journal import Aggregated
 from edge_server.journal_reader import Closed, JournalReader, Planned
 from edge_server.run_folder import RunFolder
-from edge_server.spool import BEFORE, Spool
+from edge_server.spool import BEFORE, MODEL, Spool
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.strategy import State, Strategy, close
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients
-from schemas.blobs import FlatGroups
+from schemas.blobs import FlatGroups, SpooledGroups
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
@@ -63,8 +63,9 @@ def replay(run: Path) -> Iterator[Replayed]:
     if not rounds:
         raise ConfigError(f"{run} has no closed round yet")
     again = _Again(config.make_strategy(), _channel_map(run), Spool(folder.spool, 0), updates)
+    ended_with = {closed.round: closed.state_sha256 for closed in rounds}
     for closed in rounds:
-        yield again.round(closed, plannings)
+        yield again.round(closed, plannings, ended_with.get(closed.round - 1))
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class _Again:
     spool: Spool
     updates: dict[tuple[str, int, str], tuple[Update, float | None]]
 
-    def round(self, closed: Closed, plannings: list[Planned]) -> Replayed:
-        """Compute one round again."""
+    def round(self, closed: Closed, plannings: list[Planned], began_with: str | None) -> Replayed:
+        """Compute one round again; the model that it `began_with` has this sha256, where that is known."""
         number, sha256, made_of = closed.round, closed.state_sha256, closed.updates
         folder = self.spool.folder(number)
         if not folder.is_dir():
@@ -84,8 +85,13 @@ class _Again:
         if damaged:
             detail = f"the update of {', '.join(damaged)} is not the one that was accepted"
             return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=detail)
+        # Runs of earlier versions have the model in the state's file.
+        if began_with is not None and _digest(folder / MODEL) not in (None, began_with):
+            detail = f"the model before it is not the one that round {number - 1} ended with"
+            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=detail)
         try:
-            before = _known(load_checkpoint(folder / BEFORE), number, plannings)
+            kept = load_checkpoint(folder / BEFORE, SpooledGroups(folder / MODEL))
+            before = _known(kept, number, plannings)
         except ConfigError as error:
             return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=str(error))
         with tempfile.TemporaryDirectory(prefix="edge-replay-") as unpacked:

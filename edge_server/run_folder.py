@@ -11,12 +11,13 @@ from edge_client.files import unlink, write_synced, written_aside
 from edge_client.spares import Spares, opened_over
 from edge_server.config import Config
 from edge_server.history import RoundRecord, Summary
-from edge_server.strategy.checkpoint import save_checkpoint
+from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.keeping import InMemory, Keep
 from edge_server.strategy.strategy import State
-from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
+from schemas.blobs import Arrays, FlatGroups, SpooledGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensor_files import write_tensors
+from schemas.tensor_files import digest_of_tensors, write_tensors
 
 STATE = "state.safetensors"
 KEPT_VERSIONS = 3
@@ -84,14 +85,28 @@ class RunFolder:
         return self.path / "journal.sqlite"
 
     def checkpoint(self, round_number: int) -> Path:
-        """The strategy's state after a round, for a run that may be resumed."""
+        """The strategy's state after a round, without the model, for a run that may be resumed."""
         return self.path / "checkpoints" / f"round-{round_number:07d}.safetensors"
 
     def save_checkpoint(self, state: State, *, durable: bool = True) -> None:
-        """Keep the strategy's state after its last round, and the one before."""
+        """Keep the strategy's state after its last round, and the one before; its model is kept by itself."""
         save_checkpoint(self.checkpoint(state.round), state, durable=durable, spares=self._spares)
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             (unlink if self._spares is None else self._spares.add)(old)
+
+    def load_state(self, round_number: int, sha256: str | None = None, *, keep: Keep = InMemory) -> State:
+        """The strategy's state after a round, with its model.
+
+        Raises `ConfigError` where one is missing or damaged, or the model is not that of this `sha256`.
+        """
+        model = SpooledGroups(self.model(round_number))
+        state = load_checkpoint(self.checkpoint(round_number), model, keep=keep)
+        if sha256 not in (None, digest_of_tensors(FlatGroups({"model": state.params}))):
+            raise ConfigError(
+                f"{self.model(round_number)} is not the model that round {round_number} ended with: "
+                "put that back, or start another run"
+            )
+        return state
 
     def written(self, round_number: int) -> list[Path]:
         """The files of a round that is being closed: its model and, where there is one, the checkpoint."""
@@ -100,8 +115,12 @@ class RunFolder:
         return [*files, checkpoint] if checkpoint.exists() else files
 
     def version(self, round_number: int) -> Path:
-        """The global model after a round."""
+        """The folder of the global model after a round."""
         return self.path / "models" / f"round-{round_number:04d}"
+
+    def model(self, round_number: int) -> Path:
+        """The parameters of the global model after a round."""
+        return self.version(round_number) / STATE
 
     def onnx(self, tier: int) -> Path:
         """The exported model of a tier."""

@@ -50,7 +50,6 @@ from edge_server.round_record import round_record
 from edge_server.run_folder import RunFolder
 from edge_server.secure.aggregating import as_update, summed, with_examples
 from edge_server.spool import Spool
-from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.keeping import InFile
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
@@ -118,7 +117,7 @@ class Workshop:
         self._state = (
             start(self._strategy, arrays_of(module), keep=self._keep)
             if resume is None
-            else load_checkpoint(folder.checkpoint(resume.round), keep=self._keep)
+            else folder.load_state(resume.round, resume.state_sha256, keep=self._keep)
         )
         self._publisher = Publisher(
             folder.frames,
@@ -169,7 +168,7 @@ class Workshop:
             resume.ratios,
         )
         replay_bytes = config.federation.replay_mb * 10**6 if durable else 0
-        self._spool = Spool(folder.spool, replay_bytes, remove=self.store.forget)
+        self._spool = Spool(folder.spool, replay_bytes, spares=self.store.spares)
         self._state_sha256 = self._save(self._state.round, durable=durable)
         if resumable:
             folder.save_checkpoint(self._state, durable=durable)
@@ -312,7 +311,7 @@ class Workshop:
         made_of = self._made_of(command)
         updates = self._updates(made_of, command.staleness)
         trained = {one.client: (made_of[one.client], one.metrics.get("ratio")) for one in updates}
-        before = self._folder.checkpoint(self._state.round)
+        before = self._state.round
         known, ordered = known_clients(self._state), self._state.ordered
         with self.durations.timed("aggregating"):
             self._state = close(
@@ -341,7 +340,8 @@ class Workshop:
         record = self._privacy.released(record)
         if self._resumable:
             paths = [self.store.path(update.blob.digest) for update in made_of.values()]
-            self._spool.keep(command.round, before, paths)
+            state, model = self._folder.checkpoint(before), self._folder.model(before)
+            self._spool.keep(command.round, state, model, paths)
             self._folder.save_checkpoint(self._state, durable=False)
         if self._durable:
             wait_for_disk(self._folder.written(command.round))

@@ -1,6 +1,7 @@
-"""The state of a run as one file.
+"""The state of a run as one file, but for the model, which has a file of its own.
 
-Whatever pieces keep is plain (mappings, lists, numbers, texts, arrays), so any strategy's state survives.
+Whatever pieces keep is plain (mappings, lists, numbers, texts, arrays), so any strategy's state survives. Of
+the model the parameters' names stand in it, in the order in which the state has them.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from edge_client.plain_file import NotPlainFile, read_plain, write_plain
 from edge_client.spares import Spares
 from edge_server.strategy.keeping import InMemory, Keep, kept
 from edge_server.strategy.strategy import State
-from schemas.blobs import Groups
-from schemas.errors import ConfigError
+from schemas.blobs import Arrays, Groups
+from schemas.errors import ConfigError, PeerError
+
+_MODEL = "params"
 
 
 def save_checkpoint(path: Path, state: State, *, durable: bool = True, spares: Spares | None = None) -> None:
     """Write the state at `path`, all at once; `InvariantError` for a state that is not plain."""
     values = {field.name: getattr(state, field.name) for field in fields(State)}
-    write_plain(path, values, durable=durable, spares=spares)
+    write_plain(path, {**values, _MODEL: list(state.params)}, durable=durable, spares=spares)
 
 
-def load_checkpoint(path: Path, *, keep: Keep = InMemory) -> State:
-    """Read a state back, equal to the bit; `ConfigError` for a file that is none. `keep` as in `close`."""
+def load_checkpoint(path: Path, model: Groups, *, keep: Keep = InMemory) -> State:
+    """Read a state back, equal to the bit, with the parameters of `model`; `keep` as in `close`.
+
+    Raises `ConfigError` for a file that is none, and for a model that is another one's.
+    """
     try:
-        state = State(**read_plain(path))
+        values = read_plain(path)
+        state = State(**{**values, _MODEL: _params(values[_MODEL], model)})
         return replace(
             state,
             groups=_kept(state.groups, keep),
@@ -33,6 +40,13 @@ def load_checkpoint(path: Path, *, keep: Keep = InMemory) -> State:
         )
     except (NotPlainFile, TypeError) as error:
         raise ConfigError(f"{path} is no checkpoint of this program: {error}") from error
+    except (OSError, PeerError, KeyError) as error:
+        raise ConfigError(f"{path}: the model that belongs to it cannot be read: {error}") from error
+
+
+def _params(named: Arrays | list[str], model: Groups) -> Arrays:
+    """The model's arrays; runs of earlier versions have them in the checkpoint itself."""
+    return named if isinstance(named, dict) else {name: model["model"][name] for name in named}
 
 
 def _kept(groups: Groups, keep: Keep) -> Groups:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
+
 from edge_server.federation import RoundRules
 from edge_server.journal import Journal
 from edge_server.journal_reader import JournalReader
 from edge_server.participant import Status
 from edge_server.recovery import recover
 from edge_server.rounds import Phase
+from edge_server.workshop import Workshop
+from schemas.errors import ConfigError
+from tests.integration.bench import Bench
 from tests.rounds.by_hand import NAME, RUN, assignment, update
 
 RULES = RoundRules(rounds=3)
@@ -29,3 +34,21 @@ def test_whoever_joined_a_round_has_its_part_in_it_and_an_abandoned_planning_has
     assert (federation.phase, federation.attempt, federation.needed) == (Phase.TRAINING, 3, 2)
     status = {name: one.status for name, one in federation.participants.items()}
     assert status == {"a": Status.OFFERED, "b": Status.COUNTED, "c": Status.OFFERED}
+
+
+def test_a_run_goes_on_with_the_model_that_its_last_round_ended_with_and_no_other(tmp_path):
+    bench = Bench(tmp_path, "fedavg", "rounds=3")
+    for number in (1, 2):
+        bench.round(number)
+    with closing(JournalReader(bench.folder.journal)) as reader:
+        recovered = recover(reader, RULES, "federation", now=0.0)
+    assert recovered is not None
+    before = bench.workshop
+    before.put_down()
+    assert recovered.resumption.state_sha256 == before._state_sha256
+    again = Workshop(before._config, "run-1", bench.folder, resume=recovered.resumption)
+    assert again._state_sha256 == before._state_sha256
+    again.put_down()
+    bench.folder.model(2).write_bytes(bench.folder.model(1).read_bytes())
+    with pytest.raises(ConfigError, match="is not the model that round 2 ended with"):
+        Workshop(before._config, "run-1", bench.folder, resume=recovered.resumption)

@@ -171,6 +171,41 @@ def test_the_newest_version_is_kept_in_very_long_runs_too(folder):
     assert names(folder.path / "models") == ["round-10000", "round-10001", "round-10002"]
 
 
+# --- the strategy's state ---
+def closed(folder: RunFolder, number: int) -> str:
+    """Leave what a round that is closed leaves; returns the model's digest."""
+    digest = folder.save_model(number, arrays(number), MAP, {}, durable=False)
+    folder.save_checkpoint(State(params=arrays(number), round=number, observed={"it": number}), durable=False)
+    return digest
+
+
+def test_a_state_comes_back_with_its_model(folder):
+    for number in range(3):
+        digest = closed(folder, number)
+    back = folder.load_state(2, digest)
+    assert (back.round, back.observed) == (2, {"it": 2})
+    assert all((back.params[name] == array).all() for name, array in arrays(2).items())
+
+
+def test_a_state_whose_model_is_another_one_is_refused(folder):
+    digest = closed(folder, 1)
+    folder.save_model(1, arrays(9), MAP, {})
+    with pytest.raises(
+        ConfigError, match=r"round-0001/state.safetensors is not the model that round 1 ended"
+    ):
+        folder.load_state(1, digest)
+
+
+@pytest.mark.parametrize("left", [None, b"", b"no tensors"], ids=str)
+def test_a_state_whose_model_cannot_be_read_is_refused(folder, left):
+    closed(folder, 1)
+    folder.model(1).unlink()
+    if left is not None:
+        folder.model(1).write_bytes(left)
+    with pytest.raises(ConfigError, match="the model that belongs to it cannot be read"):
+        folder.load_state(1)
+
+
 # --- written over what nobody needs ---
 @pytest.fixture
 def spares(folder) -> Spares:
@@ -180,16 +215,19 @@ def spares(folder) -> Spares:
 
 
 def test_a_checkpoint_is_written_over_one_that_went(folder, spares):
+    def save(number: int) -> None:
+        folder.save_checkpoint(State(params={}, round=number, weighting=arrays(number)), durable=False)
+
     for number in range(3):
-        folder.save_checkpoint(State(params=arrays(number), round=number), durable=False)
+        save(number)
     old = {path.stat().st_ino for path in folder.blobs.iterdir()}
     spares.turn()
-    folder.save_checkpoint(State(params=arrays(3), round=3), durable=False)
+    save(3)
     assert {folder.checkpoint(3).stat().st_ino} == old
     assert names(folder.checkpoint(3).parent) == [folder.checkpoint(n).name for n in (2, 3)]
     for number in (2, 3):
-        again = load_checkpoint(folder.checkpoint(number))
-        assert all((again.params[name] == array).all() for name, array in arrays(number).items())
+        again = load_checkpoint(folder.checkpoint(number), {}).weighting
+        assert all((again[name] == array).all() for name, array in arrays(number).items())
 
 
 def leases(folder: Path) -> bool:

@@ -18,7 +18,6 @@ from edge_server.journal_reader import JournalReader
 from edge_server.participant import Status
 from edge_server.recovery import recover
 from edge_server.round_events import Note, Strike
-from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.evidence import MARGIN, REFERENCE
 from edge_server.workshop import Workshop
 from schemas.messages import Task, TaskReply
@@ -65,7 +64,7 @@ def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_i
     workshop.struck("strong", 1, Reason.NO_MEMORY)
     record, updates = bench.round(1)
     assert {name: task.tier for name, task in bench.tasks(2, 2).items()} == {"weak": 2, "strong": 4}
-    paces = load_checkpoint(bench.folder.checkpoint(1)).paces
+    paces = bench.folder.load_state(1).paces
     assert paces.keys() == {"weak", "strong"}
     cost = network_cost(workshop._network_of(4).requires_grad_(True), (1, 8, 8))
     macs, moved = (one(examples=24, epochs=1) for one in (cost.training_macs, cost.training_bytes))

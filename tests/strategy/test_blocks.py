@@ -132,11 +132,14 @@ def test_neither_the_size_of_blocks_nor_the_disk_changes_a_bit(case, tmp_path, m
 @pytest.mark.parametrize("case", ["control", "last-step", "overlap", "adam", "momentum", "attending"])
 def test_a_state_is_the_same_where_its_arrays_lie_in_a_file(case, tmp_path):
     updates, keep = sent(scores=case == "attending", control=True), partial(InFile, tmp_path)
-    save_checkpoint(tmp_path / "memory", two_rounds(case, updates))
-    save_checkpoint(tmp_path / "file", two_rounds(case, updates, keep))
+    ended, in_file = two_rounds(case, updates), two_rounds(case, updates, keep)
+    save_checkpoint(tmp_path / "memory", ended)
+    save_checkpoint(tmp_path / "file", in_file)
+    assert all((ended.params[name] == in_file.params[name]).all() for name in MAP.parameters)
     assert (tmp_path / "memory").read_bytes() == (tmp_path / "file").read_bytes()
     # Read back into such a file, it is written again as it was.
-    save_checkpoint(tmp_path / "again", load_checkpoint(tmp_path / "file", keep=keep))
+    again = load_checkpoint(tmp_path / "file", {"model": ended.params}, keep=keep)
+    save_checkpoint(tmp_path / "again", again)
     assert (tmp_path / "memory").read_bytes() == (tmp_path / "again").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "file", "memory"]
 

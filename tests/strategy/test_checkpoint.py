@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edge_client.plain_file import write_plain
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, InvariantError
@@ -24,7 +25,7 @@ def test_everything_comes_back_as_it_was(tmp_path):
         observed={"weights": {"a": 0.25}, "tiers": {1: 0.5}},
     )
     save_checkpoint(tmp_path / "state", state)
-    back = load_checkpoint(tmp_path / "state")
+    back = load_checkpoint(tmp_path / "state", {"model": arrays(1)})
     assert (back.round, back.ordered, back.selection, back.ratio) == (7, True, state.selection, state.ratio)
     assert back.observed == {"weights": {"a": 0.25}, "tiers": {1: 0.5}}
     assert back.weighting[:5] == [1, None, True, "text", 0.5]
@@ -33,6 +34,28 @@ def test_everything_comes_back_as_it_was(tmp_path):
     for one, two in ((state.params, back.params), (state.groups["control"], back.groups["control"])):
         assert all((one[name] == two[name]).all() and one[name].dtype == two[name].dtype for name in one)
     assert (back.server_optimizer["velocity"]["out.bias"] == arrays(3)["out.bias"]).all()
+
+
+def test_the_model_is_not_kept_twice_and_comes_back_in_its_own_order(tmp_path):
+    named = ["out.bias", "hidden.weight", "out.weight"]
+    state = State(params={name: arrays(1)[name] for name in named})
+    save_checkpoint(tmp_path / "state", state)
+    assert state.params["hidden.weight"].tobytes() not in (tmp_path / "state").read_bytes()
+    assert list(load_checkpoint(tmp_path / "state", {"model": arrays(1)}).params) == named
+
+
+def test_a_state_of_an_earlier_version_has_its_model_in_it(tmp_path):
+    write_plain(tmp_path / "state", {"params": arrays(1), "round": 7})
+    back = load_checkpoint(tmp_path / "state", {})
+    assert back.round == 7
+    assert all((back.params[name] == array).all() for name, array in arrays(1).items())
+
+
+@pytest.mark.parametrize("model", [{}, {"model": {}}, {"control": arrays(1)}], ids=list)
+def test_a_model_that_is_not_the_states_own_is_said_to_be_missing(tmp_path, model):
+    save_checkpoint(tmp_path / "state", State(params=arrays(1)))
+    with pytest.raises(ConfigError, match="state: the model that belongs to it cannot be read"):
+        load_checkpoint(tmp_path / "state", model)
 
 
 def test_a_state_that_is_not_plain_is_our_own_bug(tmp_path):
@@ -44,4 +67,4 @@ def test_a_state_that_is_not_plain_is_our_own_bug(tmp_path):
 def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
     (tmp_path / "state").write_bytes(content)
     with pytest.raises(ConfigError, match="state is no checkpoint of this program"):
-        load_checkpoint(tmp_path / "state")
+        load_checkpoint(tmp_path / "state", {})

@@ -181,7 +181,7 @@ def test_what_was_learned_survives_a_checkpoint(tmp_path):
     learned = policy.observe(None, round_of(1, weak=(0.6, 2.0, 1.0), strong=(0.2, 3.0, 3.0)))
     learned = policy.observe(learned, round_of(2, weak=(0.7, 1.5, 1.0), strong=(0.3, 2.0, 3.0)))
     save_checkpoint(tmp_path / "state", State(params=ZEROS, ratio=learned))
-    back = load_checkpoint(tmp_path / "state").ratio
+    back = load_checkpoint(tmp_path / "state", {"model": ZEROS}).ratio
     assert back == learned
     chosen = [policy.act(state, (WEAK, STRONG), 3, random()) for state in (learned, back)]
     assert chosen[0] == chosen[1]

@@ -105,7 +105,7 @@ def test_a_group_survives_a_checkpoint_and_goes_on_as_if_nothing_had_been(name, 
     save_checkpoint(tmp_path / "state", first)
     ends = [
         close(strategy, state, updates(name), MAP, clients=CLIENTS)
-        for state in (first, load_checkpoint(tmp_path / "state"))
+        for state in (first, load_checkpoint(tmp_path / "state", {"model": first.params}))
     ]
     rule = strategy.groups[0].name
     assert ends[0].groups[rule].keys() == ends[1].groups[rule].keys()

@@ -226,7 +226,7 @@ def test_the_state_survives_the_disk(tmp_path):
     strategy = private_strategy(clip=None, drawn=True)
     before = state(privacy=planned(strategy.privacy, SMALL, WHOLE, population=5))
     save_checkpoint(tmp_path / "state", before)
-    back = load_checkpoint(tmp_path / "state")
+    back = load_checkpoint(tmp_path / "state", {"model": before.params})
     assert back.privacy == before.privacy
     sent = [update("a", arrays(1), spec=SMALL), update("b", arrays(2))]
     one, other = close(strategy, before, sent, MAP), close(strategy, back, sent, MAP)
