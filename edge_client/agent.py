@@ -28,6 +28,7 @@ from edge_client.eligibility.watch import Watch
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
 from edge_client.logs.facts import about
 from edge_client.memory import Memory
+from edge_client.memory_use import GivingBack
 from edge_client.presence import Presence
 from edge_client.rollout.door import Ran, RolloutDoor
 from edge_client.secure.keys import ENTROPY_BYTES
@@ -150,6 +151,7 @@ class Agent:
         )
         self._rollout = RolloutDoor(settings, data, self.inbox, partial(self._publish, Channel.UP_ROLLOUT))
         self._watchdog = watchdog_of(os.environ)
+        self._freed = GivingBack()
         self._next_tick = 0.0
         self._warm_up_at = math.inf
         self._outcome: str | None = None
@@ -185,6 +187,7 @@ class Agent:
             self._rollout.tick(training=self._session.phase is Phase.WORKING)
             self._watchdog.alive(now)
             self._warm_up(now)
+            self._freed.turn(now, busy=self._session.phase is not Phase.IDLE)
             self._look_at_the_board(now)
             self._say_where(self._telemetry.turn(self._session, now))
         if self._keeper is not None:

@@ -6,6 +6,12 @@ that the kernel has to clear once more. A device does one thing at a time, so on
 its threads. Ten devices that train `two-nn` (600 images, batch 32) used 10.8 instead of 11.8 seconds of
 processor a round, 0.3 instead of 0.8 of them in the kernel, and 308 instead of 315 MB each at their peak.
 
+A step of a larger network frees hundreds of megabytes that the next asks for again. So nothing is given back
+before the device has had nothing to do for a while (`memory_use.GivingBack`); the benchmark `allocator` says
+what that spares. Large blocks are mapped for themselves all the same: among others their places would not fit
+each other, and a training that needs most of what there is (`microbatch`) would end without memory. A
+simulation's workers do the same for as long as they live.
+
 Numbers and names are those of glibc's `malloc.h`; mallopt(3) explains each.
 """
 
@@ -20,8 +26,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 HEAPS = 1
 MAPPED_BYTES = 32 * 1024 * 1024
 """From here on a block is mapped for itself, and given back as soon as it is freed; glibc takes no more."""
-KEPT_BYTES = 64 * 1024 * 1024
-"""So much that is free at the heap's end is kept."""
+NEVER = -1
+"""However much is free at the heap's end."""
 ALSO_SET_BY = ("MALLOC_", "GLIBC_TUNABLES")
 """How the variables begin with which a user sets the same."""
 
@@ -31,7 +37,7 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
 
     Nothing is changed where the C library is another, or the user's environment says what is wanted.
     """
-    wanted = {M_ARENA_MAX: HEAPS, M_MMAP_THRESHOLD: MAPPED_BYTES, M_TRIM_THRESHOLD: KEPT_BYTES}
+    wanted = {M_ARENA_MAX: HEAPS, M_MMAP_THRESHOLD: MAPPED_BYTES, M_TRIM_THRESHOLD: NEVER}
     return _set_up(wanted, environment)
 
 

@@ -8,8 +8,9 @@ changes the module's weights in place; what is sent of that, and how, is the sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -18,11 +19,13 @@ from torch import nn
 from edge_client.board.memory import memory
 from edge_client.epochs import EpochCheckpoint
 from edge_client.evaluation import Evaluation, evaluate
+from edge_client.memory_use import give_back
 from edge_client.microbatch import micro_batch
 from edge_client.recording import Recorder
 from edge_client.training import EpochReport, TrainingResult, train
 from edge_client.workplace import LocalData
 from schemas.blobs import Groups
+from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 
@@ -53,7 +56,13 @@ class Job:
     def at_once(self) -> int | None:
         """How many examples of a batch fit into memory, asked once and before the training takes its own."""
         shape, count = self.task.model.input_shape, len(self.data.train)
-        return micro_batch(self.module, shape, self.plan, examples=count, memory=memory(self.board))
+        look = partial(micro_batch, self.module, shape, self.plan, examples=count)
+        with suppress(PeerError):
+            if look(memory=memory(self.board)) is None:
+                return None
+        # Of what seems to be taken this process may have kept some since its last task.
+        give_back()
+        return look(memory=memory(self.board))
 
 
 class LocalWork(Protocol):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import resource
 import sys
 from pathlib import Path
+
+KEPT_S = 10.0
+"""Rounds that follow each other sooner find what the last one has left."""
 
 
 def resident_bytes() -> int:
@@ -28,3 +32,18 @@ def give_back() -> None:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+class GivingBack:
+    """Gives freed memory back once a process that was `busy` has not been for `KEPT_S`; once each time."""
+
+    def __init__(self) -> None:
+        self._due = math.inf
+
+    def turn(self, now: float, *, busy: bool) -> None:
+        """Look at the clock, in seconds."""
+        if busy:
+            self._due = now + KEPT_S
+        elif now >= self._due:
+            self._due = math.inf
+            give_back()

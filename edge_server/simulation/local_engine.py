@@ -20,6 +20,7 @@ from multiprocessing.context import BaseContext, ForkServerContext
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
+from edge_client.allocator import keep_freed_memory
 from edge_client.logs.option import begin_inherited_log
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
@@ -103,6 +104,7 @@ def _begin(setup: WorkSetup, over: Synchronized[int]) -> None:
     """Make a worker ready. Ctrl-C reaches every process of the terminal: only the parent heeds it."""
     global _bench, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     begin_inherited_log(logging.WARNING)
     _bench, _run_over = ClientWork(setup), over

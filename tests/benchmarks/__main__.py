@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, str] = {
     "simulation": "simulation",
     "simulation-memory": "memory",
     "layout": "layout",
+    "allocator": "allocator",
     "gpu": "gpu",
     "pruned": "pruned",
 }

@@ -1,8 +1,8 @@
-"""The training of a round on a device over the plain loop of the floor, in processor time.
+"""A training on a device over the same loop in any other process, in processor time.
 
-Two warm processes take turns. One trains as `floor` does, in its first thread. The other does as a device:
-its allocator keeps what is freed (`edge_client/allocator.py`), and each epoch is a task with a thread of its
-own. The bits are the same; a ratio below 1 is what a device spares before it has spent anything on a round.
+Two warm processes take turns. One trains in its first thread. The other does as a device: its allocator
+keeps what is freed (`edge_client/allocator.py`), and each epoch is a task with a thread of its own. The bits
+are the same; a ratio below 1 is what a device spares before it has spent anything on a round.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import contextlib
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from edge_client.allocator import keep_freed_memory
-from tests.benchmarks.federation import LIMIT_S, Work
-from tests.benchmarks.floor import one_thread, training
+from tests.benchmarks.federation import LIMIT_S
+from tests.benchmarks.floor import one_thread
+
+Epoch = Callable[[], object]
 
 
-def device_over_plain(work: Work, data: Path, *, pairs: int) -> tuple[float, ...]:
-    """Seconds of processor of an epoch on a device over those of the plain one, per pair."""
-    with _trainer(work, data, as_device=True) as device, _trainer(work, data, as_device=False) as plain:
+def device_over_plain(make: Callable[[], Epoch], *, pairs: int) -> tuple[float, ...]:
+    """Seconds of processor of an epoch on a device over those of the plain one, per pair.
+
+    `make` is called in each of the two processes, which get it pickled, and returns what trains an epoch.
+    """
+    with _trainer(make, as_device=True) as device, _trainer(make, as_device=False) as plain:
         for one in (device, plain):
             _epoch(one)
         return tuple(_epoch(device) / _epoch(plain) for _ in range(pairs))
@@ -37,11 +41,11 @@ def _epoch(trainer: Connection) -> float:
 
 
 @contextlib.contextmanager
-def _trainer(work: Work, data: Path, *, as_device: bool) -> Iterator[Connection]:
+def _trainer(make: Callable[[], Epoch], *, as_device: bool) -> Iterator[Connection]:
     """A process that trains an epoch whenever something is sent to it, and answers with its seconds."""
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
-    process = spawning.Process(target=_serve, args=(work.network, data, theirs, as_device), daemon=True)
+    process = spawning.Process(target=_serve, args=(make, theirs, as_device), daemon=True)
     try:
         with one_thread():
             process.start()
@@ -53,10 +57,10 @@ def _trainer(work: Work, data: Path, *, as_device: bool) -> Iterator[Connection]
         process.kill()
 
 
-def _serve(network: str, data: Path, asked: Connection, as_device: bool) -> None:
+def _serve(make: Callable[[], Epoch], asked: Connection, as_device: bool) -> None:
     if as_device:
         keep_freed_memory()
-    train = training(network, data, 0)
+    train = make()
     with contextlib.suppress(EOFError):
         while True:
             asked.recv()

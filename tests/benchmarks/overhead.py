@@ -17,6 +17,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.client_data import write_clients
@@ -24,7 +25,7 @@ from tests.benchmarks.client_import import Turn, import_figure, imports
 from tests.benchmarks.device_training import device_over_plain
 from tests.benchmarks.federation import DEVICES, Told, Work, run
 from tests.benchmarks.figure import Figure
-from tests.benchmarks.floor import floor
+from tests.benchmarks.floor import floor, training
 from tests.benchmarks.options import Options
 
 AREA = "overhead"
@@ -46,7 +47,8 @@ def figures(options: Options) -> list[Figure]:
             return [missing, import_figure([turn()])]
         work = Work(rounds=rounds)
         taken, imported = _turns(work, data, Path(name), turn, pairs=pairs, epochs=epochs)
-        trained = _training(device_over_plain(work, data, pairs=1 if options.quick else 5))
+        one = partial(training, work.network, data, 0)
+        trained = _training(device_over_plain(one, pairs=1 if options.quick else 5))
     return [*_rounds(taken), trained, _memory([told for _, told in taken]), import_figure(imported)]
 
 

@@ -11,12 +11,12 @@ import pytest
 from edge_client.allocator import ALSO_SET_BY, keep_freed_memory, share_one_heap
 
 PROGRAM = """
-import resource, threading
+import resource, sys, threading
 from edge_client.allocator import keep_freed_memory
 print(int(keep_freed_memory()))
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    b"x" * (16 * 1024 * 1024)
+    [b"x" * (16 * 1024 * 1024) for _ in range(int(sys.argv[1]))]
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 for _ in range(2):
     thread = threading.Thread(target=faults)
@@ -25,16 +25,50 @@ for _ in range(2):
 """
 
 
-@pytest.mark.skipif(not os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
-def test_a_thread_gets_the_pages_that_an_earlier_one_has_freed() -> None:
+GLIBC = pytest.mark.skipif(not os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
+
+
+def told(program: str, *words: str) -> list[int]:
+    """The numbers that a process of its own prints, where the user's environment says nothing."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ALSO_SET_BY)}
-    told = subprocess.run(
-        [sys.executable, "-c", PROGRAM], check=True, stdout=subprocess.PIPE, text=True, env=environment
-    ).stdout
-    done, first, then = map(int, told.split())
+    command = [sys.executable, "-c", program, *words]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    return [int(word) for word in printed.split()]
+
+
+@GLIBC
+@pytest.mark.parametrize("blocks", [1, 6])
+def test_a_thread_gets_the_pages_that_an_earlier_one_has_freed(blocks: int) -> None:
+    done, first, then = told(PROGRAM, str(blocks))
     assert done
     # 16 MB are 4,096 pages of 4 kB, less where pages are larger.
     assert first > 20 * max(1, then)
+
+
+IDLE = """
+from edge_client.allocator import keep_freed_memory
+from edge_client.memory_use import GivingBack, resident_bytes
+print(int(keep_freed_memory()))
+giving = GivingBack()
+kept = []
+blocks = []
+for _ in range(6):
+    # What is in use lies between what is not, and above it.
+    blocks.append(b"x" * (16 * 1024 * 1024))
+    kept.append(bytearray(1024 * 1024))
+blocks.clear()
+for now, busy in ((0.0, True), (5.0, False), (11.0, False)):
+    giving.turn(now, busy=busy)
+    print(resident_bytes() >> 20)
+"""
+
+
+@GLIBC
+def test_what_is_free_goes_back_once_the_device_is_idle() -> None:
+    done, busy, at_first, then = told(IDLE)
+    assert done
+    assert at_first == pytest.approx(busy, abs=5)
+    assert then < busy - 90
 
 
 TRAINING = """

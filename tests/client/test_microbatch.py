@@ -7,20 +7,25 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from edge_client import local_work
 from edge_client.board.memory import Memory, memory
 from edge_client.cost import network_cost
 from edge_client.data.labelled import LabelledData, labelled
+from edge_client.local_work import Job
 from edge_client.microbatch import MARGIN, micro_batch
 from edge_client.recording import Recorder
 from edge_client.shortage import is_shortage
 from edge_client.surgery import arrays_of
 from edge_client.training import TrainingResult, train
+from edge_client.workplace import LocalData
 from schemas.errors import PeerError
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import Reason
@@ -127,6 +132,32 @@ def test_a_control_groups_limit_is_what_there_is(tmp_path: Path) -> None:
     root = tree(tmp_path, PI, {f"sys/fs/cgroup/{GROUP}/memory.max": str(10**8 + needed(module, 8, 40))})
     # 100 MB of the group are in use.
     assert micro_batch(module, SHAPE, plan(), examples=40, memory=memory(root)) == 8
+
+
+def job(module: nn.Module) -> Job:
+    """A training task on 40 examples, on this machine."""
+    task: Any = SimpleNamespace(model=SimpleNamespace(input_shape=SHAPE))
+    data = LocalData(examples(40), examples(0))
+    board, nothing = Path("/"), lambda *_: False
+    return Job(task, plan(), module, data, {}, {}, board, on_epoch=nothing, should_stop=nothing)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_this_process_has_kept_is_given_back_before_a_batch_is_cut(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, given = network(), list[bool]()
+    short, enough = (with_free(needed(module, size, 40)) for size in (4, 16))
+    monkeypatch.setattr(local_work, "give_back", lambda: given.append(True))
+    monkeypatch.setattr(local_work, "memory", lambda _: enough if kept and given else short)
+    assert job(module).at_once == (None if kept else 4)
+    assert given == [True]
+
+
+def test_where_there_is_room_what_was_kept_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_work, "give_back", pytest.fail)
+    monkeypatch.setattr(local_work, "memory", lambda _: with_free(10**9))
+    assert job(network()).at_once is None
 
 
 @pytest.mark.parametrize(

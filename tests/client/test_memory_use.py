@@ -1,0 +1,58 @@
+"""Freed memory goes back once the device is idle, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_client import agent, memory_use
+from edge_client.memory_use import KEPT_S, GivingBack
+from edge_client.session import Phase
+from tests.client.test_agent_restart import Life, StillLink, StillWorker, acknowledgement, finish
+from tests.session.by_hand import task
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Grows whenever memory is given back."""
+    times: list[float] = []
+    monkeypatch.setattr(memory_use, "give_back", lambda: times.append(0.0))
+    return times
+
+
+def test_nothing_is_given_back_between_tasks_that_follow_each_other(given):
+    giving = GivingBack()
+    for now, busy in ((0, True), (1, False), (KEPT_S - 1, True), (KEPT_S + 1, False)):
+        giving.turn(now, busy=busy)
+    assert not given
+
+
+def test_after_a_task_it_is_given_back_once(given):
+    giving = GivingBack()
+    for now, busy in ((0, False), (100, False)):
+        giving.turn(now, busy=busy)
+    assert not given
+    for start in (200, 300):
+        giving.turn(start, busy=True)
+        for later in (KEPT_S, 2 * KEPT_S, 3 * KEPT_S):
+            giving.turn(start + later, busy=False)
+    assert len(given) == 2
+
+
+def test_a_device_is_busy_from_its_task_until_that_is_settled(tmp_path, monkeypatch):
+    seen: list[bool] = []
+    monkeypatch.setattr(agent, "Link", StillLink)
+    monkeypatch.setattr(agent, "Worker", StillWorker)
+    monkeypatch.setattr(agent, "TICK_S", 0.0)
+    monkeypatch.setattr(GivingBack, "turn", lambda self, now, *, busy: seen.append(busy))
+    device = Life(tmp_path)
+    device.hear(task())
+    device.receive(0)
+    assert seen[-1]
+    device.receive(1, 2)
+    assert device.phase is Phase.WORKING
+    finish(device, tmp_path)
+    device.hear(acknowledgement())
+    device.agent.inbox.put(None)
+    device.agent._turn()
+    assert device.phase is Phase.IDLE
+    assert not seen[-1]
