@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import math
 import resource
@@ -29,6 +28,9 @@ def give_back() -> None:
 
     Loading a network takes several times its size for a moment, and importing libraries leaves cycles behind.
     """
+    # Late: a device has time for it once it is idle, not when it starts.
+    import ctypes
+
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

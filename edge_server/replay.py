@@ -19,12 +19,12 @@ from edge_server.journal import Aggregated
 from edge_server.journal_reader import Closed, JournalReader, Planned
 from edge_server.run_folder import RunFolder
 from edge_server.spool import BEFORE, MODEL, Spool
-from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.checkpoint import load_state
 from edge_server.strategy.strategy import State, Strategy, close
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients
-from schemas.blobs import FlatGroups, SpooledGroups
+from schemas.blobs import FlatGroups
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
@@ -85,12 +85,8 @@ class _Again:
         if damaged:
             detail = f"the update of {', '.join(damaged)} is not the one that was accepted"
             return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=detail)
-        # Runs of earlier versions have the model in the state's file.
-        if began_with is not None and _digest(folder / MODEL) not in (None, began_with):
-            detail = f"the model before it is not the one that round {number - 1} ended with"
-            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=detail)
         try:
-            kept = load_checkpoint(folder / BEFORE, SpooledGroups(folder / MODEL))
+            kept = load_state(folder / BEFORE, folder / MODEL, began_with)
             before = _known(kept, number, plannings)
         except ConfigError as error:
             return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=str(error))

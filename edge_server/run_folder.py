@@ -11,13 +11,13 @@ from edge_client.files import unlink, write_synced, written_aside
 from edge_client.spares import Spares, opened_over
 from edge_server.config import Config
 from edge_server.history import RoundRecord, Summary
-from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.checkpoint import load_state, save_checkpoint
 from edge_server.strategy.keeping import InMemory, Keep
 from edge_server.strategy.strategy import State
-from schemas.blobs import Arrays, FlatGroups, SpooledGroups, digest_of, encode_json
+from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
-from schemas.tensor_files import digest_of_tensors, write_tensors
+from schemas.tensor_files import write_tensors
 
 STATE = "state.safetensors"
 KEPT_VERSIONS = 3
@@ -95,18 +95,8 @@ class RunFolder:
             (unlink if self._spares is None else self._spares.add)(old)
 
     def load_state(self, round_number: int, sha256: str | None = None, *, keep: Keep = InMemory) -> State:
-        """The strategy's state after a round, with its model.
-
-        Raises `ConfigError` where one is missing or damaged, or the model is not that of this `sha256`.
-        """
-        model = SpooledGroups(self.model(round_number))
-        state = load_checkpoint(self.checkpoint(round_number), model, keep=keep)
-        if sha256 not in (None, digest_of_tensors(FlatGroups({"model": state.params}))):
-            raise ConfigError(
-                f"{self.model(round_number)} is not the model that round {round_number} ended with: "
-                "put that back, or start another run"
-            )
-        return state
+        """The strategy's state after a round, with its model; `ConfigError` as in `checkpoint.load_state`."""
+        return load_state(self.checkpoint(round_number), self.model(round_number), sha256, keep=keep)
 
     def written(self, round_number: int) -> list[Path]:
         """The files of a round that is being closed: its model and, where there is one, the checkpoint."""

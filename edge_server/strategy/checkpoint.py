@@ -13,8 +13,9 @@ from edge_client.plain_file import NotPlainFile, read_plain, write_plain
 from edge_client.spares import Spares
 from edge_server.strategy.keeping import InMemory, Keep, kept
 from edge_server.strategy.strategy import State
-from schemas.blobs import Arrays, Groups
+from schemas.blobs import Arrays, FlatGroups, Groups, SpooledGroups
 from schemas.errors import ConfigError, PeerError
+from schemas.tensor_files import digest_of_tensors
 
 _MODEL = "params"
 
@@ -42,6 +43,17 @@ def load_checkpoint(path: Path, model: Groups, *, keep: Keep = InMemory) -> Stat
         raise ConfigError(f"{path} is no checkpoint of this program: {error}") from error
     except (OSError, PeerError, KeyError) as error:
         raise ConfigError(f"{path}: the model that belongs to it cannot be read: {error}") from error
+
+
+def load_state(checkpoint: Path, model: Path, sha256: str | None = None, *, keep: Keep = InMemory) -> State:
+    """The state of a checkpoint with the model in a file of its own; `keep` as in `close`.
+
+    Raises `ConfigError` where one is missing or damaged, or the model is not that of this `sha256`.
+    """
+    state = load_checkpoint(checkpoint, SpooledGroups(model), keep=keep)
+    if sha256 not in (None, digest_of_tensors(FlatGroups({"model": state.params}))):
+        raise ConfigError(f"{model} is not the model that round {state.round} ended with: put that back")
+    return state
 
 
 def _params(named: Arrays | list[str], model: Groups) -> Arrays:

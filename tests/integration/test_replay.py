@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.replay import Verdict, replay
-from edge_server.spool import MODEL
+from edge_server.spool import BEFORE, MODEL
 from tests.integration.bench import Bench
 
 SUM_OVER_PARAMETERS = [
@@ -45,31 +45,39 @@ def test_an_update_that_was_changed_afterwards_is_damaged(tmp_path: Path) -> Non
     assert "is not the one that was accepted" in one.detail
 
 
-def swapped(spool: Path, one: int, other: int) -> None:
-    """Put the model before round `other` in the place of that before round `one`."""
-    model = spool / f"round-{one:07d}" / MODEL
-    given = (spool / f"round-{other:07d}" / MODEL).read_bytes()
-    model.unlink()
-    model.write_bytes(given)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "verdicts"),
-    [
-        # How a run began the journal does not say.
-        (1, 2, [Verdict.DIFFERS, Verdict.AGREES]),
-        (2, 1, [Verdict.AGREES, Verdict.DAMAGED]),
-    ],
-)
-def test_another_model_before_the_round_does_not_agree(tmp_path: Path, one, other, verdicts) -> None:
-    bench = Bench(tmp_path, "fedavg")
+def two_rounds(folder: Path, *words: str) -> Path:
+    """A run of two; returns where they are kept."""
+    bench = Bench(folder, "fedavg", *words)
     for number in (1, 2):
         bench.round(number)
-    swapped(tmp_path / "run" / "spool", one, other)
-    replayed = list(replay(tmp_path / "run"))
-    assert [one.verdict for one in replayed] == verdicts
-    if verdicts[1] is Verdict.DAMAGED:
-        assert replayed[1].detail == "the model before it is not the one that round 1 ended with"
+    return folder / "run" / "spool"
+
+
+def swap(spool: Path, name: str, *, into: int, of: int) -> None:
+    """Put what round `of` began with in the place of what round `into` did."""
+    place, given = (spool / f"round-{number:07d}" / name for number in (into, of))
+    place.unlink()
+    place.write_bytes(given.read_bytes())
+
+
+def test_another_state_before_the_round_leads_to_another_model(tmp_path: Path) -> None:
+    spool = two_rounds(tmp_path, "strategy.server-optimizer=momentum")
+    swap(spool, BEFORE, into=2, of=1)
+    # The model is that of its round: what differs is what the optimizer has gathered.
+    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.DIFFERS]
+
+
+def test_another_model_before_the_first_round_leads_to_another_one(tmp_path: Path) -> None:
+    """How a run began the journal does not say."""
+    swap(two_rounds(tmp_path), MODEL, into=1, of=2)
+    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.DIFFERS, Verdict.AGREES]
+
+
+def test_a_model_that_is_not_the_one_before_the_round_is_damaged(tmp_path: Path) -> None:
+    swap(two_rounds(tmp_path), MODEL, into=2, of=1)
+    first, then = replay(tmp_path / "run")
+    assert (first.verdict, then.verdict) == (Verdict.AGREES, Verdict.DAMAGED)
+    assert "is not the model that round 1 ended with" in then.detail
 
 
 def test_a_round_without_the_model_before_it_is_damaged(tmp_path: Path) -> None:
