@@ -9,14 +9,18 @@ import logging
 import math
 import os
 import queue
+import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_client import audience, reporting
 from edge_client import session as machine
 from edge_client.agent_settings import AgentSettings
+from edge_client.audience import Audience
 from edge_client.belongings import Belongings
 from edge_client.board.reading import ROOT
 from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
@@ -30,6 +34,7 @@ from edge_client.logs.facts import about
 from edge_client.memory import Memory
 from edge_client.memory_use import GivingBack
 from edge_client.presence import Presence
+from edge_client.reaching import Reaching, same_name
 from edge_client.rollout.door import Ran, RolloutDoor
 from edge_client.secure.keys import ENTROPY_BYTES
 from edge_client.secure.partaking import Partaking
@@ -62,9 +67,9 @@ from edge_client.signed_only import SignedOnly
 from edge_client.telemetry import WorkTelemetry
 from edge_client.transfer import VerifyBlob, WriteChunk
 from edge_client.watchdog import watchdog_of
-from edge_client.worker import Progress, Worker
+from edge_client.worker import DataChanged, Progress, Worker
 from edge_client.workplace import LocalData, Workplace
-from schemas.chunks import SMALL_CHUNK_BYTES, decode_chunk
+from schemas.chunks import decode_chunk
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
@@ -97,7 +102,16 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 WARM_UP_AFTER_S = 3.0
 """After connecting: where a whole federation starts on one machine, torch is not imported in its way."""
-PACKET_SLACK = 1024
+
+
+NOBODY = (
+    "connected, but no server has answered for %.0f s: does `edge-server run` run, is its federation called"
+    " '%s', and is its broker %s?"
+)
+TOLD_OTHERWISE = frozenset({Reason.UNKNOWN_BLOB, Reason.SAME_NAME})
+"""Refusals that answer a question of the device, or have a line of their own."""
+MOST_RIVALRIES = 3
+"""So often a device hears that its name is another's before it leaves it to that one."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +120,19 @@ class Stop:
 
 
 class Agent:
-    """Runs one device until it is stopped; below `root` lie the files by which the board tells of itself."""
+    """Runs one device until it is stopped; below `root` lie the files by which the board tells of itself.
 
-    def __init__(self, settings: AgentSettings, data: LocalData, *, root: Path = ROOT) -> None:
+    `look_again` is asked before each task for the data where it has changed.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        data: LocalData,
+        *,
+        root: Path = ROOT,
+        look_again: Callable[[], LocalData | None] | None = None,
+    ) -> None:
         self._settings = settings
         self.inbox: Inbox = queue.SimpleQueue()
         self._belongings = Belongings(settings)
@@ -125,15 +149,17 @@ class Agent:
             wish=settings.wish,
             board=root,
             work=settings.work,
+            look_again=look_again,
         )
+        self._said_few = False
         self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
         self._earlier: Memory | None = self._belongings.wake()
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._carrier = Carrier(self.inbox, self._store, web_of(settings.address.tls))
-        self._presence = Presence(settings, data.train)
+        self._keeper = keeper = _keeper(settings)
+        self._presence = Presence(settings, data.train, lambda: keeper.valid_until if keeper else None)
         self._telemetry = WorkTelemetry(settings, self._presence, root=root)
         self._watch = Watch.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
-        self._keeper = _keeper(settings)
         kept = self._keeper.filters if self._keeper else ()
         self._link = Link(
             settings.address,
@@ -155,6 +181,9 @@ class Agent:
         self._next_tick = 0.0
         self._warm_up_at = math.inf
         self._outcome: str | None = None
+        self._reaching = Reaching(settings.address, settings.keep_trying)
+        self._audience = Audience()
+        self._rivalled = 0
         self.refused = 0
 
     def run(self) -> str | None:
@@ -189,6 +218,7 @@ class Agent:
             self._warm_up(now)
             self._freed.turn(now, busy=self._session.phase is not Phase.IDLE)
             self._look_at_the_board(now)
+            self._look_for_a_server(now)
             self._say_where(self._telemetry.turn(self._session, now))
         if self._keeper is not None:
             idle = self._session.phase is Phase.IDLE
@@ -233,28 +263,62 @@ class Agent:
                     if self._session.connected:
                         self._publish(Channel.BIRTH, self._presence.standing(verdict), retain=True)
 
+    def _look_for_a_server(self, now: float) -> None:
+        """Ask for an answer where none has come, and say so where none comes."""
+        self._audience, commands = audience.turn(self._audience, now)
+        for command in commands:
+            match command:
+                case audience.Ask():
+                    self._publish(Channel.UP, self._presence.question())
+                case audience.SayBirth() if self._session.connected:
+                    birth = self._presence.standing(self._watch.standing.verdict)
+                    self._publish(Channel.BIRTH, birth, retain=True)
+                case audience.NobodyAnswers(seconds):
+                    log.warning(NOBODY, seconds, self._settings.federation, self._settings.address)
+
     def _handle(self, event: Any) -> None:
         match event:
             case LinkUp() | LinkDown():
                 self._link_changed(event)
-            case Arrived(topic, payload):
+            case Arrived(topic, payload, retained):
+                if not retained:
+                    self._audience = audience.heard(self._audience)
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
             case Ran():
                 self._rollout.ran(event)
+            case DataChanged(data):
+                self._take_data(data)
             case WorkDone() | WorkFailed() | UpdateMasked() | FetchEnded() | PutEnded():
                 self._step(event)
             case _:
                 self._link.handle(event)
+
+    def _take_data(self, data: LocalData) -> None:
+        """Work with the data as it is now, and say how much of it there is."""
+        self._place = replace(self._place, data=data)
+        self._presence.renew(data.train)
+        self._rollout.renew(data)
+        if self._session.connected:
+            birth = self._presence.standing(self._watch.standing.verdict)
+            self._publish(Channel.BIRTH, birth, retain=True)
+
+    def _say_few(self, task: Task) -> None:
+        """Warn once of data that is less than a batch."""
+        few = self._place.data.fewer_than_a_batch(task)
+        if few and not self._said_few:
+            self._said_few = True
+            log.warning("%s", few)
 
     # --- the link ---
     def _link_changed(self, event: LinkEvent) -> None:
         self._link.handle(event)
         if isinstance(event, LinkUp):
             log.info("connected")
-            if event.max_packet is not None and event.max_packet < self._place.chunk_bytes + PACKET_SLACK:
-                self._place = replace(self._place, chunk_bytes=SMALL_CHUNK_BYTES)
+            self._reaching = self._reaching.succeeded()
+            self._audience = audience.connected(time.monotonic())
+            self._fit(self._reaching.chunk_bytes(event.max_packet))
             birth = self._presence.connected(event.session, self._watch.standing.verdict)
             self._publish(Channel.BIRTH, birth, retain=True)
             self._telemetry.connected(time.monotonic())
@@ -265,9 +329,21 @@ class Agent:
             self._rollout.connected()
             self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
         elif isinstance(event, LinkDown):
-            log.warning("no connection to %s: %s; trying again", self._settings.address, event.reason)
+            self._audience = Audience()
+            if not event.downgrade:
+                self._reaching, said = self._reaching.failed(event)
+                log.warning("%s", said)
             self._step(Disconnected())
             self._rollout.disconnected()
+
+    def _fit(self, chunk_bytes: int) -> None:
+        """Chunks and messages are to be no larger than this, nor than ever before."""
+        if chunk_bytes >= self._place.chunk_bytes:
+            return
+        log.info("blobs travel in chunks of %d kB", chunk_bytes // 1024)
+        self._place = replace(self._place, chunk_bytes=chunk_bytes)
+        self._link.fit(chunk_bytes)
+        self._session = reporting.rechunked(self._session, chunk_bytes)
 
     def _recall(self) -> None:
         """Go on where an earlier process was: now that the server can be heard, and only once."""
@@ -276,8 +352,8 @@ class Agent:
             self._step(Remembered(earlier, self._present(earlier.task)))
 
     def _say_goodbye(self) -> None:
-        """A clean disconnect sends no last will, so say it oneself."""
-        if self._session.connected:
+        """A clean disconnect sends no last will, so say it oneself, unless the name is another's."""
+        if self._session.connected and self._rivalled < MOST_RIVALRIES:
             self._publish(Channel.BIRTH, self._presence.death(), retain=True)
         self._link.close()
 
@@ -330,17 +406,38 @@ class Agent:
             raise
 
     def _received(self, message: AnyMessage) -> None:
-        """Hear a message, or that a task is not to be trusted."""
+        """Hear a message, or that a task is not to be trusted or nothing for this device's data."""
         try:
             self._signed.check(message)
+            if isinstance(message, Task) and message.blobs:
+                # The server has tried what its broker passes on, which is this device's too.
+                self._fit(min(ref.chunk_bytes for ref in message.blobs.values()))
+            if isinstance(message, Task):
+                self._place.data.check(message)
         except PeerError as error:
             if isinstance(message, Task):
                 self._step(Declined(message, Reason(error.reason), str(error)))
             raise
+        if isinstance(message, Refusal) and message.attempt is None and message.reason not in TOLD_OTHERWISE:
+            about_it = {"reason": message.reason}
+            log.warning("the server refuses (%s): %s", message.reason, message.detail, extra=about_it)
+        if isinstance(message, Refusal) and message.run is None:
+            self._turned_away(message)
         if isinstance(message, Task) and self._may_not(message):
             self._step(Declined(message, Reason.INELIGIBLE, self._watch.standing.verdict.detail))
         else:
             self._step(Received(message, self._present(message)))
+
+    def _turned_away(self, refusal: Refusal) -> None:
+        """The server does not take the device as it is: its birth is said again, or the name is another's."""
+        if refusal.reason in (Reason.TOO_MANY_REQUESTS, Reason.NOT_SELECTED):
+            now, chance = time.monotonic(), random.random()
+            self._audience = audience.turned_away(self._audience, now, chance)
+        if refusal.reason is Reason.SAME_NAME and refusal.instance == self._presence.instance:
+            self._rivalled += 1
+            log.error("another device is called %s: %s", self._settings.device, refusal.detail)
+            if self._rivalled >= MOST_RIVALRIES:
+                raise same_name(self._settings.device, refusal.detail)
 
     def _may_not(self, task: Task) -> bool:
         """Whether the device's owner is against beginning this task now."""
@@ -385,6 +482,7 @@ class Agent:
             case StartWork(task):
                 about(run=task.run, round=task.round)
                 log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
+                self._say_few(task)
                 self._say_where(self._telemetry.begun(task, time.monotonic()))
                 self._worker.start(task, self._place)
             case DrawEntropy(task):

@@ -25,7 +25,8 @@ class AgentSettings:
     `wish`: which variants of its finished model are tried. So often it says where it is, in seconds
     (`telemetry_every_s`), beside what it says of its work; 0: never.
     `only_masked`: no update leaves this device that the server could read by itself. `eligibility` says when
-    it may train. `work` trains instead of this package (`local_work`).
+    it may train. `work` trains instead of this package (`local_work`). One that is to
+    `keep_trying` never gives up on its broker, whatever that says.
     """
 
     federation: str
@@ -44,3 +45,4 @@ class AgentSettings:
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
     work: LocalWork | None = None
+    keep_trying: bool = False

@@ -204,12 +204,15 @@ class BlobStore:
     def drop_damaged(self) -> None:
         """Forget blobs that are not what they say: of those not waited for, a power cut leaves a name."""
         for digest in self.digests():
-            try:
-                sound = _sha256(self.path(digest)) == digest
-            except OSError:
-                sound = False
-            if not sound:
+            if not self.is_sound(digest):
                 self.path(digest).unlink(missing_ok=True)
+
+    def is_sound(self, digest: str) -> bool:
+        """Whether the blob is there and its bytes, read again, are those of its digest."""
+        try:
+            return _sha256(self.path(digest)) == digest
+        except OSError:
+            return False
 
     def _write_at(
         self, name: str, offset: int, data: bytes | memoryview, size: int, *, blank: bool = False

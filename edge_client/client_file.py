@@ -46,6 +46,7 @@ class ClientFile(Settings):
     only_masked: bool | None = None
     variants: tuple[Variant, ...] | None = None
     max_accuracy_loss: float | None = Field(default=None, ge=0, le=100)
+    keep_trying: bool | None = None
     once: bool | None = None
     quiet: bool | None = None
     log_format: Literal["human", "json"] | None = None

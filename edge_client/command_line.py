@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edge_client.command_output import Subparsers
-from schemas.errors import ConfigError, EdgeError
+from edge_client.command_output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
+from schemas.errors import ConfigError, EdgeError, nearest
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
 WORDS = ("overrides", "words")
@@ -38,18 +38,23 @@ class CommandLine:
     examples: str
     verbs: Sequence[Verb]
 
-    def parser(self) -> argparse.ArgumentParser:
+    def parser(self) -> Parser:
         """The parser of all verbs."""
-        parser = argparse.ArgumentParser(
+        return self._built()[0]
+
+    def _built(self) -> tuple[Parser, Subparsers]:
+        parser = Parser(
             prog=self.prog,
             description=self.description,
             epilog=self.examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and end")
+        subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
         for verb in self.verbs:
             verb.register(subparsers)
-        return parser
+        parser.set_defaults(execute=print_help(parser))
+        return parser, subparsers
 
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Run one verb and return its exit code; errors go to stderr without a traceback."""
@@ -79,19 +84,31 @@ class CommandLine:
 
     def _parsed(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """The arguments. KEY=VALUE words may also stand behind options, where argparse does not look."""
-        parser = self.parser()
-        args, rest = parser.parse_known_args(argv)
+        parser, subparsers = self._built()
+        words = sys.argv[1:] if argv is None else argv
+        self._check_verb(words, subparsers)
+        args, rest = parser.parse_known_args(words)
         if getattr(args, "config_file", None) is not None:
             # The file's values are defaults now: parsed again, whatever stands on the command line wins.
-            args, rest = parser.parse_known_args(argv)
-        words = next((name for name in WORDS if hasattr(args, name)), None)
-        unknown = [word for word in rest if words is None or word.startswith("-")]
+            args, rest = parser.parse_known_args(words)
+        rest = [*getattr(args, DISPLACED, ()), *rest]
+        taker = next((name for name in WORDS if hasattr(args, name)), None)
+        unknown = [word for word in rest if taker is None or word.startswith("-")]
         if unknown:
-            remedy = f"{self.prog} {args.verb} --help says what there is"
-            raise ConfigError(f"{args.verb}: there is no {' '.join(unknown)}; {remedy}")
-        if words is not None:
-            setattr(args, words, [*getattr(args, words), *rest])
+            verb = args.verb or ""
+            remedy = f"{self.prog} {verb} --help".replace("  ", " ") + " says what there is"
+            raise ConfigError(f"{verb}{': ' if verb else ''}there is no {' '.join(unknown)}; {remedy}")
+        if taker is not None:
+            setattr(args, taker, [*getattr(args, taker), *rest])
         return args
+
+    def _check_verb(self, words: Sequence[str], subparsers: Subparsers) -> None:
+        first = words[0] if words else "-"
+        if not first.startswith("-") and first not in subparsers.choices:
+            raise ConfigError(
+                f"there is no verb '{first}'{nearest(first, subparsers.choices)}; "
+                f"{self.prog} --help says what there is"
+            )
 
     def _fail(self, error: Exception, code: int) -> int:
         for line in str(error).splitlines() or [type(error).__name__]:

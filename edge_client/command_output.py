@@ -4,14 +4,83 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_client.trust import TrustedKey
 
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line each, with the remedy; raises `ConfigError`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the words of this command or verb."""
+        message = re.sub(r"invalid int value: (.*)", r"\1 is no whole number", message)
+        message = re.sub(r"invalid \w+ value: (.*)", r"\1 is no number", message)
+        verb = self.prog.partition(" ")[2]
+        where = f"{verb}: " if verb else ""
+        raise ConfigError(f"{where}{message}; {self.prog} --help says what there is")
+
+
+DISPLACED = "displaced"
+"""Where words wait that stood behind an option and belong to the verb."""
+
+
+class OptionalAddress(argparse.Action):
+    """An option with or without an address: a KEY=VALUE word behind it is an override, no address."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, *, read: Callable[[str], Any] = str, **rest: Any
+    ) -> None:
+        super().__init__(option_strings, dest, nargs="?", **rest)
+        self._read = read
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Take the address, or leave the word to the verb."""
+        if isinstance(values, str) and "=" in values:
+            setattr(namespace, DISPLACED, [*getattr(namespace, DISPLACED, ()), values])
+            values = self.const
+        elif isinstance(values, str):
+            try:
+                values = self._read(values)
+            except argparse.ArgumentTypeError as error:
+                raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, values)
+
+
+class PrintVersion(argparse.Action):
+    """`--version`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print the command's name and the package's version, and end."""
+        from edge_client.board.releases import release
+
+        print(f"{parser.prog} {release('edge-federation') or 'of unknown version'}")
+        parser.exit()
+
+
+def print_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """What a command does that was given no verb."""
+
+    def execute(_: argparse.Namespace) -> int:
+        parser.print_help()
+        return 0
+
+    return execute
 
 
 def add_verb(
@@ -58,16 +127,30 @@ def read_trust_option(args: argparse.Namespace) -> TrustedKey | None:
 
 def positive_int(text: str) -> int:
     """An argument that is a whole number of at least 1."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is below 1")
     return value
 
 
+def number(text: str) -> float:
+    """An argument that is a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"'{text}' is not finite")
+    return value
+
+
 def positive_float(text: str) -> float:
     """An argument that is a finite number above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
+    value = number(text)
+    if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return value
 

@@ -12,7 +12,8 @@ from edge_client.session_events import Command, DrawEntropy, Send, StartWork
 from edge_client.session_state import Phase, Session, Step
 from edge_client.transfer import Receiving
 from schemas.chunks import Chunk
-from schemas.messages import Task
+from schemas.messages import Refusal, Task
+from schemas.values import Reason
 
 Asking = Callable[[Receiving, float], tuple[Receiving, list[transfer.TransferCommand]]]
 
@@ -40,6 +41,8 @@ def begin(
         task=task.model_copy(update={"addresses": None}),
         bypass=beside,
         untold=0,
+        heard=0 if published else None,
+        fetched=0,
         phase=Phase.FETCHING,
         receiving=receiving,
         runs=session.runs | {task.run},
@@ -89,9 +92,21 @@ def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step
         return replace(session, held=held), []
     if not sound:
         again, commands = transfer.start(receiving.ref, now)
-        return _with_receiving(session, again), _requests(session, commands)
+        return _with_receiving(session, again), [_damaged(session, digest), *_requests(session, commands)]
     rest = {name: other for name, other in session.receiving.items() if name != digest}
     return _work_when_complete(replace(session, held=held, receiving=rest))
+
+
+def _damaged(session: Session, digest: str) -> Command:
+    """Tell the server that what it sent is not the blob of that digest: its file may be damaged."""
+    refusal = Refusal(
+        federation=session.federation,
+        device=session.device,
+        run=session.task.run if session.task is not None else None,
+        reason=Reason.DIGEST_MISMATCH,
+        digest=digest,
+    )
+    return Send(refusal)
 
 
 def fetched(session: Session, event: FetchEnded, now: float) -> Step:
@@ -100,7 +115,7 @@ def fetched(session: Session, event: FetchEnded, now: float) -> Step:
     if fetch is None or session.task is None:
         return session, []
     beside, again = bypass.fetched(session.bypass, session.task, event)
-    session = replace(session, bypass=beside)
+    session = replace(session, bypass=beside, fetched=session.fetched + event.moved)
     if again is not None:
         return session, [again]
     receiving, asks = transfer.start(fetch.ref, now, event.have)

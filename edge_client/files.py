@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
+from schemas.errors import ConfigError
+
 Opened = Callable[[Path], AbstractContextManager[BinaryIO]]
 """How a file to write is opened."""
 
@@ -26,6 +28,20 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
     with _gone_if_failed(temporary):
         temporary.write_bytes(data)
         put_in_place(temporary, path, durable=durable)
+
+
+def usable_folder(path: Path, *, option: str) -> Path:
+    """The folder that `option` names, made where it is missing; raises `ConfigError` where that cannot be."""
+    remedy = "name a folder that this user may write to"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {path}: the folder cannot be made: {error.strerror}; {remedy}"
+        ) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"{option} {path}: the folder cannot be written to; {remedy}")
+    return path
 
 
 def new_file(path: Path) -> BinaryIO:
@@ -62,6 +78,19 @@ def put_in_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
         sync(path.parent)
 
 
+def link_in_place(path: Path, target: str) -> None:
+    """Let `path` be a symbolic link to `target`, all at once; raises `OSError` where there are no links."""
+    if path.is_symlink() and str(path.readlink()) == target:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _aside(path)
+    temporary.unlink(missing_ok=True)
+    with _gone_if_failed(temporary):
+        temporary.symlink_to(target)
+        temporary.replace(path)
+    sync(path.parent)
+
+
 def _aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
@@ -85,7 +114,7 @@ def sweep(state: Path) -> None:
 
     Only where this program writes: the folder may be one that holds other things.
     """
-    own = (state / name for name in ("blobs", "models", "epochs", "serving", "rollout"))
+    own = (state / name for name in ("blobs", "models", "models/waiting", "epochs", "serving", "rollout"))
     for folder in (state, *own, *state.glob("private/*"), *state.glob("serving/*")):
         for path in folder.glob(".*.*[0-9].part"):
             path.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from edge_client import transfer
 from edge_client.fetching import accepted, resume
 from edge_client.session_events import Send
 from edge_client.session_state import Session, Step
-from schemas.chunks import Chunk
+from schemas.chunks import CHUNK_HEADER_BYTES, Chunk
 from schemas.messages import BroadcastEnd, Heard
 
 HEARD_BYTES = 2 * 1024 * 1024
@@ -28,7 +28,8 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
     if taken is not None:
         receiving[taken.ref.digest] = taken
     untold = session.untold + len(chunk.data)
-    session = replace(session, receiving=receiving, untold=untold)
+    known = None if session.heard is None else session.heard + len(chunk.data) + CHUNK_HEADER_BYTES
+    session = replace(session, receiving=receiving, untold=untold, heard=known)
     if taken is None or session.task is None:
         return session, commands
     last = taken.ref.chunks - 1

@@ -16,6 +16,7 @@ import onnxruntime
 from PIL import Image, ImageOps, UnidentifiedImageError
 from pydantic import ValidationError
 
+from edge_client.data.fitting import MODES, fitted, in_words, resize
 from edge_client.data.labelled import Inputs, Labels, Pixels, preprocess
 from edge_client.memory_use import give_back
 from edge_client.trust import TrustedKey, check_model
@@ -23,7 +24,6 @@ from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.values import Preprocessing
 
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 MAX_PIXELS = 40_000_000
 
 
@@ -66,11 +66,13 @@ class LoadedModel:
 
     def logits(self, images: Pixels) -> Inputs:
         """Outputs before softmax [N, classes] of raw images [N, C, H, W]; `ConfigError` for other shapes."""
-        if images.shape[1:] != self.input_shape:
+        taken = fitted(images, self.input_shape)
+        if taken is None:
             raise ConfigError(
-                f"{self.path.name} takes images of {_shape(self.input_shape)}, got {_shape(images.shape[1:])}"
+                f"{self.path.name} takes images of {in_words(self.input_shape)}, "
+                f"got {in_words(images.shape[1:])}"
             )
-        return self.run(preprocess(images, self.preprocessing))
+        return self.run(preprocess(taken, self.preprocessing))
 
     def run(self, inputs: Inputs) -> Inputs:
         """Outputs [N, classes] for inputs [N, C, H, W] that are preprocessed already."""
@@ -201,19 +203,19 @@ def decode_image(
     data: bytes, input_shape: tuple[int, ...], *, scale: float = 255.0, source: str = "the image"
 ) -> ReadImage:
     """As `read_image`, of an image file's bytes; `source` is what messages call it."""
-    if len(input_shape) != 3 or input_shape[0] not in _MODES:
-        raise ConfigError(f"{source}: the model takes {_shape(input_shape)}, which is no image")
+    if len(input_shape) != 3 or input_shape[0] not in MODES:
+        raise ConfigError(f"{source}: the model takes {in_words(input_shape)}, which is no image")
     channels, height, width = input_shape
     try:
         with Image.open(io.BytesIO(data)) as file:
             _check_pixels(file.size)
-            picture = ImageOps.exif_transpose(file).convert(_MODES[channels])
+            picture = ImageOps.exif_transpose(file).convert(MODES[channels])
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ConfigError(f"cannot read {source}: {_of_image(error)}") from error
     note = ""
     if picture.size != (width, height):
         note = f"resized from {picture.width}x{picture.height} to {width}x{height}"
-        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+        picture = resize(picture, width, height)
     pixels = np.asarray(picture).reshape(height, width, channels).transpose(2, 0, 1)
     if scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(scale / 255.0)
@@ -229,10 +231,6 @@ def _check_pixels(size: tuple[int, int]) -> None:
 def _of_image(error: Exception) -> str:
     """What is wrong, without the memory address that Pillow has in its message."""
     return "it is no image" if isinstance(error, UnidentifiedImageError) else _reason(error)
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(str(size) for size in shape)
 
 
 def _reason(error: Exception) -> str:

@@ -28,7 +28,9 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.address import BrokerAddress
-from edge_client.identity.tls import explain, load_pair, make_context
+from edge_client.identity.tls import explain, is_lasting, load_pair, make_context
+from edge_client.parts import Parts, split
+from schemas.chunks import CHUNK_HEADER_BYTES
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -36,12 +38,14 @@ log = logging.getLogger(__name__)
 KEEPALIVE_S = 30
 MAX_IN_FLIGHT = 16
 MAX_INBOX = 20_000
-SMALL_PAYLOAD, MAX_LARGE = 16 * 1024, 1024
+SMALL_PAYLOAD, MAX_LARGE = 12 * 1024, 1024
 """Of larger payloads no more than so many wait: 32 uploads of 16 chunks each are half of that."""
 MAX_PACKET = 1024 * 1024 + 64 * 1024
 """The largest chunk and its frame: an MQTT 5 broker is told to send nothing larger."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
-UNSUPPORTED_PROTOCOL = 0x84
+UNSUPPORTED_PROTOCOL, SESSION_TAKEN_OVER = 0x84, 0x8E
+REFUSED_FOR_GOOD = frozenset({UNSUPPORTED_PROTOCOL, 0x85, 0x86, 0x87, 0x8A, 0x8C})
+"""Protocol, client identifier, user name or password, not authorised, banned, bad authentication method."""
 WITH_WILL = 0x04
 MAX_LAST, GOODBYE_S = 64, 3.0
 """How many of the last messages a clean end waits for, and for how long at most."""
@@ -57,10 +61,15 @@ class LinkUp:
 
 @dataclass(frozen=True)
 class LinkDown:
-    """Event: the connection ended, was refused, or could not be made; paho goes on trying."""
+    """Event: the connection ended, was refused, or could not be made; paho goes on trying.
+
+    What is `lasting` no further try will mend. `taken_over`: another client has come with the same name.
+    """
 
     reason: str
     downgrade: bool = False
+    lasting: bool = False
+    taken_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class Arrived:
 
     topic: str
     payload: bytes
+    retained: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +125,9 @@ class Link:
         self._version = MQTTProtocolVersion.MQTTv5
         self._tls: ssl.SSLContext | None = None if address.tls is None else make_context(address.tls)
         self._trouble = ""
+        self._most: int | None = None
+        self._sizes: dict[int, int] = {}
+        self._parts = Parts()
         self._client = self._make_client()
         self._waiting: deque[tuple[Hashable, str, Callable[[], bytes]]] = deque()
         self._queued: set[Hashable] = set()
@@ -162,13 +175,34 @@ class Link:
         return len(self._waiting) + len(self._in_flight) + len(self._unconfirmed)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> None:
-        """Publish; at QoS 1 what is published while offline waits for the next connection."""
+        """Publish, in parts where it is too large for a packet (see `fit`).
+
+        At QoS 1 what is published while offline waits for the next connection.
+        """
+        for part in split(payload, self._most):
+            self._publish_part(topic, part, retain=retain, qos=qos)
+
+    def fit(self, chunk_bytes: int) -> None:
+        """From now on no message is larger than the frame of such a chunk."""
+        self._most = chunk_bytes + CHUNK_HEADER_BYTES
+
+    def echo(self, topic: str, payload: bytes) -> None:
+        """Publish once, whole and at QoS 0, to see whether it comes back."""
+        self._client.publish(topic, payload, qos=0)
+
+    def _publish_part(self, topic: str, payload: bytes, *, retain: bool, qos: int) -> None:
         info = self._client.publish(topic, payload, qos=qos, retain=retain)
         self._last.append(info)
+        self._note_size(info, len(payload) + len(topic), qos)
         if qos and info.rc in (mqtt.MQTT_ERR_SUCCESS, mqtt.MQTT_ERR_NO_CONN):
             self._unconfirmed.add(info.mid)
         if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
-            log.warning("too many messages wait for the broker: one for %s is dropped", topic)
+            about_it = {"reason": "too-many-wait"}
+            log.warning("too many messages wait for the broker: one for %s is dropped", topic, extra=about_it)
+
+    def _note_size(self, info: mqtt.MQTTMessageInfo, size: int, qos: int) -> None:
+        if qos and size > SMALL_PAYLOAD:
+            self._sizes[info.mid] = size
 
     def listen(self, topics: frozenset[str]) -> None:
         """Hear these topics too, at QoS 0, and no others than them and the filters; also after a reconnect.
@@ -199,9 +233,14 @@ class Link:
             case Confirmed(mid):
                 self._in_flight.discard(mid)
                 self._unconfirmed.discard(mid)
+                self._sizes.pop(mid, None)
                 self._pump()
-            case LinkUp():
+            case LinkUp(_, max_packet):
                 self._in_flight.clear()
+                if max_packet is not None and max(self._sizes.values(), default=0) > max_packet:
+                    log.warning("the broker takes less than before: what waits and is too large is dropped")
+                    self._start_over()
+                    return
                 self._pump()
             case LinkDown(downgrade=True) if self._version is MQTTProtocolVersion.MQTTv5:
                 self._downgrade()
@@ -218,14 +257,21 @@ class Link:
                 log.warning("a chunk for %s cannot be read: %s", topic, error)
                 continue
             info = self._client.publish(topic, frame, qos=1)
+            self._note_size(info, len(frame) + len(topic), 1)
             if info.rc == mqtt.MQTT_ERR_SUCCESS:
                 self._in_flight.add(info.mid)
 
     def _downgrade(self) -> None:
         """Start over with MQTT 3.1.1: the broker does not speak 5."""
-        self._client.loop_stop()
         self._version = MQTTProtocolVersion.MQTTv311
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Connect anew and without what waited: paho would send it again on every connection."""
+        self._client.disconnect()
+        self._client.loop_stop()
         self._unconfirmed.clear()
+        self._sizes.clear()
         self._client = self._make_client()
         self.open()
 
@@ -271,7 +317,8 @@ class Link:
     ) -> None:
         if reason.is_failure:
             downgrade = client.protocol is MQTTProtocolVersion.MQTTv5 and reason.value == UNSUPPORTED_PROTOCOL
-            self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade))
+            lasting = reason.value in REFUSED_FOR_GOOD and not downgrade
+            self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting))
             return
         _spread_reconnects(client, self._longest_delay_s)
         for topic_filter in self._filters:
@@ -281,15 +328,20 @@ class Link:
         self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
 
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
-        why = explain(sys.exc_info()[1], self._address)
-        self._inbox.put(
-            LinkDown(f"the broker cannot be reached: {why}" if why else "the broker cannot be reached")
-        )
+        error = sys.exc_info()[1]
+        why = explain(error, self._address)
+        said = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
+        self._inbox.put(LinkDown(said, lasting=is_lasting(error)))
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
     ) -> None:
-        self._inbox.put(LinkDown(explain(self._trouble, self._address) or str(reason)))
+        taken_over = getattr(reason, "value", None) == SESSION_TAKEN_OVER
+        why = (
+            "another client has come with this name" if taken_over else explain(self._trouble, self._address)
+        )
+        lasting = is_lasting(self._trouble)
+        self._inbox.put(LinkDown(why or str(reason), lasting=lasting, taken_over=taken_over))
 
     def _heard_of(self, trouble: str) -> None:
         self._trouble = trouble
@@ -300,7 +352,9 @@ class Link:
             self.dropped += 1
             return
         try:
-            self._inbox.put(Arrived(message.topic, bytes(message.payload)))
+            whole = self._parts.take(message.topic, bytes(message.payload))
+            if whole is not None:
+                self._inbox.put(Arrived(message.topic, whole, bool(message.retain)))
         except UnicodeDecodeError:
             self.dropped += 1
 

@@ -1,13 +1,12 @@
-"""Where a finished model lies, with the server's word for it beside it, so that the two always fit.
+"""From a finished export to the model in use: one file, in a slot, with the server's signature beside it.
 
-    models/model.onnx, models/model.onnx.manifest.json      what this board serves
-    models/waiting/...                                      the next one, until the server has signed for it
-    models/model.json                                       what was measured of the newest one
-    serving/...                                             the slots of `edge-client serve` (see `slots`)
+    models/waiting/model.onnx, model.json      the next model and its note, until it is put in use or dropped
+    serving/a|b/...                            the slots, of which one is in use (see `slots`)
+    models/model.onnx, model.json, ...         links to the slot in use (see `model_link`)
 
-Only a device that trusts a key lets a model wait: what it serves is signed at any time but between two
-renames, and a crash there is repaired at the next start. Any other device puts a model in its place at once,
-without a manifest until the server's word comes. Nobody serves a model beside another's manifest for long.
+A device that trusts a key lets a model wait for the server's signature, so that what it serves is signed at
+any time; a crash in between is repaired at the next start. Any other device puts a model in use at once, and
+its signature beside it when that comes.
 """
 
 from __future__ import annotations
@@ -18,12 +17,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.files import put_in_place, write_synced
+from edge_client.files import write_synced
 from edge_client.slots import ServedModel, Slots
+from schemas.chunks import digest_of
 from schemas.errors import EdgeError, PeerError
 from schemas.manifest import SignedManifest, decode_manifest, encode_manifest, manifest_path
 
 log = logging.getLogger(__name__)
+
+
+class Superseded(EdgeError):
+    """Another model has come into use than the one that the waiting model was compared with."""
 
 
 def served(models: Path) -> Path:
@@ -32,21 +36,27 @@ def served(models: Path) -> Path:
 
 
 def waiting(models: Path) -> Path:
-    """The model that waits for the server's signature."""
+    """The model that is not in use yet."""
     return models / "waiting" / "model.onnx"
 
 
 def begin(models: Path) -> Path:
     """Where to export the next model to."""
+    drop(models)
     path = waiting(models)
     path.parent.mkdir(parents=True, exist_ok=True)
-    manifest_path(path).unlink(missing_ok=True)
     return path
 
 
+def drop(models: Path) -> None:
+    """Remove the waiting model and all that lies beside it."""
+    for path in waiting(models).parent.glob("*"):
+        path.unlink(missing_ok=True)
+
+
 def note(models: Path, model: ServedModel) -> None:
-    """Put down what was measured of the waiting model."""
-    write_synced(models / "model.json", model.model_dump_json().encode())
+    """Write down what was measured of the waiting model."""
+    write_synced(_note_path(models), model.model_dump_json().encode())
 
 
 def slots(models: Path) -> Slots:
@@ -54,57 +64,102 @@ def slots(models: Path) -> Slots:
     return Slots(models.parent / "serving")
 
 
-def serve_unsigned(models: Path) -> None:
-    """Put the waiting model in its place without the server's word."""
-    manifest_path(served(models)).unlink(missing_ok=True)
-    put_in_place(waiting(models), served(models))
-    _put_in_service(models, None)
+def put_in_use(models: Path, signed: SignedManifest | None = None) -> None:
+    """Move the waiting model into a slot and use it; done again after a crash it comes to the same.
+
+    Raises `OSError`, `Superseded`, and `EdgeError` where its note is of another file: then the model before
+    is in use.
+    """
+    data, home = waiting(models).read_bytes(), slots(models)
+    model = _read_note(_note_path(models)) or _plain_note(data, signed)
+    with home.changing():
+        _check_compared(model, home)
+        home.fill(data, model, signed=signed)
+        home.switch(model.digest)
+    drop(models)
 
 
-def take_word(models: Path, signed: SignedManifest) -> bool:
-    """Put the manifest beside its model and both in their place; False where there is no such model."""
+def take_signature(models: Path, signed: SignedManifest) -> bool:
+    """Put the manifest beside its model, and use a model that waits for it; False: there is no such model."""
     if _fits(waiting(models), signed):
         write_synced(manifest_path(waiting(models)), encode_manifest(signed))
-        repair(models)
-    elif _fits(served(models), signed):
-        write_synced(manifest_path(served(models)), encode_manifest(signed))
-    else:
-        return False
-    # Told again after a crash in between, this is done again too.
-    _put_in_service(models, signed)
-    return True
+        _put_signed_in_use(models)
+        return True
+    return slots(models).sign(signed)
 
 
 def repair(models: Path) -> None:
-    """Finish putting a signed model in its place, wherever that was cut off; does nothing otherwise."""
-    manifest = manifest_path(waiting(models))
+    """At a start: finish what was cut off, and let `models/` show the model in use."""
+    _put_signed_in_use(models)
+    _move_in(models)
+    slots(models).show()
+
+
+def _put_signed_in_use(models: Path) -> None:
+    """Use the waiting model if its manifest lies beside it; a manifest that is none is removed."""
+    path = manifest_path(waiting(models))
     try:
-        signed = decode_manifest(manifest.read_bytes())
+        signed = decode_manifest(path.read_bytes())
+        if _fits(waiting(models), signed):
+            put_in_use(models, signed)
+        else:
+            path.unlink()
     except FileNotFoundError:
         return
     except PeerError as error:
-        log.warning("%s: %s", manifest, error)
-        manifest.unlink()
-        return
-    # The model first: until its manifest follows, the manifest that still waits says what is to be done.
-    if _fits(waiting(models), signed):
-        put_in_place(waiting(models), served(models))
-    if _fits(served(models), signed):
-        put_in_place(manifest, manifest_path(served(models)))
-    else:
-        manifest.unlink()
-
-
-def _put_in_service(models: Path, signed: SignedManifest | None) -> None:
-    """Serve the model from a slot from now on; where that cannot be done the one before goes on serving."""
-    try:
-        model = ServedModel.model_validate_json((models / "model.json").read_bytes())
-        slots(models).fill(served(models).read_bytes(), model, signed=signed)
-        slots(models).switch(model.digest)
-    except FileNotFoundError:
-        return
-    except (OSError, EdgeError, ValidationError) as error:
+        log.warning("%s: %s", path, error)
+        path.unlink()
+    except Superseded as error:
+        log.warning("the new model is not served: %s", error)
+        drop(models)
+    except (OSError, EdgeError) as error:
         log.warning("the new model is not served: %s", str(error).partition("\n")[0])
+
+
+def _check_compared(model: ServedModel, home: Slots) -> None:
+    now = home.current()
+    if now is None or model.instead_of in (None, now.model.digest) or model.digest == now.model.digest:
+        return
+    raise Superseded(f"{model.version} was compared with {model.instead_of}, in use is {now.model.version}")
+
+
+def _move_in(models: Path) -> None:
+    """Move a model that an earlier version left in `models/` alone into a slot: there shall be a way back."""
+    path, home = served(models), slots(models)
+    if path.is_symlink() or not path.is_file() or home.current() is not None:
+        return
+    try:
+        data, signed = path.read_bytes(), _read_manifest(path)
+        home.fill(data, _plain_note(data, signed), signed=signed)
+        home.switch(digest_of(data))
+    except OSError as error:
+        log.warning("%s cannot be moved to %s: %s", path, home.folder, error)
+
+
+def _note_path(models: Path) -> Path:
+    return waiting(models).with_name("model.json")
+
+
+def _read_note(path: Path) -> ServedModel | None:
+    try:
+        return ServedModel.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise EdgeError(f"{path}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _plain_note(data: bytes, signed: SignedManifest | None) -> ServedModel:
+    """A note on a file of which no more is known than what is signed."""
+    version = served(Path()).name if signed is None else signed.manifest.run
+    return ServedModel(version=version, digest=digest_of(data), why="of an earlier run")
+
+
+def _read_manifest(path: Path) -> SignedManifest | None:
+    try:
+        return decode_manifest(manifest_path(path).read_bytes())
+    except (OSError, PeerError):
+        return None
 
 
 def _fits(model: Path, signed: SignedManifest) -> bool:

@@ -5,13 +5,20 @@ A later connection has a higher number, in a later process too: a will that come
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from edge_client.address import BrokerAddress
 from edge_client.agent_settings import AgentSettings
+from edge_client.audience import NOBODYS
+from edge_client.data.card import card_of
 from edge_client.disk import note_session
 from edge_client.eligibility.verdict import MAY_TRAIN, Verdict
-from schemas.messages import Birth, Death, encode_message
+from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import DataCard
 
@@ -20,18 +27,27 @@ if TYPE_CHECKING:
 
 
 class Presence:
-    """Of one device, with what it says of its data; `session` is the number of its last connection."""
+    """Of one device, with what it says of its data; `session` is the number of its last connection.
 
-    def __init__(self, settings: AgentSettings, train: LabelledData) -> None:
-        self._settings = settings
+    `certificate_until` tells when its certificate ends, in seconds since 1970; None without one.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        train: LabelledData,
+        certificate_until: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._settings, self._certificate_until = settings, certificate_until
         self._sessions = settings.state / "session"
-        self._card = DataCard(
-            source=settings.source,
-            examples=len(train),
-            input_shape=train.input_shape,
-            num_classes=train.num_classes,
-        )
         self.session = 0
+        self.instance = secrets.token_hex(8)
+        self._origin = ""
+        self.renew(train)
+
+    def renew(self, train: LabelledData) -> None:
+        """What the device says of its data from its next birth on."""
+        self._card = card_of(train, source=self._settings.source)
 
     def next_session(self) -> int:
         """Higher than any session of this device before, also where the clock was set back."""
@@ -48,20 +64,39 @@ class Presence:
 
     def connected(self, session: int, verdict: Verdict = MAY_TRAIN) -> Birth:
         """The connection with this number is up, and from now on all is said in its name."""
-        self.session = session
+        self.session, self._origin = session, origin(self._settings.address)
         note_session(self._sessions, session)
         return self.standing(verdict)
 
     def standing(self, verdict: Verdict) -> Birth:
-        """The device is there, and may train or not."""
+        """The device is there, and may train or not; class names that do not fit its birth are left out."""
+        birth = self._birth(verdict, self._card)
+        if len(birth.model_dump_json()) <= Birth.max_bytes:
+            return birth
+        return self._birth(verdict, self._card.model_copy(update={"class_names": ()}))
+
+    def _birth(self, verdict: Verdict, card: DataCard) -> Birth:
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,
             session=self.session,
             profile=self._settings.profile,
-            data=self._card,
+            data=card,
             eligibility=verdict.eligibility,
             ineligible_because=verdict.detail[:200],
+            instance=self.instance,
+            origin=self._origin,
+            certificate_until=self._certificate_until(),
+        )
+
+    def question(self) -> BlobRequest:
+        """What any server answers at once: it has no such blob."""
+        return BlobRequest(
+            federation=self._settings.federation,
+            device=self._settings.device,
+            digest=NOBODYS,
+            first=0,
+            count=1,
         )
 
     def death(self) -> Death:
@@ -70,3 +105,16 @@ class Presence:
 
     def _death(self, session: int) -> Death:
         return Death(federation=self._settings.federation, device=self._settings.device, session=session)
+
+
+def origin(broker: BrokerAddress) -> str:
+    """This machine in words: its name, and its address on the way to the broker, where that can be told."""
+    said = f"{socket.gethostname()[:100]}, process {os.getpid()}"
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            # Of a datagram socket that only chooses the way; nothing is sent.
+            probe.connect(where)
+            return f"{said}, {probe.getsockname()[0]}"
+    except OSError:
+        return said

@@ -38,10 +38,22 @@ def ended(session: Session, result: Result, now: float) -> Step:
     held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
     if session.phase is not Phase.WORKING or not session.is_at(result.run, result.attempt):
         return replace(session, held=held), []
+    result = _with_bytes(session, result)
     done = replace(
         session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
     )
     return tell(done)
+
+
+def _with_bytes(session: Session, result: Result) -> Result:
+    """The result, with what reached the device beside what it was sent alone, if anything could."""
+    if isinstance(result, TaskReply) or session.task is None:
+        return result
+    heard = session.heard if session.task.channels else None
+    fetched = session.fetched or None
+    if heard is None and fetched is None:
+        return result
+    return result.model_copy(update={"heard_bytes": heard, "fetched_bytes": fetched})
 
 
 def tell(session: Session) -> Step:
@@ -80,6 +92,15 @@ def repeat(session: Session, now: float) -> Step:
     repeats = min(session.repeats + 1, MOST_REPEATS)
     later = replace(session, resend_at=now + RESEND_S * 2**repeats, repeats=repeats)
     return later, report(session.result)
+
+
+def rechunked(session: Session, chunk_bytes: int) -> Session:
+    """The session whose result, if it waits to be fetched, is to be had in chunks of at most that size."""
+    result = session.result
+    if not isinstance(result, Update) or result.blob.chunk_bytes <= chunk_bytes:
+        return session
+    blob = result.blob.model_copy(update={"chunk_bytes": chunk_bytes})
+    return replace(session, result=result.model_copy(update={"blob": blob}))
 
 
 def answer_request(session: Session, request: BlobRequest) -> Command:

@@ -37,7 +37,9 @@ class Session:
     `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
     them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
     overtaken by another task: whether it counted is still to be heard. `untold` are the bytes heard on shared
-    topics since the server was last told, `repeats` how often the result was sent again. `masks` is its part
+    topics since the server was last told, `repeats` how often the result was sent again. For the
+    task at hand `heard` bytes came on shared topics (None: an earlier process heard some) and `fetched` from
+    the object store. `masks` is its part
     in masked rounds, `bypass` what goes past the broker.
     """
 
@@ -53,6 +55,8 @@ class Session:
     resend_at: float = 0.0
     repeats: int = 0
     untold: int = 0
+    heard: int | None = 0
+    fetched: int = 0
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)

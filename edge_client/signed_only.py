@@ -1,4 +1,4 @@
-"""What a device does with the server's signatures: it lets signed tasks in, puts signed models in place."""
+"""What a device does with the server's signatures: it lets signed tasks in, puts signed models in use."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class SignedOnly:
         if isinstance(message, Task) and self._gate is not None:
             self._gate.admit(message)
         if isinstance(message, Acknowledgement) and message.manifest is not None:
-            self._take_word(message.manifest)
+            self._take_signature(message.manifest)
 
-    def _take_word(self, signed: SignedManifest) -> None:
+    def _take_signature(self, signed: SignedManifest) -> None:
         manifest = signed.manifest if self._key is None else self._key.check(signed)
         said = (manifest.what, manifest.federation, manifest.device)
         if said != ("device-export", self._federation, self._device):
             raise untrusted(f"the manifest is of a {said[0]} for {said[2]} in {said[1]}, not of this model")
-        if placement.take_word(self._models, signed):
+        if placement.take_signature(self._models, signed):
             log.info("the server has signed for the model of run %s", manifest.run)

@@ -1,19 +1,22 @@
 """Two places for a device's served model, of which one is in use: A/B slots, as boards update their systems.
 
     serving/current.json        which slot is in use, the digest of its model and that of the one before
+    serving/current             a link to that slot, by which `models/` shows its model (see `model_link`)
     serving/a/model.onnx        a model, with model.onnx.manifest.json beside it where the server has signed
     serving/a/model.json        what it is; written last, so that it says of a whole file what it must be
     serving/b/...
 
 Only the slot that is not in use is ever written, and `current.json` is replaced in one rename: wherever the
 power goes, one whole model is in use. A slot whose file is not what its note says counts as empty.
-One process writes; any number may read at the same time.
+One process writes, whose threads take turns (`changing`); any number may read at the same time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,11 +24,12 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from edge_client.files import sync, write_synced
+from edge_client.model_link import point_at
 from schemas.errors import EdgeError
 from schemas.frozen import Frozen
 from schemas.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.names import Digest
-from schemas.values import Fraction, Tally, Text, Variant
+from schemas.values import DeliveryVerdict, Fraction, Tally, Text, Variant
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +37,7 @@ Slot = Literal["a", "b"]
 _OTHER: dict[Slot, Slot] = {"a": "b", "b": "a"}
 _TRIES = 3
 """A reader may meet a switch half way, and then looks again."""
+_TURNS = threading.RLock()
 
 
 class SlotIsEmpty(EdgeError):
@@ -43,7 +48,8 @@ class ServedModel(Frozen):
     """What `model.json` says of the file beside it: `digest` is its sha256, the rest was measured here.
 
     `accuracy` is on `examples` local ones, `latency_ms` of one image with one thread, `parent` the sha256 of
-    the file that a smaller variant was made of, `why` the reason for serving this one.
+    the file that a smaller variant was made of, `why` the reason for serving this one. Of a delivered model,
+    `verdict` is what its trial came to and `instead_of` the model that it was compared with.
     """
 
     version: Text
@@ -55,6 +61,13 @@ class ServedModel(Frozen):
     latency_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
     class_names: tuple[Text, ...] = ()
     why: Text = ""
+    verdict: DeliveryVerdict | None = None
+    instead_of: Digest | None = None
+
+    @property
+    def exported(self) -> str:
+        """The sha256 of the exported file, which this one is or was made of."""
+        return self.parent or self.digest
 
 
 class Current(Frozen):
@@ -92,6 +105,17 @@ class Slots:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @staticmethod
+    def changing() -> AbstractContextManager[object]:
+        """Hold other threads of this process off while a model is filled in and switched to."""
+        return _TURNS
+
+    def show(self) -> None:
+        """Let `models/` show the model in use, should a power cut have come in between."""
+        now = self.current()
+        if now is not None:
+            point_at(now.folder)
 
     def current(self) -> Served | None:
         """The model in use; the one before it where that is damaged; None where there is neither."""
@@ -168,6 +192,7 @@ class Slots:
         if now is None or now.model.digest != signed.manifest.sha256:
             return False
         write_synced(manifest_path(now.path), encode_manifest(signed))
+        point_at(now.folder)
         return True
 
     def _spare(self) -> Slot:
@@ -204,6 +229,7 @@ class Slots:
     def _write_current(self, served: Served, *, former: str | None) -> None:
         current = Current(slot=served.slot, digest=served.model.digest, former=former)
         write_synced(self.folder / "current.json", current.model_dump_json().encode())
+        point_at(served.folder)
 
     def _make(self, folder: Path) -> None:
         """Make a slot's folder; what lies in a folder is on disk only once its own name is."""

@@ -110,12 +110,13 @@ def _trained(
 
 
 def do_delivery(task: Task, place: Workplace) -> Delivery:
-    """Export the task's sub-model, measure it on the device's held-out data, put it in its place.
+    """Export the task's sub-model, measure it on the device's held-out data, use it if it is good enough.
 
-    That is `models/model.onnx`; where only signed models are served it waits beside it (see `placement`).
+    It is then `models/model.onnx`; where only signed models are served it waits for that (see `placement`).
     """
     # Imported here: a device that only trains has no use for onnx and its runtime, and no memory to spare.
     from edge_client.export import export_onnx
+    from edge_client.rollout.delivered import put_delivered_in_use
     from edge_client.variants.trying import keep_best, note_of
 
     with _received(task, place) as (channel_map, received):
@@ -131,25 +132,25 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
         graphs=_given_graph(task, place),
     )
     tried = keep_best(report.path, place.wish, calibration=data.train, held_out=data.held_out)
-    kept = tried.choice.kept
+    note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
+    torch_accuracy = evaluate(module, data.held_out).accuracy
+    delivered = put_delivered_in_use(place, note, task.trial)
+    model = delivered.model
     metrics = DeliveryMetrics(
         parameters=parameter_count(module),
         macs=count_macs(module, task.model.input_shape),
-        onnx_bytes=kept.bytes,
-        onnx_sha256=tried.sha256,
+        onnx_bytes=delivered.bytes,
+        onnx_sha256=model.digest,
         examples=len(data.held_out),
-        torch_accuracy=evaluate(module, data.held_out).accuracy,
+        torch_accuracy=torch_accuracy,
         onnx_accuracy=tried.exported.accuracy,
         max_difference=report.max_difference,
-        latency_ms=kept.latency_ms,
-        variant=kept.variant,
-        variant_accuracy=kept.accuracy,
-        why=tried.choice.why[:500],
+        latency_ms=tried.choice.kept.latency_ms if model.latency_ms is None else model.latency_ms,
+        variant=model.variant,
+        variant_accuracy=model.accuracy,
+        why=model.why,
+        verdict=delivered.verdict,
     )
-    version = f"{task.run} round {task.round}"
-    placement.note(place.models, note_of(tried, version=version, data=data.held_out))
-    if not place.signed_only:
-        placement.serve_unsigned(place.models)
     return Delivery(
         federation=task.federation,
         device=place.device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from edge_client.link import Inbox
 from edge_client.secure.membership import Membership
 from edge_client.session_events import Result, UpdateMasked, WorkDone, WorkFailed
 from edge_client.shortage import is_shortage
-from edge_client.workplace import Workplace
+from edge_client.workplace import LocalData, Workplace
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Task, Update, encode_message
 from schemas.values import Reason
@@ -35,6 +35,13 @@ class Progress:
     loss: float | None
 
 
+@dataclass(frozen=True)
+class DataChanged:
+    """Event: the device's own data is another now."""
+
+    data: LocalData
+
+
 class Worker:
     """Does one task at a time; `stop` ends the one under way within a batch, and its result is dropped.
 
@@ -49,6 +56,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._one_at_a_time = threading.Lock()
         self._sub_models: Any = None
+        self._newest: LocalData | None = None
 
     def warm_up(self) -> None:
         """Import torch now, in idle time, rather than when the first task is there."""
@@ -104,10 +112,18 @@ class Worker:
             self._inbox.put(event)
 
     def _do(self, task: Task, place: Workplace, cancelled: threading.Event) -> Ended:
-        result = self._work(task, place, cancelled)
+        result = self._work(task, self._as_it_is_now(place), cancelled)
         # A result that is too large to be told is no result: say so rather than stay silent.
         encode_message(result)
         return WorkDone(result)
+
+    def _as_it_is_now(self, place: Workplace) -> Workplace:
+        """The place with its data as it is now: reading it takes as long as it takes."""
+        data = place.look_again() if place.look_again is not None else None
+        if data is not None:
+            self._newest = data
+            self._inbox.put(DataChanged(data))
+        return place if self._newest is None else replace(place, data=self._newest)
 
     def _outcome(
         self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event
@@ -115,6 +131,7 @@ class Worker:
         try:
             return job(cancelled)
         except PeerError as error:
+            log.warning("round %d: declined (%s): %s", task.round, error.reason, error)
             return WorkFailed(task, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
             reason = Reason.NO_MEMORY if is_shortage(error) else Reason.TASK_FAILED

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.blobstore import BlobStore
 from edge_client.board.reading import ROOT
+from edge_client.data.classes import in_classes, misfit
+from edge_client.data.fitting import fit, shape_misfit
 from edge_client.epochs import EpochCheckpoints
 from edge_client.models.registry import MODELS
 from edge_client.private import PrivateState
@@ -29,23 +32,48 @@ class LocalData:
     train: LabelledData
     held_out: LabelledData
 
-    def as_the_server_says(self, task: Task) -> LocalData:
-        """The same examples with the federation's preprocessing; raises `PeerError` if they do not fit."""
-        for data in (self.train, self.held_out):
-            if len(data) and data.input_shape != task.model.input_shape:
-                raise PeerError(
-                    f"the model takes {task.model.input_shape}, this device's data is {data.input_shape}",
-                    reason=Reason.INCOMPATIBLE,
-                )
-            if data.num_classes > task.model.num_classes:
-                raise PeerError(
-                    f"the model has {task.model.num_classes} classes, the data {data.num_classes}",
-                    reason=Reason.INCOMPATIBLE,
-                )
-        return LocalData(
-            replace(self.train, preprocessing=task.preprocessing),
-            replace(self.held_out, preprocessing=task.preprocessing),
+    def fewer_than_a_batch(self, task: Task) -> str:
+        """That a task's batches are larger than all there is, in words; empty where they are not."""
+        plan, count = task.training, len(self.train)
+        if plan is None or count >= plan.batch_size:
+            return ""
+        return (
+            f"{count} examples are trained on, fewer than a batch of {plan.batch_size}: a step takes them all"
         )
+
+    def as_the_server_says(self, task: Task) -> LocalData:
+        """The same examples as the model takes them, with the federation's preprocessing and labels.
+
+        Raises `PeerError` if they do not fit.
+        """
+        self.check(task)
+        return LocalData(_as_told(self.train, task), _as_told(self.held_out, task))
+
+    def check(self, task: Task) -> None:
+        """Raise `PeerError` where the model takes other examples, or knows other classes, than these."""
+        for data in (self.train, self.held_out):
+            if why := shape_misfit(data, task.model.input_shape) or _unknown_classes(data, task):
+                raise PeerError(why, reason=Reason.INCOMPATIBLE)
+
+
+def _unknown_classes(data: LabelledData, task: Task) -> str:
+    names, outputs = task.preprocessing.class_names, task.model.num_classes
+    if len(names) > outputs:
+        return f"the model has {outputs} classes, the federation names {len(names)}"
+    if names or data.named:
+        return misfit(data.class_names, names, named=data.named)
+    return (
+        f"the model has {outputs} classes, the data {data.num_classes}" if data.num_classes > outputs else ""
+    )
+
+
+def _as_told(data: LabelledData, task: Task) -> LabelledData:
+    """Inputs of the model's shape, labels as indices into the task's list of classes, if it has one."""
+    names = task.preprocessing.class_names
+    # Fitted first: what a resized picture is known by is the data that is the same for every task.
+    taken = fit(data, task.model.input_shape)
+    known = in_classes(taken, names) if names else taken
+    return replace(known, preprocessing=task.preprocessing)
 
 
 @dataclass(frozen=True)
@@ -56,6 +84,7 @@ class Workplace:
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
     goes on after its last finished epoch. `wish` says which variants of a finished model are tried. Below
     `board` lie the `/proc` and `/sys` that say what memory there is. `work` trains; None: this package does.
+    `look_again` returns the data where it has changed since it was asked last.
     """
 
     device: str
@@ -70,6 +99,7 @@ class Workplace:
     wish: Wish = EXPORT_ALONE
     board: Path = ROOT
     work: LocalWork | None = None
+    look_again: Callable[[], LocalData | None] | None = None
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""

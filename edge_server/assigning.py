@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from edge_client.blobstore import BlobStore
 from edge_server.depot.depot import Depot
 from edge_server.firewall import max_answer_bytes
-from edge_server.layering import Parts, lay_out
+from edge_server.layering import MAP, Frame, Parts, lay_out
 from edge_server.notary import Notary
 from edge_server.publishing import Edition, Publisher
 from edge_server.round_events import Assignment, PlanRound
@@ -17,8 +18,10 @@ from edge_server.strategy.strategy import State, Strategy, sent_down
 from edge_server.tasks import Job, TaskTerms, make_task
 from schemas.blobs import BlobRef, encode_json
 from schemas.depot import Depot as Terms
+from schemas.messages import Task
 from schemas.secure import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import Preprocessing
 
 
 class Assigning:
@@ -45,9 +48,27 @@ class Assigning:
         self._store, self._publisher, self._notary, self._depot = store, publisher, notary, depot
         self._broadcasts, self._new_map = broadcasts, new_map
 
+    def describe(self, preprocessing: Preprocessing) -> None:
+        """From now on tasks say this of inputs and classes."""
+        self._terms = replace(self._terms, preprocessing=preprocessing)
+
     def described(self, chunk_bytes: int) -> BlobRef:
         """The channel map as a blob."""
         return self._store.put(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
+
+    def make_again(
+        self, tasks: Iterable[Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]
+    ) -> None:
+        """Make the blobs of tasks that were handed out once more: what they name is in the store again.
+
+        Not those of tasks that began from another state, nor frames of earlier models.
+        """
+        planned: dict[int, list[Task]] = {}
+        for task in tasks:
+            planned.setdefault(task.attempt, []).append(task)
+        for alike in planned.values():
+            described = self.described(alike[0].blobs[MAP].chunk_bytes)
+            self._frames(alike[0].action == "deliver", [task.spec for task in alike], state, described, tiers)
 
     def assignments(
         self,
@@ -103,19 +124,28 @@ class Assigning:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
         shared = self._broadcasts and command.wanted is None
         specs = {name: job.cut.spec for name, job in jobs.items()}
-        holding = partial(sent_down, self._strategy, state, channel_map=self._channel_map)
-        edition = Edition(state.params, state.round, holding, described.chunk_bytes)
-        # A model that is there to stay is what it is.
-        frames = (
-            self._publisher.exact(edition, specs.values())
-            if command.deliver
-            else self._publisher.frames(edition, specs.values(), tiers)
-        )
+        frames = self._frames(command.deliver, specs.values(), state, described, tiers)
         parts = lay_out(
             specs, frames, described=described, shared=shared, new_map=self._new_map, graphs=graphs
         )
         self._new_map = self._new_map and not shared
         return parts
+
+    def _frames(
+        self,
+        deliver: bool,
+        specs: Iterable[SubModelSpec],
+        state: State,
+        described: BlobRef,
+        tiers: Callable[[], Iterable[SubModelSpec]],
+    ) -> tuple[Frame, ...]:
+        """The model as these sub-models receive it; the same ones give the same blobs."""
+        holding = partial(sent_down, self._strategy, state, channel_map=self._channel_map)
+        edition = Edition(state.params, state.round, holding, described.chunk_bytes)
+        # A model that is there to stay is what it is.
+        if deliver:
+            return self._publisher.exact(edition, specs)
+        return self._publisher.frames(edition, specs, tiers)
 
     def _published(self, refs: Iterable[BlobRef]) -> Terms | None:
         """What tasks say of the store, in which their large blobs now lie; None where there is none."""

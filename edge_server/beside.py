@@ -55,6 +55,7 @@ class Beside:
             except queue.Empty:
                 continue
             except PeerError as error:
-                log.warning("%s: ignored (%s): %s", self._name, error.reason, error)
+                about_it = {"reason": error.reason}
+                log.warning("%s: ignored (%s): %s", self._name, error.reason, error, extra=about_it)
             except Exception:
                 log.exception("%s: not told of this", self._name)

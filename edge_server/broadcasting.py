@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from edge_server import broadcast as shared
@@ -71,7 +71,16 @@ def settle(federation: Federation, now: float) -> Step:
                 break
         else:
             current, piece = shared.published(current, now)
-            commands.append(Publish(piece.channel, piece.ref, piece.first, piece.count))
+            commands.append(
+                Publish(
+                    piece.channel,
+                    piece.ref,
+                    piece.first,
+                    piece.count,
+                    current.attempt,
+                    tuple(_listeners(federation, current, piece.channel)),
+                )
+            )
     return replace(federation, broadcast=current), commands
 
 
@@ -88,6 +97,14 @@ def _give_up(
             digests = [ref.digest for ref in participant.assignment.task.blobs.values()]
             commands += _end(federation, participant, digests)
     return shared.left(current, (*gone, *late)), commands
+
+
+def _listeners(federation: Federation, current: shared.Broadcast, channel: int) -> Iterator[str]:
+    """The devices that hear what is published on a channel now."""
+    for name, follower in current.followers.items():
+        known = federation.fleet.devices.get(name)
+        if channel in follower.channels and known is not None and known.alive:
+            yield name
 
 
 def _is_there(federation: Federation, device: str) -> bool:

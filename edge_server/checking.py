@@ -98,6 +98,13 @@ class Checking:
         self._journal.examined(update, reason=reason, ratio=task.ratio, norms=norms)
         return UpdateChecked(command.device, update.blob.digest, reason, detail)
 
+    def outliers(self, updates: Mapping[str, Update]) -> dict[str, str]:
+        """Which of a round's accepted updates are unlike all the others, by device, and why in words."""
+        found = self.guard.outliers({name: self._journal.norms(update) for name, update in updates.items()})
+        for name in found:
+            self._ratios.pop((name, updates[name].attempt), None)
+        return found
+
     def taken_ratio(self, update: Update) -> float | None:
         """The ratio of the task of an update that is aggregated now, where that is known."""
         return self._ratios.pop((update.device, update.attempt), None)

@@ -1,14 +1,19 @@
-"""After the work of a round: what came of it is aggregated, or the round is abandoned."""
+"""The ends of a round: it is begun; what came of its work is aggregated, or it is abandoned."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from edge_server.event_list.event import EventKind
 from edge_server.federation import Federation, Phase, Step, end
+from edge_server.history import RoundRecord
 from edge_server.participant import Participant, Status
 from edge_server.planning import wait
-from edge_server.round_events import CloseRound, Note
+from edge_server.quarantine import strike
+from edge_server.rolling_back import TRIES, in_vain, may_undo, undo
+from edge_server.round_events import CloseRound, Command, Note, RoundClosed, RoundPlanned, Strike
+from schemas.values import Reason
 
 RETRY_S = 2.0
 """Pause before an abandoned round is planned again; doubles with each abandonment."""
@@ -38,11 +43,46 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
     return replace(federation, phase=Phase.CLOSING), [command]
 
 
-def abandon(federation: Federation, why: str, now: float) -> Step:
-    """Plan the round anew after a pause, or end the run after too many attempts."""
+def closed_event(record: RoundRecord) -> RoundClosed:
+    """The word that a round is closed, with what was found when all its updates were looked at together."""
+    refused = {one.device: one.detail for one in record.rejected if one.detail}
+    return RoundClosed(record.round, record.diverged, refused, record.exaggerated)
+
+
+def found_late(federation: Federation, event: RoundClosed) -> Step:
+    """Say, and count, what the look at all updates of a round together has found."""
+    commands: list[Command] = []
+    for device, detail in sorted(event.refused.items()):
+        federation, more = strike(federation, device, Reason.OUT_OF_BOUNDS)
+        commands += [Note("update refused", device, Reason.OUT_OF_BOUNDS, detail), *more]
+    for device, detail in sorted(event.exaggerated.items()):
+        note = Note("counts with less than it says", device, Reason.EXAGGERATED, detail)
+        commands += [note, Strike(device, event.round, Reason.EXAGGERATED)]
+    return federation, commands
+
+
+def abandon(federation: Federation, why: str, now: float, *, untrained: bool = False) -> Step:
+    """Plan the round anew after a pause, or end the run after too many attempts.
+
+    Where the training itself failed (`untrained`), and not for the first time, the round before is undone.
+    """
     detail = f"round {federation.round}: {why}"
-    if federation.abandoned >= federation.rules.attempts:
-        return end(federation, "failed", f"{detail}; given up after {federation.abandoned + 1} attempts")
-    again = replace(federation, abandoned=federation.abandoned + 1)
+    tried = replace(federation, untrained=federation.untrained + untrained)
+    last = federation.abandoned >= federation.rules.attempts
+    if untrained and (last or tried.untrained >= TRIES) and may_undo(tried, tried.round - 1):
+        return undo(tried, tried.round - 1, detail)
+    if last:
+        given_up = f"given up after {federation.abandoned + 1} attempts"
+        return end(federation, "failed", f"{detail}; {given_up}{in_vain(federation)}")
+    again = replace(tried, abandoned=federation.abandoned + 1)
     waits, commands = wait(again, now + RETRY_S * 2**federation.abandoned)
-    return waits, [Note("round abandoned", detail=detail), *commands]
+    return waits, [Note("round abandoned", detail=detail, kind=EventKind.ROUND), *commands]
+
+
+def round_begun(federation: Federation, planned: RoundPlanned) -> Note:
+    """A word on a round whose devices have just been asked."""
+    asked, needed = len(planned.assignments), planned.needed
+    spare = f", {needed} are needed" if needed is not None and needed < asked else ""
+    what = f"round {federation.round} begun"
+    detail = f"{asked} device{'' if asked == 1 else 's'} asked{spare}"
+    return Note(what, detail=detail, kind=EventKind.ROUND, routine=True)

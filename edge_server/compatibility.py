@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from edge_server.config import Config
-from edge_server.feasibility import layer_problems
 from edge_server.group_compatibility import group_problems, objectives_of
+from edge_server.layer_tables import layer_problems
 from edge_server.privacy_compatibility import privacy_problems
 from edge_server.secure.compatibility import masking_problems
 from edge_server.strategy.combiners import IGNORES_WEIGHTS
@@ -39,6 +39,7 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
         _transform_order,
         _weights_left_aside,
         _held_out_data,
+        _class_names,
         _unmatched_channels,
         _schedules,
         _buffers,
@@ -136,6 +137,16 @@ def _unmatched_channels(config: Config, strategy: Strategy) -> Iterator[str]:
         )
 
 
+def _class_names(config: Config, strategy: Strategy) -> Iterator[str]:
+    """Every class that has a name is an output of the model."""
+    names, count = config.data.classes or (), config.num_classes or 0
+    if len(names) > count:
+        yield (
+            f"[data] classes: {len(names)} are named, but [model] num-classes is {count}: "
+            "leave num-classes out, or name fewer"
+        )
+
+
 def _schedules(config: Config, strategy: Strategy) -> Iterator[str]:
     """A schedule of another kind of number: epochs for a share of devices, or the other way round."""
     rounds = range(1, min(config.federation.rounds, LOOKED_AT) + 1)
@@ -173,8 +184,8 @@ def _deliveries(config: Config, strategy: Strategy) -> Iterator[str]:
     if config.federation.deliver_every == 0:
         return
     key = "[federation] deliver-every"
-    if not config.federation.deliver:
-        yield f"{key}: nothing is delivered with deliver = false: leave one of the two out"
+    if config.federation.deliver == "none":
+        yield f'{key}: nothing is delivered with deliver = "none": leave one of the two out'
     if config.clients.mode == "buffered":
         yield (
             f"{key}: in [clients] mode 'buffered' devices are at work between rounds, too: leave it out, "

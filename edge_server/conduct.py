@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from schemas.values import Reason
 
+ROLLED_BACK, FORGIVEN = "rolled-back", "forgiven"
+"""Rows of the journal beside refusals: a part in a round that was undone; what counts no more."""
+
 HOSTILE, DOUBTFUL = 1.0, 0.5
 
 WEIGHTS: Mapping[str, float] = {
@@ -55,6 +58,8 @@ class Conduct:
     @property
     def cause(self) -> str:
         """What counts against it, in words."""
+        if ROLLED_BACK in self.reasons.values():
+            return f"its update was part of round {min(self.reasons) - 1}, whose model nobody could train"
         names = ", ".join(sorted(set(self.reasons.values())))
         return f"{len(self.reasons)} refusal{'s' if len(self.reasons) != 1 else ''} ({names})"
 
@@ -88,11 +93,37 @@ def _reasons(
     return {**known, round_number: str(reason)}
 
 
-def folded(rows: Iterable[tuple[str, int, str]], rules: ConductRules) -> Conducts:
-    """All devices' conduct after these refusals in order, each as device, round and reason."""
-    conducts: Conducts = {}
+def left_out(conducts: Conducts, device: str, round_number: int, rules: ConductRules) -> Conducts:
+    """A quarantine from this round on, without a strike and whatever the rules say of strikes."""
+    before = conducts.get(device, Conduct({}))
+    out = replace(before, until=round_number + rules.rounds, reasons={round_number: ROLLED_BACK})
+    return {**conducts, device: out}
+
+
+def forgiven(conducts: Conducts, device: str, round_number: int, rules: ConductRules) -> Conducts:
+    """What counted against the device in this round counts no more; a quarantine that began in it is over."""
+    before = conducts.get(device)
+    if before is None:
+        return conducts
+    strikes = {number: weight for number, weight in before.strikes.items() if number != round_number}
+    reasons = {number: why for number, why in before.reasons.items() if number != round_number}
+    until = 0 if before.until == round_number + rules.rounds else before.until
+    return {**conducts, device: Conduct(strikes, until, reasons)}
+
+
+def folded(
+    rows: Iterable[tuple[str, int, str]], rules: ConductRules, conducts: Conducts | None = None
+) -> Conducts:
+    """All devices' conduct after these rows in order, each as device, round and reason."""
+    conducts = {} if conducts is None else conducts
     for device, round_number, reason in rows:
-        conducts = struck(conducts, device, round_number, reason, rules)
+        match reason:
+            case "rolled-back":
+                conducts = left_out(conducts, device, round_number, rules)
+            case "forgiven":
+                conducts = forgiven(conducts, device, round_number, rules)
+            case _:
+                conducts = struck(conducts, device, round_number, reason, rules)
     return conducts
 
 

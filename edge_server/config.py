@@ -15,7 +15,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from edge_server.config_errors import explain
+from edge_server.config_errors import explain, section_keys
 from edge_server.depot.settings import BlobSettings
 from edge_server.home_assistant.settings import HomeAssistantSettings
 from edge_server.privacy_settings import PrivacySettings
@@ -32,7 +32,7 @@ from edge_server.settings import (
 )
 from edge_server.sparkplug.settings import SparkplugSettings
 from edge_server.strategy.strategy import Strategy, make_strategy
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError, near, nearest
 from schemas.frozen import Settings, kebab
 from schemas.strategy import Piece, StrategySpec, TrainingSettings
 
@@ -59,6 +59,11 @@ class Config(Settings):
     sparkplug: SparkplugSettings = SparkplugSettings()
     strategy: StrategySpec = StrategySpec()
 
+    @property
+    def num_classes(self) -> int | None:
+        """How many classes the model tells apart, where the file says so."""
+        return self.model.num_classes or (len(self.data.classes) if self.data.classes else None)
+
     def algorithm(self) -> StrategySpec:
         """The strategy, with the share of clients per round from `[clients]` where it has no schedule."""
         constant = Piece(name="constant", options={"value": self.clients.fraction})
@@ -78,7 +83,7 @@ class Config(Settings):
         """The strategy's pieces, made for this run; raises `ConfigError` for the first that cannot be."""
         run = self.federation
         made = make_strategy(self.algorithm(), self.tiers.ratios, rounds=run.rounds, seed=run.seed)
-        return replace(made, privacy=self.privacy.gaussian)
+        return replace(made, privacy=self.privacy.gaussian, claims=self.firewall.claims)
 
     def to_toml(self) -> str:
         """The resolved file, every default written out."""
@@ -147,6 +152,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         hint = nearest(str(path), recipe_names()) if path.suffix == "" else ""
         raise ConfigError(f"{path}: there is no such file or recipe{hint}") from None
+    except IsADirectoryError:
+        inside = path / "federation.toml"
+        remedy = f"name {inside}" if inside.is_file() else "name a federation file, or a recipe"
+        raise ConfigError(f"{path}: this is a folder: {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
@@ -181,24 +190,32 @@ def override_table(word: str) -> dict[str, Any]:
     if not equals or not key:
         raise ConfigError(f"'{word}' is not key=value (for instance rounds=3 or training.learning-rate=0.1)")
     section, dot, name = key.partition(".")
+    if section == "recipe":
+        raise ConfigError(
+            f"'{word}': a recipe is no key to put over a file: name it as the first argument "
+            f'(edge-server simulate {text if not dot else "fedavg"}), or write recipe = "..." '
+            "at the top of the file"
+        )
     if not dot:
         section, name = _section_of(key), key
     return {section: {name: _toml_value(text)}}
 
 
 def _section_of(key: str) -> str:
-    sections = {
-        name: {field.alias for field in info.annotation.model_fields.values()}
-        for name, info in Config.model_fields.items()
-        if isinstance(info.annotation, type) and name not in ("recipe", "strategy")
-    }
+    sections = section_keys(Config)
+    pieces = sections.pop("strategy")
     owners = [name for name, keys in sections.items() if key in keys]
     if len(owners) == 1:
         return owners[0]
     if owners:
         raise ConfigError(f"'{key}' stands in several sections: {', '.join(f'{o}.{key}' for o in owners)}")
-    every = {alias for keys in sections.values() for alias in keys if alias}
-    raise ConfigError(f"unknown key '{key}'{nearest(key, every)}")
+    if key in pieces:
+        raise ConfigError(f"unknown key '{key}': it is one of [strategy], so write strategy.{key}=...")
+    match = near(key, {alias for keys in sections.values() for alias in keys})
+    remedy = (
+        " (`edge-server check FILE` prints every key)" if match is None else f" (did you mean '{match}'?)"
+    )
+    raise ConfigError(f"unknown key '{key}'{remedy}")
 
 
 def _toml_value(text: str) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from schemas.errors import nearest
+from schemas.errors import near, nearest
 from schemas.frozen import kebab
 
 UNNAMED = "~"
@@ -27,14 +28,40 @@ def _inside(inner: Any, outer: Any) -> bool:
 
 def _line(problem: Any, model: type[BaseModel], source: str) -> str:
     path = [str(part) for part in problem["loc"] if not str(part).startswith(UNNAMED)]
-    where = f"{source}: {_dotted(path)}" if path else f"{source}:"
     if problem["type"] == "extra_forbidden":
-        return f"{where} unknown key '{path[-1]}'{nearest(path[-1], _keys_beside(model, path))}"
+        return _unknown(path, model, source)
+    where = f"{source}: {_dotted(path)}" if path else f"{source}:"
     reason = problem["msg"].removeprefix("Value error, ")
     given = problem.get("input")
     own = problem["type"] == "value_error"
     shown = f", got {given!r}" if isinstance(given, (str, int, float, bool)) and not own else ""
     return f"{where} {reason[0].lower()}{reason[1:]}{shown}"
+
+
+def _unknown(path: list[str], model: type[BaseModel], source: str) -> str:
+    """A key that is not known: where it belongs, or what it may be a slip of."""
+    key, beside = path[-1], _keys_beside(model, path)
+    owners = [section for section, keys in section_keys(model).items() if key in keys]
+    if near(key, beside) is None and owners and len(path) <= 2:
+        belongs = " or ".join(f"[{owner}]" for owner in owners)
+        where = "outside of any section" if len(path) == 1 else f"in [{path[0]}]"
+        return f"{source}: '{key}' stands {where}: it belongs in {belongs}"
+    return f"{source}: {_dotted(path)} unknown key '{key}'{nearest(key, beside)}"
+
+
+def section_keys(model: type[BaseModel]) -> dict[str, set[str]]:
+    """The keys of each section of a file, by the section's name; what a recipe says of itself is none."""
+    inner = {
+        kebab(name): _model_in(field.annotation)
+        for name, field in model.model_fields.items()
+        if name != "recipe"
+    }
+    return {name: {key_of(*one) for one in m.model_fields.items()} for name, m in inner.items() if m}
+
+
+def key_of(name: str, field: FieldInfo) -> str:
+    """A field as users write it."""
+    return field.alias or kebab(name)
 
 
 def _dotted(path: list[str]) -> str:
@@ -44,12 +71,12 @@ def _dotted(path: list[str]) -> str:
 def _keys_beside(model: type[BaseModel], path: list[str]) -> list[str]:
     """The keys that are known where the last one of `path` stands."""
     for part in path[:-1]:
-        field = {kebab(name): info for name, info in model.model_fields.items()}.get(part)
+        field = {key_of(name, info): info for name, info in model.model_fields.items()}.get(part)
         inner = _model_in(field.annotation) if field else None
         if inner is None:
             return []
         model = inner
-    return [kebab(name) for name in model.model_fields]
+    return [key_of(name, info) for name, info in model.model_fields.items()]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

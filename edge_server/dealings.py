@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server import broadcasting
+from edge_client.identity.validity import written
+from edge_server import admission, broadcasting, same_name
 from edge_server import participant as part
+from edge_server.agreeing import left_out, look_at
+from edge_server.event_list.event import EventKind
 from edge_server.federation import Federation, Phase, Step, with_participant
 from edge_server.fleet import Device
 from edge_server.participant import Participant, Status
@@ -16,6 +19,7 @@ from edge_server.quarantine import quarantine_end, strike, told
 from edge_server.round_events import (
     Command,
     Deliver,
+    MendBlob,
     NotDeposited,
     Note,
     Send,
@@ -49,20 +53,24 @@ from schemas.values import Eligibility, Reason
 def receive(federation: Federation, message: FromDevice, now: float, *, have: int = 0) -> Step:
     """Take a message of a device; `have` are the chunks of an update that are here already."""
     match message:
+        case Birth() if federation.fleet.doubts(message.device):
+            return admission.claimed(federation, message, now)
         case Birth():
             return _born(federation, message, now)
         case Death():
-            return replace(federation, fleet=federation.fleet.died(message, now)), []
+            return _died(federation, message, now)
         case TaskReply():
             return _replied(federation, message, now)
         case Update():
-            return _claimed(federation, message, have)
+            return _claimed(federation, message, now, have)
         case Delivery():
             return _delivered(federation, message)
         case BlobRequest():
             return federation, [_answer_request(federation, message)]
         case Heard():
             return broadcasting.heard(federation, message, now)
+        case Refusal() if (birth := admission.answered(federation, message)) is not None:
+            return _born(admission.admitted(federation, birth), birth, now)
         case Refusal():
             return _upload_lost(federation, message, now)
         case Telemetry():
@@ -75,14 +83,48 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
     if not federation.fleet.has_room_for(birth.device):
         return federation, [_no_room(birth, federation.fleet.most)]
     known = federation.fleet.devices.get(birth.device)
+    federation, twins = same_name.looked_at(federation, birth, known)
     born = replace(federation, fleet=federation.fleet.born(birth))
-    notes = _standing(known, born.fleet.devices[birth.device])
+    notes = [
+        *twins,
+        *_joined(known, birth),
+        *_renewed(known, birth),
+        *_standing(known, born.fleet.devices[birth.device]),
+    ]
+    born, misfits = look_at(born, birth.device, before=known)
+    notes += misfits
     participant = federation.participants.get(birth.device)
     again = known is None or birth.session > known.session or not known.alive
     if participant is None or not again:
         return born, notes
     rejoined, commands = with_participant(born, part.rejoined(participant, now))
     return rejoined, [*notes, *commands]
+
+
+def _joined(known: Device | None, birth: Birth) -> list[Command]:
+    """A word on a device that is new, or was lost."""
+    if known is not None and (known.alive or birth.session < known.session):
+        return []
+    what = "joined" if known is None else "is back"
+    detail = f"{birth.profile.machine or 'board unknown'}, {birth.data.examples} examples"
+    return [Note(what, birth.device, detail=detail, kind=EventKind.JOIN, routine=True)]
+
+
+def _renewed(known: Device | None, birth: Birth) -> list[Command]:
+    """A word on a certificate that is good for longer than the last one that the device had."""
+    before = None if known is None else known.certificate_until
+    if before is None or birth.certificate_until is None or birth.certificate_until <= before:
+        return []
+    what, detail = "certificate renewed", f"valid to {written(birth.certificate_until)}"
+    return [Note(what, birth.device, detail=detail, kind=EventKind.RENEWAL, routine=True)]
+
+
+def _died(federation: Federation, death: Death, now: float) -> Step:
+    fleet = federation.fleet.died(death, now)
+    if fleet is federation.fleet or death.device not in fleet.devices:
+        return replace(federation, fleet=fleet), []
+    lost = Note("lost", death.device, kind=EventKind.LOSS, routine=True)
+    return replace(federation, fleet=fleet), [lost]
 
 
 def _standing(known: Device | None, device: Device) -> list[Command]:
@@ -119,11 +161,20 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     if reply.reason is Reason.NO_MEMORY and replied[1]:
         # It counts against nobody, but is kept: the next task shall be a smaller one.
         short = [Strike(reply.device, federation.round, Reason.NO_MEMORY)]
+    federation = _told_no_names(federation, reply)
     federation, ends = broadcasting.answered(federation, reply, participant, now)
     return with_participant(federation, (replied[0], [*answers, *replied[1], *short, *ends]))
 
 
-def _claimed(federation: Federation, update: Update, have: int) -> Step:
+def _told_no_names(federation: Federation, reply: TaskReply) -> Federation:
+    """A device whose class names did not fit into its birth finds out itself that they are unknown."""
+    card = federation.fleet.devices[reply.device].data if reply.device in federation.fleet.devices else None
+    if reply.reason is not Reason.INCOMPATIBLE or card is None or not card.named or card.class_names:
+        return federation
+    return left_out(federation, reply.device, reply.detail or str(reply.reason))
+
+
+def _claimed(federation: Federation, update: Update, now: float, have: int) -> Step:
     """An update is announced: fetch it, or say at once what becomes of it."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
@@ -135,7 +186,7 @@ def _claimed(federation: Federation, update: Update, have: int) -> Step:
         return federation, _turn_away(federation, update)
     if participant.final:
         return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
-    claimed, commands = part.claims(participant, update, have=have)
+    claimed, commands = part.claims(participant, update, now, have=have)
     if claimed.status is Status.REFUSED and claimed.reason is not None:
         struck, more = strike(federation, update.device, claimed.reason)
         return with_participant(struck, (claimed, [*commands, _refusal(update, claimed.reason, ""), *more]))
@@ -212,7 +263,20 @@ def _delivered(federation: Federation, delivery: Delivery) -> Step:
     if participant.final:
         return federation, [answer]
     done = replace(participant, status=Status.COUNTED)
-    return with_participant(federation, (done, [Deliver(delivery), answer]))
+    return with_participant(federation, (done, [Deliver(delivery), _in_place(delivery), answer]))
+
+
+def _in_place(delivery: Delivery) -> Command:
+    """A word on a model that a device has: whether it serves it, or keeps the one before."""
+    metrics, verdict = delivery.metrics, delivery.metrics.verdict
+    if verdict is not None and not verdict.served:
+        detail = f"{verdict.earlier}: {verdict.why}"
+        return Note("earlier model kept", delivery.device, detail=detail, kind=EventKind.DELIVERY)
+    right = metrics.onnx_accuracy if metrics.variant_accuracy is None else metrics.variant_accuracy
+    accuracy = "" if right is None else f", accuracy {right:.1%}"
+    because = "" if verdict is None else f"; {verdict.why}"
+    detail = f"{metrics.variant}, {metrics.onnx_bytes} bytes{accuracy}{because}"
+    return Note("model delivered", delivery.device, detail=detail, kind=EventKind.DELIVERY, routine=True)
 
 
 def _vouched(task: Task, delivery: Delivery) -> Manifest | None:
@@ -224,8 +288,14 @@ def _vouched(task: Task, delivery: Delivery) -> Manifest | None:
 
 
 def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
-    """The device no longer has what it announced (it was restarted): offer the task again."""
+    """The device no longer has what it announced (it was restarted): offer the task again.
+
+    Or it has got a blob of its task that is not what its digest says.
+    """
     participant = federation.participants.get(refusal.device)
+    if refusal.reason is Reason.DIGEST_MISMATCH and participant is not None and not participant.final:
+        named = {ref.digest for ref in participant.assignment.task.blobs.values()}
+        return federation, [MendBlob(refusal.digest)] if refusal.digest in named else []
     if participant is None or participant.status is not Status.UPLOADING:
         return federation, []
     if participant.update is None or refusal.digest != participant.update.blob.digest:
@@ -234,7 +304,22 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
     return with_participant(federation, part.offer(lost, now))
 
 
+def blobs_lost(federation: Federation, digests: frozenset[str]) -> Federation:
+    """Whoever needs one of these blobs has missed its part; whose update is one has it still to be sent."""
+    counted = dict(federation.counted)
+    changed = []
+    for one in federation.participants.values():
+        if one.status is Status.COUNTED and one.update is not None and one.update.blob.digest in digests:
+            counted.pop(one.device, None)
+            changed.append(replace(one, status=Status.OFFERED, update=None, offer_at=0.0))
+        elif not one.final and any(ref.digest in digests for ref in one.assignment.task.blobs.values()):
+            changed.append(replace(one, status=Status.MISSED, receiving=None))
+    return replace(federation, participants=federation.participants.with_all(changed), counted=counted)
+
+
 def _answer_request(federation: Federation, request: BlobRequest) -> Command:
+    if admission.is_unknown(federation, request.device):
+        return admission.unknown(federation, request.device)
     participant = federation.participants.get(request.device)
     if participant is not None and not participant.final:
         for ref in participant.assignment.task.blobs.values():

@@ -10,20 +10,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edge_client.address import BrokerAddress
+from edge_client.data.parts import part_of
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.serving import serve
 from edge_server.snapshot import Watcher
+from schemas.errors import ConfigError
 
 DEMO = Path(__file__).with_name("demo.toml")
 BOARDS = ("pi-zero-attic", "pi-3-garage", "pi-4-kitchen", "jetson-porch", "mini-pc-office")
 """Names only: the processes all run here, each with the tier of such a board."""
 
 
-def run_demo(config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path) -> Summary:
-    """Start the devices, serve the federation, end the devices; all that they leave is in `out`."""
+def run_demo(
+    config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path, run: str | None = None
+) -> Summary:
+    """Start the devices, serve the federation as `run`, end the devices; all that they leave is in `out`.
+
+    Devices and server share one source: the server tests on the part of it that no device has.
+    """
+    source = config.data.source
+    if source is None:
+        raise ConfigError("[data] source: the demo's devices need one, for instance data.source=digits")
+    apart = config.data.model_copy(update={"source": part_of(source, "test")})
+    config = config.model_copy(update={"data": apart})
     with devices(config, address, out / "devices"):
-        return serve(config, address, watcher, out=out)
+        return serve(config, address, watcher, out=out, run=run)
 
 
 @contextlib.contextmanager
@@ -58,7 +70,7 @@ def start_device(config: Config, address: BrokerAddress, state: Path, index: int
         "--broker": str(address),
         "--federation": config.federation.name,
         "--device-id": name,
-        "--data": config.data.source,
+        "--data": part_of(config.data.source, "train") if config.data.source else None,
         "--data-root": config.data.data_root,
         "--partition": config.data.partition_spec,
         "--share": f"{index + 1}/{config.clients.num_clients}",

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from edge_server.conduct import ConductRules, folded, quarantined
+from edge_server.conduct import FORGIVEN, ROLLED_BACK, ConductRules, folded, quarantined
 from edge_server.config import load_config
 from edge_server.history import RoundRecord, Summary
 from edge_server.journal_reader import JournalReader, read_examined, read_strikes
-from edge_server.report.run_files import read_history
+from edge_server.link_bytes import LinkBytes, link_bytes
+from edge_server.report.run_files import first_problem, read_history
 from edge_server.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.frozen import Frozen
 
 
 class Standing(Frozen):
-    """One device; `quarantined_until` is the last round that it is left out of, None where it is not."""
+    """One device; `quarantined_until` is the last round that it is left out of, None where it is not.
+
+    Bytes went over its own link: of a run that goes on, up to its last closed round.
+    """
 
     device: str
     rounds: int = 0
+    downlink_bytes: int = 0
+    uplink_bytes: int = 0
     refused: Mapping[str, int] = Field(default_factory=dict)
     quarantined_until: int | None = None
 
@@ -37,13 +43,17 @@ def read_standings(path: Path) -> list[Standing]:
     folder = RunFolder(path)
     history = read_history(path / "history.jsonl")
     counted = Counter(device for record in history for device in record.completed)
-    refused = _told(path / "summary.json") or _journalled(folder)
+    summary = _summary(path / "summary.json")
+    refused = {one.device: one.refused for one in summary.devices} if summary else _journalled(folder)
     out = _quarantined(folder, history)
     names = {*counted, *refused, *out, *_met(folder)}
+    links = _links(folder, names, summary)
     return [
         Standing(
             device=name,
             rounds=counted[name],
+            downlink_bytes=links[name].received,
+            uplink_bytes=links[name].sent,
             refused=dict(sorted(refused.get(name, {}).items())),
             quarantined_until=out.get(name),
         )
@@ -57,20 +67,31 @@ def _met(folder: RunFolder) -> list[str]:
         return [name for name, *_ in reader.devices()]
 
 
-def _told(path: Path) -> dict[str, Mapping[str, int]]:
+def _summary(path: Path) -> Summary | None:
     if not path.exists():
-        return {}
+        return None
     try:
-        summary = Summary.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise ConfigError(f"{path}: not a summary: {error}") from error
-    return {one.device: one.refused for one in summary.devices}
+        return Summary.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ConfigError(f"{path}: not a summary: {first_problem(error)}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _links(folder: RunFolder, names: Iterable[str], summary: Summary | None) -> dict[str, LinkBytes]:
+    if summary is not None:
+        known = {one.device: LinkBytes(one.downlink_bytes, one.uplink_bytes) for one in summary.devices}
+        return {name: known.get(name, LinkBytes()) for name in names}
+    with closing(JournalReader(folder.journal)) as reader:
+        traffic = reader.traffic()
+    return {name: link_bytes(traffic, name) for name in names}
 
 
 def _journalled(folder: RunFolder) -> dict[str, Counter[str]]:
     examined = read_examined(folder.journal)
     refused = {(row.device, row.round, row.reason) for row in examined if row.reason is not None}
-    struck = {(row.device, row.round, row.reason) for row in read_strikes(folder.journal)}
+    rows = (row for row in read_strikes(folder.journal) if row.reason not in (ROLLED_BACK, FORGIVEN))
+    struck = {(row.device, row.round, row.reason) for row in rows}
     counts: dict[str, Counter[str]] = {}
     for device, _, reason in refused | struck:
         counts.setdefault(device, Counter())[reason] += 1

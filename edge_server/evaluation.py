@@ -20,6 +20,14 @@ from schemas.values import ModelSpec, Preprocessing
 log = logging.getLogger(__name__)
 
 
+def diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
+    """Whether a model computes no numbers: it holds some that are none, or its test (tier 0) came to none."""
+    whole = tested.get(0)
+    if whole is not None and whole.examples and whole.loss is None:
+        return True
+    return not all(np.isfinite(array).all() for array in params.values() if array.dtype.kind == "f")
+
+
 class GlobalModel:
     """The network itself, for whatever the server does with it beside slicing arrays."""
 

@@ -2,80 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from pathlib import Path
 
-from edge_client.channels import trace_channels
-from edge_client.data.sources import SOURCES, load_source
-from edge_client.models.build import build_model
-from edge_client.models.registry import MODELS, entry
-from edge_client.pruning import group_ratios
+from edge_client.data.parts import part_of
+from edge_client.models.registry import entry
+from edge_client.user_code import users_function
+from edge_server.commands.options import RUNS
 from edge_server.config import Config
+from edge_server.rehearsal import Rehearsed, rehearse
 from edge_server.simulation.population import make_population
-from schemas.errors import ConfigError, nearest
-from schemas.submodel import ChannelMap
-from schemas.values import ModelSpec
-
-PICTURES = (3, 32, 32)
+from edge_server.starting import find_start
+from edge_server.testing import load_test_data, read_source
+from schemas.errors import ConfigError
 
 
-def layer_problems(config: Config) -> list[str]:
-    """One line per tier whose table names layers that the network has not, or that may not be cut.
+def check_run(config: Config, source: str, *, registry: Path | None = None) -> Rehearsed | None:
+    """Try what the file asks for, as far as this machine can; None where nobody has said the data's shape.
 
-    Your own network is looked at where `[model]` says its shapes; otherwise the run finds out as it starts.
+    Raises `ConfigError` for data that is not there or cannot be shared out as a simulation would, for a
+    network that cannot be built, and for whatever would end the run in its first two rounds. A version to
+    start from is looked for in the `registry`, or else in that of this folder's runs.
     """
-    tables = {tier: one for tier, one in enumerate(config.tiers.ratios, start=1) if isinstance(one, Mapping)}
-    spec = _model_spec(config)
-    if not tables or spec is None:
-        return []
-    found = []
-    for tier, ratio in tables.items():
-        try:
-            group_ratios(entry(spec.name), ratio, _channel_map(spec))
-        except ConfigError as error:
-            found.append(f"[tiers] ratios: tier {tier} of '{spec.name}': {error}")
-    return found
-
-
-def check_partition(config: Config, source: str) -> None:
-    """Share the data out as a simulation would; raises `ConfigError` where it cannot be done.
-
-    Data that is not on this machine is not asked for, only its name is looked at.
-    """
-    named = config.data.source
-    if named is None:
-        return
-    kind = named.strip().partition(":")[0].lower()
-    if kind not in SOURCES:
-        raise ConfigError(f"{source}: [data] source: unknown data source '{named}'{nearest(kind, SOURCES)}")
     try:
-        labels = load_source(named, data_root=config.data.data_root, split="train").labels
-    except ConfigError:
-        return
+        data = load_test_data(config)
+        if data is not None:
+            _check_partition(config)
+        stated = config.model
+        if data is None and (stated.input_shape is None or config.num_classes is None):
+            users_function(entry(stated.name).factory, what="[model] name")
+            return None
+        return rehearse(config, data, find_start(config, [registry or RUNS / "registry"]))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {_keyed(error)}") from error
+
+
+def _keyed(error: ConfigError) -> str:
+    """What is wrong, with a key: where the error names none, it is the network that does not fit."""
+    return str(error) if str(error).startswith(("[", "round ")) else f"[model] name: {error}"
+
+
+def _check_partition(config: Config) -> None:
+    labels = read_source(config, part_of(str(config.data.source), "train")).labels
     try:
         make_population(config, labels)
     except ConfigError as error:
         where = "" if str(error).startswith("[") else "[data] partition: "
-        raise ConfigError(f"{source}: {where}{error}") from error
-
-
-def _model_spec(config: Config) -> ModelSpec | None:
-    """The network to look at; the layers of a shipped one do not depend on what it is fed."""
-    stated = config.model
-    if stated.name not in MODELS and (stated.input_shape is None or stated.num_classes is None):
-        return None
-    return ModelSpec(
-        name=stated.name,
-        input_shape=stated.input_shape or PICTURES,
-        num_classes=stated.num_classes or 10,
-    )
-
-
-@lru_cache(maxsize=8)
-def _traced(name: str, input_shape: tuple[int, ...], num_classes: int) -> ChannelMap:
-    spec = ModelSpec(name=name, input_shape=input_shape, num_classes=num_classes)
-    return trace_channels(build_model(spec), input_shape)
-
-
-def _channel_map(spec: ModelSpec) -> ChannelMap:
-    return _traced(spec.name, spec.input_shape, spec.num_classes)
+        raise ConfigError(f"{where}{error}") from error

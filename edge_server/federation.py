@@ -8,12 +8,14 @@ from enum import StrEnum
 from typing import Literal
 
 from edge_server.broadcast import Broadcast
+from edge_server.class_list import ClassList
 from edge_server.conduct import ConductRules, Conducts
 from edge_server.fleet import Fleet
 from edge_server.participant import AT_WORK, Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Announce, Command, End
 from edge_server.secure.gathering import Gathering
+from edge_server.twins import Sightings
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
 
@@ -49,7 +51,8 @@ class RoundRules:
     as many devices are asked as are needed. Without `buffering` rounds are synchronous. Where updates are
     masked, each step of agreeing may take `masking_step_s`. A device that gives its task back is replaced in
     a synchronous round, unless it `replaces` none. With `deliver_every` models are delivered after every so
-    many rounds, too, and not at the end alone.
+    many rounds, too, and not at the end alone. With `roll_back` a closed round is undone whose model nobody
+    can train.
     """
 
     rounds: int
@@ -67,6 +70,19 @@ class RoundRules:
     buffering: Buffering | None = None
     conduct: ConductRules = field(default_factory=ConductRules)
     masking_step_s: float = 30.0
+    roll_back: bool = True
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A closed round whose model was given up for the one before it.
+
+    Plannings up to `attempt` are void; the devices of `left_out` had a part in the round.
+    """
+
+    round: int
+    attempt: int
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,11 @@ class Federation:
     `counted` holds each device's last counted update. A server that
     was restarted lets the devices that it knew come back, until `gather_until`, before it plans anything.
     `ended` says why the run is done before its last round. `masking` is what the round's devices have agreed
-    on, where it is masked; `broadcast` is what is published for several of them at once.
+    on, where it is masked; `broadcast` is what is published for several of them at once. `untrained` counts
+    this round's abandoned attempts in which training itself failed; the last closed round has `diverged` if
+    its model computes no numbers; the rounds that were given up are `undone`, in order. The model's
+    `classes` have their names before anything is trained. `sightings` are of devices that came
+    as another process than before.
     """
 
     name: str
@@ -100,6 +120,11 @@ class Federation:
     conducts: Conducts = field(default_factory=dict)
     masking: Gathering | None = None
     broadcast: Broadcast | None = None
+    untrained: int = 0
+    diverged: bool = False
+    undone: tuple[Undone, ...] = ()
+    classes: ClassList = field(default_factory=ClassList)
+    sightings: Sightings = field(default_factory=dict)
 
     @property
     def at_work(self) -> tuple[Participant, ...]:

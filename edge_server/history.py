@@ -8,22 +8,29 @@ from typing import Any
 from pydantic import Field
 
 from schemas.frozen import Frozen
+from schemas.names import Digest
+from schemas.values import DeliveryVerdict
 
 
 class Rejected(Frozen):
-    """A device whose update was refused, and why."""
+    """A device whose update was refused, and why; `detail` of one that was refused beside all the others."""
 
     device: str
     reason: str
+    detail: str = ""
 
 
 class RoundRecord(Frozen):
-    """One line of `history.jsonl`. Bytes are MQTT payload bytes at the server; accuracies are 0 to 1.
+    """One line of `history.jsonl`. Bytes are MQTT payloads that the server itself sent and received, a
+    broadcast once; accuracies are 0 to 1.
 
     `test_*` are the server's, on its own test data; `client_accuracy` is the devices' mean on theirs. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
-    `staleness` is, for the updates of buffered rounds that came late, by how many rounds. With differential
-    privacy `epsilon` is what all rounds so far have spent at `delta`, and `clip` this round's L2 bound.
+    `exaggerated` says whose figures counted less than was said. `staleness` is, for the updates of buffered
+    rounds that came late, by how many rounds. With differential privacy `epsilon` is what all rounds so far
+    have spent at `delta`, and `clip` this round's L2 bound.
+    A round that has `diverged` made a model that computes no numbers. Where the round before was given up,
+    this one began with the model after round `back_to`, without the devices of `left_out`.
     """
 
     round: int
@@ -33,6 +40,7 @@ class RoundRecord(Frozen):
     completed: tuple[str, ...]
     dropped: tuple[str, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    exaggerated: Mapping[str, str] = Field(default_factory=dict)
     uplink_bytes: int
     downlink_bytes: int
     duration_s: float
@@ -48,13 +56,18 @@ class RoundRecord(Frozen):
     epsilon: float | None = None
     delta: float | None = None
     clip: float | None = None
+    diverged: bool = False
+    back_to: int | None = None
+    left_out: tuple[str, ...] = ()
 
 
 class DeviceRecord(Frozen):
     """What became of a device: its tier, its compact model, its bytes, its accuracies on held-out data.
 
-    It serves its model as that `variant`, and says `why`. `refused` counts its `refusals` by reason;
-    `quarantined_until` is the last round that it is left out of.
+    Bytes are what went over its own link, broadcasts and the object store included (`link_bytes.py`).
+    It has made its model into that `variant`, and says `why`; the `verdict` says whether it serves it or goes
+    on with the one before. `refused` counts its `refusals` by reason; `quarantined_until` is the last round
+    that it is left out of.
     """
 
     device: str
@@ -73,14 +86,53 @@ class DeviceRecord(Frozen):
     variant: str | None = None
     variant_accuracy: float | None = None
     why: str | None = None
+    verdict: DeliveryVerdict | None = None
     rounds: int = 0
     refusals: int = 0
     refused: Mapping[str, int] = Field(default_factory=dict)
     quarantined_until: int | None = None
 
+    @property
+    def serves_new(self) -> bool | None:
+        """Whether it serves the model of this run; None where it was delivered none."""
+        if self.onnx_bytes is None:
+            return None
+        return self.verdict is None or self.verdict.served
+
+
+class UndoneRecord(Frozen):
+    """A closed round whose model was given up for that after round `back_to`, and who was left out then."""
+
+    round: int
+    back_to: int
+    left_out: tuple[str, ...] = ()
+
+
+class StartedFrom(Frozen):
+    """What is noted of a run's first model: as it was `stated`, and whose model of which round it is."""
+
+    stated: str
+    state_sha256: Digest
+    version: str | None = None
+    run: str | None = None
+    round: int | None = None
+
+    def in_words(self) -> str:
+        """`demo-1 (run demo-1, round 4)`."""
+        known = [
+            f"run {self.run}" if self.run else "",
+            f"round {self.round}" if self.round is not None else "",
+        ]
+        detail = ", ".join(part for part in known if part)
+        return f"{self.stated} ({detail})" if detail else self.stated
+
 
 class Summary(Frozen):
-    """`summary.json`: how the run ended and what came of it."""
+    """`summary.json`: how the run ended and what came of it; `undone` are the rounds that were given up.
+
+    `downlink_bytes` and `uplink_bytes` are the server's own, a broadcast once; those of the devices add up to
+    more, for each of them hears it.
+    """
 
     federation: str
     run: str
@@ -99,3 +151,5 @@ class Summary(Frozen):
     delta: float | None = None
     devices: tuple[DeviceRecord, ...] = ()
     onnx: Mapping[int, str] = Field(default_factory=dict)
+    undone: tuple[UndoneRecord, ...] = ()
+    started_from: StartedFrom | None = None

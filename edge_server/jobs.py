@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.link import Inbox
+from edge_server.closing import closed_event
 from edge_server.history import RoundRecord
-from edge_server.round_events import CheckUpdate, CloseRound, Event, PlanRound, RoundClosed, UpdateChecked
+from edge_server.round_events import (
+    BlobsLost,
+    CheckUpdate,
+    CloseRound,
+    Event,
+    PlanRound,
+    RollBack,
+    UpdateChecked,
+)
 from edge_server.workshop import Workshop
 from schemas.blobs import BlobRef
 from schemas.messages import Task
@@ -76,8 +85,9 @@ class Jobs:
         self._begin(partial(_plan, self._workshop, command))
 
     def export_tiers(self) -> None:
-        """Write the tiers' files."""
-        self._exported = self._in_turn.submit(self._workshop.export_tiers)
+        """Write the tiers' files, once."""
+        if self._exported is None:
+            self._exported = self._in_turn.submit(self._workshop.export_tiers)
 
     def collect(self, command: CheckUpdate) -> None:
         """Fetch an update that was put into the store."""
@@ -91,6 +101,14 @@ class Jobs:
     def close_round(self, command: CloseRound, **figures: Any) -> None:
         """Aggregate; `figures` are those of `Workshop.close`."""
         self._begin(partial(_close, self._workshop, command, **figures))
+
+    def roll_back(self, command: RollBack) -> None:
+        """Go back to the model before the last closed round."""
+        self._begin(lambda: JobDone(self._workshop.roll_back(command)))
+
+    def mend(self, digest: str, tasks: Sequence[Task]) -> None:
+        """Make a blob anew that may be damaged."""
+        self._begin(lambda: JobDone(BlobsLost(self._workshop.mend([digest], tasks))))
 
     def publish(self, refs: Iterable[BlobRef]) -> None:
         """Lay blobs into the store, if there is one."""
@@ -148,4 +166,5 @@ def _collect(workshop: Workshop, command: CheckUpdate) -> Collected:
 
 def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:
     with workshop.durations.timed("closing"):
-        return JobDone(RoundClosed(command.round), workshop.close(command, **figures))
+        record = workshop.close(command, **figures)
+        return JobDone(closed_event(record), record)

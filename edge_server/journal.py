@@ -7,6 +7,7 @@ that it has accepted, the rounds that are closed, each with its line of history.
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 import time
@@ -21,11 +22,17 @@ from edge_server.fleet import Device
 from edge_server.round_events import Assignment
 from schemas.frozen import Frozen
 from schemas.messages import Delivery, Update
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
 
 FORMAT = 2
+LEAVING_TRIES, LEAVING_PAUSE_S = 20, 0.05
+"""How long the end waits for readers: their looks are short."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (
     run TEXT NOT NULL, federation TEXT NOT NULL, began_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS classes (names TEXT NOT NULL, agreed_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS devices (
     device TEXT PRIMARY KEY, session INTEGER NOT NULL, profile TEXT NOT NULL, data TEXT NOT NULL,
     seen_at REAL NOT NULL);
@@ -47,6 +54,9 @@ CREATE TABLE IF NOT EXISTS deliveries (
     PRIMARY KEY (attempt, device));
 CREATE TABLE IF NOT EXISTS choices (attempt INTEGER PRIMARY KEY, round INTEGER NOT NULL, said TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS observations (round INTEGER PRIMARY KEY, said TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS undone (
+    round INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, state_sha256 TEXT NOT NULL, left_out TEXT NOT NULL,
+    why TEXT NOT NULL, at REAL NOT NULL);
 """
 
 
@@ -58,6 +68,20 @@ class Aggregated:
     attempt: int
     digest: str
     staleness: int
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A closed round that was undone, and the digest of the model that the next one began with.
+
+    Plannings up to `attempt` are void; `left_out` had a part in it.
+    """
+
+    round: int
+    attempt: int
+    state_sha256: str
+    left_out: tuple[str, ...]
+    why: str
 
 
 class Journal:
@@ -87,6 +111,12 @@ class Journal:
         with self._written() as written:
             written.execute("DELETE FROM run")
             written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
+
+    def agreed(self, classes: Iterable[str]) -> None:
+        """The federation's list of classes is known, once and for all."""
+        with self._written() as written:
+            written.execute("DELETE FROM classes")
+            written.execute("INSERT INTO classes VALUES (?, ?)", (json.dumps(list(classes)), time.time()))
 
     def planned(
         self,
@@ -191,10 +221,12 @@ class Journal:
         record: str,
         traffic: Mapping[str, Any],
         observation: Observation | None = None,
+        refused: Iterable[Update] = (),
     ) -> None:
         """A round was aggregated into the model of that digest; the tasks of these devices are `over`.
 
-        `record` is its line of history, `traffic` the counts of the run so far, `observation` what it showed.
+        Updates that were accepted one by one are `refused` beside all the others. `record` is its line of
+        history, `traffic` the counts of the run so far, `observation` what it showed.
         """
         made_of = json.dumps([[one.device, one.attempt, one.digest, one.staleness] for one in updates])
         with self._written() as written:
@@ -203,8 +235,41 @@ class Journal:
                 (round_number, state_sha256, made_of, record, json.dumps(traffic), time.time()),
             )
             written.executemany("DELETE FROM tasks WHERE device = ?", [(device,) for device in over])
+            written.executemany(
+                "UPDATE updates SET reason = ? WHERE attempt = ? AND device = ? AND digest = ?",
+                [(Reason.OUT_OF_BOUNDS, *_key(update)) for update in refused],
+            )
             if observation is not None:
                 _write_observation(written, observation)
+
+    def undone(self, given_up: GivenUp, conduct: Iterable[tuple[str, int, str]]) -> None:
+        """A closed round is given up, and these are the rows of the strikes' table that come with it."""
+        row = (
+            given_up.round,
+            given_up.attempt,
+            given_up.state_sha256,
+            json.dumps(given_up.left_out),
+            given_up.why,
+            time.time(),
+        )
+        with self._written() as written:
+            written.execute("INSERT OR REPLACE INTO undone VALUES (?, ?, ?, ?, ?, ?)", row)
+            written.executemany("INSERT INTO strikes VALUES (?, ?, ?)", conduct)
+
+    def norms(self, update: Update) -> dict[str, float]:
+        """The norms of an update that was examined; none where it has none that can be read."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT norms FROM updates WHERE attempt = ? AND device = ? AND digest = ?", _key(update)
+            ).fetchone()
+        try:
+            return dict(json.loads(row[0])) if row else {}
+        except (ValueError, TypeError) as error:
+            row_name = f"{update.attempt}, {update.device}"
+            log.warning(
+                "the journal's table 'updates', row %s: norms that cannot be read: %s", row_name, error
+            )
+            return {}
 
     def delivered(self, delivery: Delivery) -> None:
         """A device has its compact model in place."""
@@ -223,8 +288,29 @@ class Journal:
             _write_observation(written, observation)
 
     def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
+        """End the connection, and leave one file: whoever reads it from now on makes none beside it."""
+        with self._lock:
+            _leave_wal(self._connection)
+            self._connection.close()
+
+
+def _leave_wal(connection: sqlite3.Connection) -> None:
+    """Put everything into the one file; readers who are at it have a moment to finish."""
+    for _ in range(LEAVING_TRIES):
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode=DELETE").fetchone()
+        except sqlite3.ProgrammingError:
+            return  # it was closed before
+        except sqlite3.Error:
+            mode = ""
+        if mode == "delete":
+            return
+        # SQLite tells nobody when a reader of another process has finished.
+        time.sleep(LEAVING_PAUSE_S)
+
+
+def _key(update: Update) -> tuple[int, str, str]:
+    return update.attempt, update.device, update.blob.digest
 
 
 def _write_choices(written: sqlite3.Connection, choices: Choices) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from edge_server.conduct import FORGIVEN, ROLLED_BACK
 from edge_server.explanation import Choice, Choices, Observation
-from edge_server.journal import FORMAT, Aggregated
+from edge_server.journal import FORMAT, Aggregated, GivenUp
 from schemas.errors import ConfigError
-from schemas.messages import Delivery, Update
+from schemas.messages import Delivery, Task, Update
+from schemas.values import CapabilityProfile, DataCard, Reason
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,14 @@ class Strike:
     reason: str
 
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+REMEDY = "put the file back from a copy, or begin a new run in another folder"
+SPARED = frozenset(
+    {"run", "tasks", "devices", "updates", "strikes", "deliveries", "choices", "observations", "undone"}
+)
+"""Tables that a run can do without: what they held is asked for again, planned again, or only explains."""
+
 OpenTask = tuple[str, int, str, int]
 """A device, the attempt, the task as JSON, the most bytes of its answer."""
 
@@ -80,20 +91,52 @@ OpenTask = tuple[str, int, str, int]
 class JournalReader:
     """What a journal says; raises `ConfigError` where there is none, or one of another format.
 
-    One that is `immutable` has no writer: it is read without anything being made or locked beside it.
+    One that is `immutable` has no writer: it is read without anything being made or locked beside it. So is
+    one without a file of its writer's beside it.
     """
 
     def __init__(self, path: Path, *, immutable: bool = False) -> None:
+        self._path = path
         if not path.is_file():
             raise ConfigError(f"{path}: there is no journal; is {path.parent} a run folder?")
-        how = "mode=ro&immutable=1" if immutable else "mode=ro"
+        alone = immutable or not path.with_name(f"{path.name}-wal").exists()
+        how = "mode=ro&immutable=1" if alone else "mode=ro"
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)
         try:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.Error as error:
-            raise ConfigError(f"{path}: no journal that can be read: {error}") from error
+            raise ConfigError(f"{path}: no journal that can be read: {error}: {REMEDY}") from error
         if found != FORMAT:
             raise ConfigError(f"{path}: a journal of format {found}; this program reads format {FORMAT}")
+
+    def _asked(self, asked: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """The rows of an answer; of a table that a run can do without, and that is gone, none."""
+        try:
+            return self._connection.execute(asked, values).fetchall()
+        except sqlite3.Error as error:
+            gone = str(error).removeprefix("no such table: ")
+            if gone not in SPARED:
+                raise ConfigError(f"{self._path}: {error}: {REMEDY}") from error
+            log.warning("%s: table '%s' is gone: the run goes on without what it held", self._path, gone)
+            return []
+
+    def _made(self, table: str, rows: Iterable[Any], make: Callable[..., T], *, keys: int = 1) -> list[T]:
+        """What is made of each row; one that cannot be read is left out, and named by its first `keys`."""
+        made = []
+        for row in rows:
+            try:
+                made.append(make(*row))
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                name = ", ".join(map(str, row[:keys]))
+                problem = str(error).splitlines()[0]
+                log.warning(
+                    "%s: table '%s', row %s cannot be read and is left out: %s",
+                    self._path,
+                    table,
+                    name,
+                    problem,
+                )
+        return made
 
     def close(self) -> None:
         """End the connection."""
@@ -101,14 +144,21 @@ class JournalReader:
 
     def run(self) -> str | None:
         """The run's name; None before it has one."""
-        row = self._connection.execute("SELECT run FROM run").fetchone()
-        return None if row is None else str(row[0])
+        rows = self._asked("SELECT run FROM run")
+        return str(rows[0][0]) if rows else None
 
     def began_at(self) -> float | None:
         """When the run began, or was first planned, in seconds since 1970; None before that."""
         asked = "SELECT coalesce((SELECT began_at FROM run), (SELECT min(planned_at) FROM plannings))"
-        (at,) = self._connection.execute(asked).fetchone()
-        return None if at is None else float(at)
+        times = self._made("run", [row for row in self._asked(asked) if row[0] is not None], float)
+        return times[0] if times else None
+
+    def classes(self) -> tuple[str, ...]:
+        """The federation's list of classes; empty before it is known."""
+        if not self._has("classes"):
+            return ()
+        rows = self._asked("SELECT 'names', names FROM classes")
+        return next(iter(self._made("classes", rows, lambda _, names: tuple(json.loads(names)))), ())
 
     def last_planning(self) -> Planned | None:
         """The newest planning."""
@@ -119,84 +169,67 @@ class JournalReader:
         return self._plannings("ORDER BY attempt")
 
     def _plannings(self, which: str) -> list[Planned]:
-        rows = self._connection.execute(
+        rows = self._asked(
             "SELECT attempt, round, deliver, needed, selected, clients, rng, planned_at"
             f" FROM plannings {which}"
         )
-        return [
-            Planned(
-                attempt,
-                number,
-                bool(deliver),
-                needed,
-                tuple(json.loads(selected)),
-                {name: (tier, examples) for name, (tier, examples) in json.loads(clients).items()},
-                tuple(json.loads(rng)),
-                at,
-            )
-            for attempt, number, deliver, needed, selected, clients, rng, at in rows
-        ]
+        return self._made("plannings", rows, _planned)
 
     def tiers(self) -> dict[str, int]:
         """The tier that each device had at the last planning that it was there for."""
-        rows = self._connection.execute("SELECT clients FROM plannings ORDER BY attempt")
-        return {name: tier for (clients,) in rows for name, (tier, _) in json.loads(clients).items()}
+        rows = self._asked("SELECT attempt, clients FROM plannings ORDER BY attempt")
+        known = self._made("plannings", rows, lambda _, clients: json.loads(clients).items())
+        return {name: tier for clients in known for name, (tier, _) in clients}
 
     def tasks(self) -> list[OpenTask]:
         """Each device's open task, by attempt."""
-        return self._connection.execute(
-            "SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device"
-        ).fetchall()
+        rows = self._asked("SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device")
+        return self._made("tasks", rows, _open_task, keys=2)
 
     def devices(self) -> list[tuple[str, int, str, str]]:
         """Every device that was there at a planning, as (name, session, profile, data)."""
-        return self._connection.execute(
-            "SELECT device, session, profile, data FROM devices ORDER BY device"
-        ).fetchall()
+        rows = self._asked("SELECT device, session, profile, data FROM devices ORDER BY device")
+        return self._made("devices", rows, _device)
 
     def seen(self) -> list[tuple[str, str, str, float]]:
         """Every such device as (name, profile, data, when it was last there)."""
-        return self._connection.execute(
-            "SELECT device, profile, data, seen_at FROM devices ORDER BY device"
-        ).fetchall()
+        rows = self._asked("SELECT device, profile, data, seen_at FROM devices ORDER BY device")
+        return self._made("devices", rows, _seen)
 
     def verdicts(self, attempt: int) -> dict[str, str | None]:
         """The last verdict on each device's updates in an attempt: None for accepted, else why not."""
-        rows = self._connection.execute(
-            "SELECT device, reason FROM updates WHERE attempt = ? ORDER BY rowid", (attempt,)
-        )
+        rows = self._asked("SELECT device, reason FROM updates WHERE attempt = ? ORDER BY rowid", (attempt,))
         return dict(rows)
 
     def verdicts_of(self, device: str) -> list[tuple[int, str | None]]:
         """The verdicts on a device's updates as (round, None for accepted, else why not), in order."""
-        return self._connection.execute(
-            "SELECT round, reason FROM updates WHERE device = ? ORDER BY rowid", (device,)
-        ).fetchall()
+        return self._asked("SELECT round, reason FROM updates WHERE device = ? ORDER BY rowid", (device,))
 
     def choices_of(self, device: str) -> list[tuple[int, Choice]]:
         """Why each planning chose one device or not, as (round, choice), in order."""
         if not self._has("choices"):
             return []
-        rows = self._connection.execute(
+        rows = self._asked(
             "SELECT round, value FROM choices, json_each(said, '$.devices')"
             " WHERE json_extract(value, '$.device') = ? ORDER BY attempt",
             (device,),
         )
-        return [(number, Choice.model_validate_json(said)) for number, said in rows]
+        return self._made("choices", rows, lambda number, said: (number, Choice.model_validate_json(said)))
 
     def updates(self, *, since: int = 0) -> list[tuple[Update, str | None, float | None]]:
         """Every examined update with the reason of its refusal and its task's ratio, in order.
 
         `since` leaves out those of earlier attempts.
         """
-        rows = self._connection.execute(
-            "SELECT message, reason, ratio FROM updates WHERE attempt >= ? ORDER BY rowid", (since,)
+        rows = self._asked(
+            "SELECT attempt, device, message, reason, ratio FROM updates WHERE attempt >= ? ORDER BY rowid",
+            (since,),
         )
-        return [(Update.model_validate_json(message), reason, ratio) for message, reason, ratio in rows]
+        return self._made("updates", rows, _update, keys=2)
 
     def worked(self) -> dict[str, int]:
         """Examples times epochs of each device's examined updates, added up where they lie."""
-        rows = self._connection.execute(
+        rows = self._asked(
             "SELECT device, sum(json_extract(message, '$.metrics.examples')"
             " * json_extract(message, '$.metrics.epochs')) FROM updates GROUP BY device"
         )
@@ -204,31 +237,32 @@ class JournalReader:
 
     def last_accepted(self) -> dict[str, Update]:
         """Each device's newest accepted update."""
-        rows = self._connection.execute(
+        rows = self._asked(
             "SELECT device, message, max(attempt) FROM updates WHERE reason IS NULL GROUP BY device"
         )
-        return {device: Update.model_validate_json(message) for device, message, _ in rows}
+        known = self._made(
+            "updates", rows, lambda device, message, _: (device, Update.model_validate_json(message))
+        )
+        return dict(known)
 
     def examined(self) -> list[Examined]:
         """Every examined update as the firewall remembers it, in order."""
-        rows = self._connection.execute(
-            "SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid"
-        )
-        return [
-            Examined(number, device, digest, reason, json.loads(norms))
-            for number, device, digest, reason, norms in rows
-        ]
+        rows = self._asked("SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid")
+        return self._made("updates", rows, _examined, keys=3)
 
     def strikes(self) -> list[Strike]:
         """Every strike, in order."""
-        rows = self._connection.execute("SELECT device, round, reason FROM strikes ORDER BY rowid")
-        return [Strike(*row) for row in rows]
+        rows = self._asked("SELECT device, round, reason FROM strikes ORDER BY rowid")
+        return self._made(
+            "strikes", rows, lambda device, number, why: Strike(device, int(number), why), keys=2
+        )
 
     def refusals(self) -> dict[str, dict[str, int]]:
         """In how many rounds each device was refused or struck, by reason."""
-        rows = self._connection.execute(
+        rows = self._asked(
             "SELECT device, reason, count(*) FROM (SELECT device, round, reason FROM updates"
-            " WHERE reason IS NOT NULL UNION SELECT device, round, reason FROM strikes)"
+            " WHERE reason IS NOT NULL UNION SELECT device, round, reason FROM strikes"
+            f" WHERE reason NOT IN ('{ROLLED_BACK}', '{FORGIVEN}'))"
             " GROUP BY device, reason ORDER BY device, reason"
         )
         counts: dict[str, dict[str, int]] = {}
@@ -238,37 +272,64 @@ class JournalReader:
 
     def rounds(self) -> list[Closed]:
         """Every closed round, in order."""
-        rows = self._connection.execute(
-            "SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round"
-        )
+        rows = self._asked("SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round")
         return [
-            Closed(number, sha256, _aggregated(updates), record, json.loads(traffic))
+            Closed(number, sha256, self._aggregated(number, updates), record, self._traffic(number, traffic))
             for number, sha256, updates, record, traffic in rows
         ]
 
+    def _aggregated(self, number: int, updates: str) -> tuple[Aggregated, ...]:
+        """Which updates a round was made of; none where that cannot be read."""
+        made = self._made(
+            "rounds", [(number, updates)], lambda _, said: [Aggregated(*one) for one in json.loads(said)]
+        )
+        return tuple(made[0]) if made else ()
+
+    def _traffic(self, number: int, traffic: str) -> Mapping[str, Any]:
+        made = self._made("rounds", [(number, traffic)], lambda _, said: dict(json.loads(said)))
+        return made[0] if made else {}
+
+    def undone(self) -> list[GivenUp]:
+        """Every closed round that was given up, in order."""
+        if not self._has("undone"):
+            return []
+        rows = self._asked("SELECT round, attempt, state_sha256, left_out, why FROM undone ORDER BY round")
+        return self._made("undone", rows, _given_up)
+
+    def begun_with(self) -> dict[int, str]:
+        """The digest of the model that each round after a closed one begins with, by the closed one."""
+        ended = {closed.round: closed.state_sha256 for closed in self.rounds()}
+        return {**ended, **{one.round: one.state_sha256 for one in self.undone()}}
+
+    def traffic(self) -> Mapping[str, Any]:
+        """The counts of the run up to its last closed round (`Tally.traffic`)."""
+        rows = self._asked("SELECT round, traffic FROM rounds ORDER BY round DESC LIMIT 1")
+        return self._traffic(*rows[0]) if rows else {}
+
     def deliveries(self) -> list[Delivery]:
         """Every delivery that was acknowledged."""
-        rows = self._connection.execute("SELECT message FROM deliveries ORDER BY rowid")
-        return [Delivery.model_validate_json(message) for (message,) in rows]
+        rows = self._asked("SELECT attempt, device, message FROM deliveries ORDER BY rowid")
+        return self._made("deliveries", rows, lambda *row: Delivery.model_validate_json(row[2]), keys=2)
 
     def choices(self, *, since: int = 0) -> list[Choices]:
         """Why each planning chose whom it chose, in order; `since` leaves out earlier attempts."""
-        return [Choices.model_validate_json(said) for said in self._said("choices", "attempt", since)]
+        rows = self._said("choices", "attempt", since)
+        return self._made("choices", rows, lambda _, said: Choices.model_validate_json(said))
 
     def observations(self, *, since: int = 0) -> list[Observation]:
         """What the closed rounds showed, in order; `since` leaves out earlier rounds."""
-        return [Observation.model_validate_json(said) for said in self._said("observations", "round", since)]
+        rows = self._said("observations", "round", since)
+        return self._made("observations", rows, lambda _, said: Observation.model_validate_json(said))
 
-    def _said(self, table: str, key: str, since: int) -> list[str]:
+    def _said(self, table: str, key: str, since: int) -> list[tuple[int, str]]:
         if not self._has(table):
             return []
-        rows = self._connection.execute(f"SELECT said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
-        return [said for (said,) in rows]
+        return self._asked(f"SELECT {key}, said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
 
     def _has(self, table: str) -> bool:
         # A run of before they were kept has no such table.
         asked = "SELECT 1 FROM sqlite_master WHERE name = ?"
-        return self._connection.execute(asked, (table,)).fetchone() is not None
+        return bool(self._asked(asked, (table,)))
 
 
 def read_examined(path: Path) -> list[Examined]:
@@ -277,11 +338,66 @@ def read_examined(path: Path) -> list[Examined]:
         return reader.examined()
 
 
+def read_classes(path: Path) -> tuple[str, ...]:
+    """The list of classes that a run trains by; empty before it is known."""
+    with closing(JournalReader(path)) as reader:
+        return reader.classes()
+
+
 def read_strikes(path: Path) -> list[Strike]:
     """Every strike, in order."""
     with closing(JournalReader(path)) as reader:
         return reader.strikes()
 
 
-def _aggregated(updates: str) -> tuple[Aggregated, ...]:
-    return tuple(Aggregated(*one) for one in json.loads(updates))
+def _planned(
+    attempt: int,
+    number: int,
+    deliver: int,
+    needed: int | None,
+    selected: str,
+    clients: str,
+    rng: str,
+    at: float,
+) -> Planned:
+    return Planned(
+        attempt,
+        int(number),
+        bool(deliver),
+        None if needed is None else int(needed),
+        tuple(json.loads(selected)),
+        {name: (int(tier), int(examples)) for name, (tier, examples) in json.loads(clients).items()},
+        tuple(json.loads(rng)),
+        float(at),
+    )
+
+
+def _open_task(device: str, attempt: int, task: str, max_bytes: int) -> OpenTask:
+    Task.model_validate_json(task)
+    return device, int(attempt), task, int(max_bytes)
+
+
+def _device(device: str, session: int, profile: str, data: str) -> tuple[str, int, str, str]:
+    CapabilityProfile.model_validate_json(profile)
+    DataCard.model_validate_json(data)
+    return device, int(session), profile, data
+
+
+def _seen(device: str, profile: str, data: str, at: float) -> tuple[str, str, str, float]:
+    _device(device, 0, profile, data)
+    return device, profile, data, float(at)
+
+
+def _update(
+    _attempt: int, _device: str, message: str, reason: str | None, ratio: float | None
+) -> tuple[Update, str | None, float | None]:
+    why = None if reason is None else Reason(reason)
+    return Update.model_validate_json(message), why, None if ratio is None else float(ratio)
+
+
+def _examined(number: int, device: str, digest: str, reason: str | None, norms: str) -> Examined:
+    return Examined(int(number), device, digest, reason, dict(json.loads(norms)))
+
+
+def _given_up(number: int, attempt: int, sha256: str, out: str, why: str) -> GivenUp:
+    return GivenUp(number, int(attempt), sha256, tuple(json.loads(out)), why)

@@ -29,6 +29,8 @@ def _because(device: Device, federation: Federation) -> str:
         return _its_part(participant)
     if not device.alive:
         return "offline"
+    if device.misfit:
+        return f"left out: {device.misfit}"
     conduct = federation.conducts.get(device.name)
     if conduct is not None and conduct.quarantined(federation.round):
         return f"left out: quarantined until round {conduct.until} after {conduct.cause}"

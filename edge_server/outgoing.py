@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from edge_client.blobstore import BlobStore
 from edge_client.link import Link
 from edge_server.round_events import Publish, SendChunks
-from edge_server.tally import ALL, Tally
-from schemas.blobs import CHUNK_HEADER_BYTES
+from edge_server.tally import Tally
+from schemas.blobs import CHUNK_HEADER_BYTES, BlobRef
 from schemas.messages import Message, encode_message
 from schemas.topics import Channel, DeviceTopic, LayerTopic, StateTopic
 
+log = logging.getLogger(__name__)
+
 
 class Outgoing:
-    """Messages and chunks on the topics of one federation."""
+    """Messages and chunks on the topics of one federation; it tells of blobs that it finds `unreadable`."""
 
-    def __init__(self, federation: str, link: Link, store: BlobStore, tally: Tally) -> None:
+    def __init__(
+        self,
+        federation: str,
+        link: Link,
+        store: BlobStore,
+        tally: Tally,
+        unreadable: Callable[[str], None] = lambda digest: None,
+    ) -> None:
         self._federation, self._link, self._store, self._tally = federation, link, store, tally
+        self._unreadable = unreadable
         self._announced: Message | None = None
 
-    def announce(self, message: Message) -> None:
-        """Tell all, now and whenever they come."""
+    def announce(self, message: Message, present: Iterable[str] = ()) -> None:
+        """Tell all, now and whenever they come; these devices are `present`."""
         self._announced = message
-        self._link.publish(str(StateTopic(self._federation)), encode_message(message), retain=True)
+        payload = encode_message(message)
+        self._tally.announced(present, len(payload))
+        self._link.publish(str(StateTopic(self._federation)), payload, retain=True)
 
     def announce_again(self) -> None:
         """Say it once more: a broker without persistence has forgotten it."""
@@ -44,16 +58,32 @@ class Outgoing:
             self._link.send_chunk(
                 (device, ref.digest, index),
                 self._topic(device, Channel.DOWN_BLOB),
-                partial(self._store.read_frame, ref, index),
+                partial(self._read, ref, index),
             )
 
     def publish(self, command: Publish) -> None:
         """Once for all who listen; what gets lost, on its way or because there is no link, is asked for."""
         topic = str(LayerTopic(self._federation, command.channel))
         for index in range(command.first, command.first + command.count):
-            frame = self._store.read_frame(command.ref, index)
-            self._tally.sent(ALL, len(frame))
+            try:
+                frame = self._read(command.ref, index)
+            except OSError as error:
+                log.warning("a chunk for all cannot be read: %s", error)
+                return
+            self._tally.published(command.listeners, command.attempt, len(frame))
             self._link.publish(topic, frame, qos=0)
+
+    def _read(self, ref: BlobRef, index: int) -> bytes:
+        """A chunk as it is sent; raises `OSError` for one that is not there, after saying so."""
+        try:
+            frame = self._store.read_frame(ref, index)
+        except OSError:
+            self._unreadable(ref.digest)
+            raise
+        if len(frame) != ref.chunk_size(index) + CHUNK_HEADER_BYTES:
+            self._unreadable(ref.digest)
+            raise OSError(f"{self._store.path(ref.digest)} is too short")
+        return frame
 
     def _topic(self, device: str, channel: Channel) -> str:
         return str(DeviceTopic(self._federation, device, channel))

@@ -17,13 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edge_server import replacing
-from edge_server.closing import RETRY_S, abandon, close
+from edge_server.agreeing import agree
+from edge_server.closing import RETRY_S, abandon, close, round_begun
 from edge_server.federation import Buffering, Federation, Phase, Step, announce
 from edge_server.fleet import Device
 from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.planning import ask, hand_out, ready, wait
 from edge_server.quarantine import too_few, trusted
+from edge_server.rolling_back import training_failed
 from edge_server.round_events import RoundPlanned
 from edge_server.secure import masked
 
@@ -47,6 +49,19 @@ def missed(participant: Participant) -> Participant:
     return replace(participant, status=Status.MISSED, receiving=None)
 
 
+def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation], Step]) -> Step:
+    """Ask for a plan of the round, once it is known which classes there are."""
+    agreed, said = agree(federation)
+    if agreed.phase is Phase.ENDED:
+        return agreed, said
+    why = too_few(agreed)
+    if why:
+        planned, commands = abandon(agreed, why, now, untrained=agreed.untrained > 0)
+    else:
+        planned, commands = ask_for_one(agreed)
+    return planned, [*said, *commands]
+
+
 # --- synchronous ---
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.participants:
@@ -62,7 +77,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
         masking=masked.gathering_of(federation, event, now),
     )
     begun, offers = hand_out(fresh, event.assignments, now)
-    return begun, [announce(begun, "training"), *offers]
+    return begun, [announce(begun, "training"), round_begun(begun, event), *offers]
 
 
 def _advance(federation: Federation, now: float) -> Step:
@@ -71,9 +86,7 @@ def _advance(federation: Federation, now: float) -> Step:
 
 def _settle(federation: Federation, now: float) -> Step:
     if federation.phase is Phase.WAITING and ready(federation, now):
-        if why := too_few(federation):
-            return abandon(federation, why, now)
-        return ask(federation, trusted(federation))
+        return _plan(federation, now, lambda agreed: ask(agreed, trusted(agreed)))
     if federation.phase is not Phase.TRAINING:
         return federation, []
     if federation.masking is not None:
@@ -89,9 +102,11 @@ def _settle(federation: Federation, now: float) -> Step:
 
 def _finish(federation: Federation, needed: int, now: float) -> Step:
     count = federation.done
-    if count < max(1, math.ceil(federation.rules.quorum * needed)):
+    quorum = max(1, math.ceil(federation.rules.quorum * needed))
+    if count < quorum:
         why = f"{count} of {needed} updates, below the quorum"
-        return abandon(replace(federation, participants=Participants()), why, now)
+        untrained = training_failed(federation.participants.values(), quorum=quorum)
+        return abandon(replace(federation, participants=Participants()), why, now, untrained=untrained)
     parts = federation.participants.values()
     final = Participants.of(one if one.final else missed(one) for one in parts)
     closing, commands = close(replace(federation, participants=final), final)
@@ -106,7 +121,7 @@ def _begin_more(federation: Federation, event: RoundPlanned, now: float) -> Step
     if not event.assignments:
         return replace(federation, phase=Phase.TRAINING, not_before=now + RETRY_S), []
     begun, offers = hand_out(replace(federation, phase=Phase.TRAINING), event.assignments, now)
-    return begun, [announce(begun, "training"), *offers] if idle else offers
+    return begun, [announce(begun, "training"), round_begun(begun, event), *offers] if idle else offers
 
 
 def _advance_version(federation: Federation, now: float) -> Step:
@@ -117,9 +132,7 @@ def _advance_version(federation: Federation, now: float) -> Step:
 def _settle_buffer(federation: Federation, now: float) -> Step:
     buffering = _buffering(federation)
     if federation.phase is Phase.WAITING and ready(federation, now):
-        if why := too_few(federation):
-            return abandon(federation, why, now)
-        return _ask_free(federation)
+        return _plan(federation, now, _ask_free)
     if federation.phase is not Phase.TRAINING:
         return federation, []
     if federation.done >= buffering.size:
@@ -167,7 +180,9 @@ def _make_do(federation: Federation, now: float) -> Step:
 def _pause(federation: Federation, why: str, now: float) -> Step:
     """Let those whose task was lost try again, after a pause; what counts goes on counting."""
     counted = Participants.of(federation.participants.having({Status.COUNTED}))
-    return abandon(replace(federation, participants=counted), why, now)
+    quorum = max(1, federation.rules.min_clients)
+    untrained = training_failed(federation.participants.values(), quorum=quorum)
+    return abandon(replace(federation, participants=counted), why, now, untrained=untrained)
 
 
 def _close_buffer(federation: Federation) -> Step:

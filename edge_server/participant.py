@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -53,7 +54,8 @@ SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
 class Participant:
     """A device's part in the round; `update` is its newest claim, `receiving` the claimed blob on its way.
 
-    `deadline` is when its part must be done, in seconds of the server's clock. `by_chunks`: the claimed blob
+    It was asked when it `began`, and `deadline` is when its part must be done, in seconds of the server's
+    clock. `by_chunks`: the claimed blob
     is not to be had from the store where it was put.
     """
 
@@ -67,6 +69,7 @@ class Participant:
     reason: Reason | None = None
     claims: int = 0
     by_chunks: bool = False
+    began: float = -math.inf
 
     @property
     def final(self) -> bool:
@@ -108,11 +111,12 @@ def replied(
     return declined, [Note("declined the task", participant.device, reason, detail)]
 
 
-def claims(participant: Participant, update: Update, *, have: int = 0) -> Step:
+def claims(participant: Participant, update: Update, now: float, *, have: int = 0) -> Step:
     """Take a device's word that it has an update; another one than before replaces it.
 
-    `have` are the chunks that are here already.
+    `have` are the chunks that are here already. Its training took no longer than it has been asked for.
     """
+    update = _in_time(participant, update, now)
     if participant.update == update and participant.status is not Status.OFFERED:
         return participant, []
     if update.blob.size > participant.assignment.max_bytes:
@@ -125,6 +129,16 @@ def claims(participant: Participant, update: Update, *, have: int = 0) -> Step:
     waiting = replace(participant, status=Status.WAITING, update=update, receiving=begun)
     by_chunks = participant.by_chunks and not another
     return replace(waiting, claims=participant.claims + another, by_chunks=by_chunks), []
+
+
+def _in_time(participant: Participant, update: Update, now: float) -> Update:
+    """The update with the seconds that may count: the same ones whenever it is claimed again."""
+    known, said = participant.update, update.metrics
+    again = known is not None and known.blob.digest == update.blob.digest
+    most = known.metrics.seconds if known is not None and again else max(0.0, now - participant.began)
+    if said.seconds <= most:
+        return update
+    return update.model_copy(update={"metrics": said.model_copy(update={"seconds": most})})
 
 
 def on_its_way(participant: Participant) -> int:

@@ -59,6 +59,7 @@ def ask(
         places=places,
         left_out=left_out(federation, devices) if first else (),
         known=len(federation.fleet.devices),
+        classes=federation.classes.names,
     )
     return planning, [plan]
 
@@ -86,7 +87,7 @@ def hand_out(
     commands: list[Command] = []
     deadline = now + federation.rules.deadline_s if deadline is None else deadline
     for device, assignment in assignments.items():
-        participant = Participant(device, assignment, deadline=deadline)
+        participant = Participant(device, assignment, deadline=deadline, began=now)
         federation, offers = with_participant(federation, part.offer(participant, now))
         commands += offers
     offered = [federation.participants[device] for device in assignments]

@@ -23,6 +23,7 @@ from edge_client.codecs.compression import Zstd
 from edge_client.codecs.down import Differences, Down
 from edge_client.codecs.form import MODEL
 from edge_client.codecs.frames import added_up, changes, near
+from edge_client.files import unlink
 from edge_client.plain_file import NotPlainFile, read_plain, write_plain
 from edge_server.downlink import Downlink
 from edge_server.layering import Frame, paths_of
@@ -81,6 +82,11 @@ class Publisher:
     def digests(self) -> frozenset[str]:
         """Blobs that later tasks may name again."""
         return frozenset(ref.digest for ref in self._reel.refs)
+
+    def begin_anew(self) -> None:
+        """The model is another one than what was published leads to: the next one goes down whole."""
+        self._reel = Reel()
+        unlink(self._path)
 
     def exact(self, edition: Edition, specs: Iterable[SubModelSpec]) -> tuple[Frame, ...]:
         """One frame for these sub-models, of the model as it is."""
@@ -171,7 +177,7 @@ def _read(path: Path, store: BlobStore) -> Reel:
         reel = Reel(tuple(_frame(one) for one in kept["frames"]), kept["params"])
     except (NotPlainFile, KeyError, TypeError, ValueError):
         return Reel()
-    return reel if all(ref.digest in store for ref in reel.refs) else Reel()
+    return reel if all(store.is_sound(digest) for digest in {ref.digest for ref in reel.refs}) else Reel()
 
 
 def _frame(kept: Mapping[str, Any]) -> Frame:

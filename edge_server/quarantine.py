@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.conduct import quarantined, struck
+from edge_server.conduct import ROLLED_BACK, quarantined, struck
 from edge_server.federation import Federation, Step
 from edge_server.fleet import Device
 from edge_server.round_events import Command, Note, Send
@@ -24,17 +24,20 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
     commands: list[Command] = [StrikeCommand(device, federation.round, reason)]
     after = replace(federation, conducts=conducts)
     if quarantine_end(after, device) != quarantine_end(federation, device):
-        commands += [
-            Note("quarantined", device, Reason.QUARANTINED, _why(after, device)),
-            told(after, device),
-        ]
+        commands += announced(after, device)
     return after, commands
+
+
+def announced(federation: Federation, device: str) -> list[Command]:
+    """A device is in quarantine from now on: people are told, and so is the device."""
+    note = Note("quarantined", device, Reason.QUARANTINED, _why(federation, device))
+    return [note, told(federation, device)]
 
 
 def trusted(federation: Federation) -> tuple[Device, ...]:
     """The devices that are there and may be planned, by name."""
     out = quarantined(federation.conducts, federation.round)
-    return tuple(device for device in federation.fleet.able() if device.name not in out)
+    return tuple(one for one in federation.fleet.able() if one.name not in out and not one.misfit)
 
 
 def quarantine_end(federation: Federation, device: str) -> int | None:
@@ -46,14 +49,19 @@ def quarantine_end(federation: Federation, device: str) -> int | None:
 def too_few(federation: Federation) -> str:
     """Why no round can be planned although enough devices are there; empty where it can.
 
-    Quarantine is measured in rounds, so waiting would not end it: such a round is abandoned, which leaves
-    time for others to join, and after several attempts ends the run with these words. The model is worth
-    more than the run: nobody is let out early.
+    A device whose classes are unknown stays so until it is started anew, and quarantine is measured in
+    rounds: waiting would end neither. Such a round is abandoned, which leaves time for others to join, and
+    after several attempts ends the run with these words. The model is worth more than the run: nobody is let
+    out early.
     """
     there, left = len(federation.fleet.able()), len(trusted(federation))
     wanted = max(1, federation.rules.min_clients)
     if left >= wanted or there < wanted:
         return ""
+    misfits = [one for one in federation.fleet.able() if one.misfit]
+    if misfits:
+        which = f"the data of {len(misfits)} of {there} devices does not fit"
+        return f"{which} and min-clients is {wanted}: {misfits[0].name}: {misfits[0].misfit}"
     return f"{there - left} of {there} devices are in quarantine and min-clients is {wanted}"
 
 
@@ -72,4 +80,6 @@ def told(federation: Federation, device: str) -> Command:
 
 
 def _why(federation: Federation, device: str) -> str:
-    return f"left out until round {quarantine_end(federation, device)}: too many updates were refused"
+    conduct = federation.conducts[device]
+    why = conduct.cause if ROLLED_BACK in conduct.reasons.values() else "too many updates were refused"
+    return f"left out until round {quarantine_end(federation, device)}: {why}"

@@ -6,6 +6,7 @@ an update that was on its way is claimed again, and whoever was away is away unt
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -13,26 +14,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_server.conduct import folded
-from edge_server.federation import Federation, Phase, RoundRules
+from edge_server.federation import Federation, Phase, RoundRules, Undone
 from edge_server.fleet import Device, Fleet
 from edge_server.history import RoundRecord
-from edge_server.journal_reader import Examined, JournalReader, OpenTask, Planned
+from edge_server.journal import GivenUp
+from edge_server.journal_reader import REMEDY, Closed, Examined, JournalReader, OpenTask, Planned
 from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Assignment
 from edge_server.secure.aggregating import COHORT
+from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.values import CapabilityProfile, DataCard, Reason
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Resumption:
     """What the workshop goes on from: the checkpoint of `round`, and what was learned since.
 
-    `state_sha256` is that of the model after the round, where it is known.
+    `state_sha256` is that of the model after the round, where it is known, or, where the round was given up
+    (`undone`), of the model before it.
     `clients` came after that round, as {name: (tier, examples)}; `ratios` are those of accepted updates that
     wait to be aggregated, by device and attempt; `examined` is what the firewall remembers. Devices were so
-    often `short_of_memory`; the `undecided` have stated no tier.
+    often `short_of_memory`; the `undecided` have stated no tier. The list of `classes` stays what it was.
     """
 
     round: int
@@ -42,6 +48,8 @@ class Resumption:
     examined: tuple[Examined, ...] = ()
     short_of_memory: Mapping[str, int] = field(default_factory=dict)
     undecided: frozenset[str] = frozenset()
+    undone: GivenUp | None = None
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,8 @@ class _Seen:
     closed: int
     verdicts: Mapping[tuple[str, int], tuple[Update, str | None, float | None]]
     counted: Mapping[str, Update]
+    undone: GivenUp | None = None
+    attempt: int = 0
 
     @property
     def last(self) -> Planned | None:
@@ -74,20 +84,43 @@ class _Seen:
         return max((n for n, one in enumerate(self.plannings) if not one.joins), default=0)
 
 
-def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: float) -> Recovered | None:
-    """The run as its journal tells it at `now`, in the server's seconds; None where none has begun."""
-    run = reader.run()
+def recover(
+    reader: JournalReader,
+    rules: RoundRules,
+    federation: str,
+    *,
+    now: float,
+    lines: Mapping[int, RoundRecord] | None = None,
+    model_of: str | None = None,
+) -> Recovered | None:
+    """The run as its journal tells it at `now`, in the server's seconds; None where none has begun.
+
+    What of the journal cannot be read is taken from the `lines` of the history, and the run's name from its
+    last model, which is `model_of` that run. Raises `ConfigError` where that does not help.
+    """
+    run = _name(reader, model_of)
     if run is None:
         return None
     rounds, plannings = reader.rounds(), reader.plannings()
+    closed = rounds[-1].round if rounds else 0
+    given_up = reader.undone()
     tasks = reader.tasks()
     examined = reader.updates(since=_since_attempt(tasks, plannings, rules))
     seen = _Seen(
         plannings,
-        closed=rounds[-1].round if rounds else 0,
+        closed=closed,
         verdicts={(u.device, u.attempt): (u, reason, ratio) for u, reason, ratio in examined},
         counted=reader.last_accepted(),
+        undone=next((one for one in given_up if one.round == closed), None),
+        # Not below that of any task or update: the row of its planning may be one that cannot be read.
+        attempt=max(
+            [one.attempt for one in plannings]
+            + [attempt for _, attempt, _, _ in tasks]
+            + [update.attempt for update, _, _ in examined],
+            default=0,
+        ),
     )
+    history = tuple(_record(one, lines or {}) for one in rounds)
     deliveries = reader.deliveries()
     participants = _participants(tasks, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
     strikes = [(one.device, one.round, one.reason) for one in reader.strikes()]
@@ -96,20 +129,51 @@ def recover(reader: JournalReader, rules: RoundRules, federation: str, *, now: f
         replace(
             _federation(federation, run, rules, seen, participants, fleet, now),
             conducts=folded(strikes, rules.conduct),
+            undone=tuple(Undone(one.round, one.attempt, one.left_out) for one in given_up),
+            diverged=bool(history) and history[-1].diverged and seen.undone is None,
         ),
         Resumption(
             seen.closed,
-            rounds[-1].state_sha256 if rounds else None,
+            reader.begun_with().get(closed),
             clients=_since(seen),
             ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
             examined=tuple(reader.examined()),
             short_of_memory=Counter(device for device, _, why in strikes if why == Reason.NO_MEMORY),
             undecided=frozenset(name for name, one in fleet.devices.items() if one.profile.tier is None),
+            undone=seen.undone,
+            classes=reader.classes(),
         ),
-        tuple(RoundRecord.model_validate_json(one.record) for one in rounds),
+        history,
         rounds[-1].traffic if rounds else {},
         tuple(deliveries),
     )
+
+
+def _name(reader: JournalReader, model_of: str | None) -> str | None:
+    """The run's name: that of its tasks and its model, where the journal's own is another, or is gone."""
+    named, tasks = reader.run(), reader.tasks()
+    if named is None and not tasks:
+        return model_of if reader.plannings() else None
+    others = {Task.model_validate_json(task).run for _, _, task, _ in tasks} | ({model_of} - {None})
+    if len(others) != 1 or named in others:
+        return named
+    (other,) = others
+    log.warning("the journal calls this run '%s', its tasks and its model are those of '%s'", named, other)
+    return other
+
+
+def _record(closed: Closed, lines: Mapping[int, RoundRecord]) -> RoundRecord:
+    """A round's line of history; that of the file where the journal's cannot be read."""
+    try:
+        return RoundRecord.model_validate_json(closed.record)
+    except ValueError as error:
+        if closed.round not in lines:
+            raise ConfigError(
+                f"journal.sqlite: table 'rounds', row {closed.round}: the record cannot be read, and "
+                f"history.jsonl does not have it either: {REMEDY}"
+            ) from error
+        log.warning("the journal's record of round %d cannot be read: history.jsonl has it", closed.round)
+        return lines[closed.round]
 
 
 def _since_attempt(tasks: list[OpenTask], plannings: list[Planned], rules: RoundRules) -> int:
@@ -140,7 +204,7 @@ def _federation(
         rules,
         phase=phase,
         round=number,
-        attempt=last.attempt if last else 0,
+        attempt=seen.attempt,
         plannings=sum(1 for one in seen.plannings if one.round == number) if open_round else 0,
         fleet=fleet,
         participants=participants,
@@ -175,15 +239,22 @@ def _participants(
     planned_at = {one.attempt: one.planned_at for one in seen.plannings}
     made = []
     for device, attempt, task, max_bytes in tasks:
-        if attempt < seen.plannings[seen.base].attempt and not buffered:
+        if attempt not in planned_at or (attempt < seen.plannings[seen.base].attempt and not buffered):
+            continue
+        if seen.undone is not None and _is_void(seen.undone, device, attempt, buffered=buffered):
             continue
         gone = time.time() - planned_at[attempt]
         left = min(rules.deadline_s, max(rules.rejoin_s, rules.deadline_s - gone))
         assignment = Assignment(Task.model_validate_json(task), max_bytes)
-        participant = Participant(device, assignment, deadline=now + left)
+        participant = Participant(device, assignment, deadline=now + left, began=now - max(gone, 0.0))
         made.append(_as_it_stood(participant, seen, delivered))
     masked = any(one.assignment.task.masking is not None for one in made)
     return _unmasked(made, seen) if masked else Participants.of(made)
+
+
+def _is_void(undone: GivenUp, device: str, attempt: int, *, buffered: bool) -> bool:
+    """Whether a task ended with the round before it, which was given up."""
+    return attempt <= undone.attempt and (not buffered or device in undone.left_out)
 
 
 def _unmasked(made: list[Participant], seen: _Seen) -> Participants:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import logging
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +14,16 @@ from edge_client.files import write_synced
 from edge_server.config import Config
 from edge_server.depot.settings import BlobSettings
 from edge_server.federation import RoundRules
+from edge_server.history import Summary
 from edge_server.journal_reader import JournalReader
 from edge_server.recovery import Recovered, recover
+from edge_server.report.run_files import known_rounds
 from edge_server.run_folder import RunFolder
 from edge_server.same_run import differences
 from schemas.errors import ConfigError, EdgeError
 from schemas.frozen import kebab
+
+log = logging.getLogger(__name__)
 
 MAY_DIFFER = frozenset({"federation.rounds", *(f"blobs.{kebab(name)}" for name in BlobSettings.model_fields)})
 """A run may go on for longer than was meant at first, and send its blobs another way."""
@@ -26,9 +33,22 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
     """The newest folder below `runs` with a run of this very configuration that was cut off."""
     folders = [path.parent for path in runs.glob("*/journal.sqlite")]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
-        with contextlib.suppress(EdgeError, OSError):
-            if not RunFolder(folder).ended and _begun(folder) and _is_of(folder, config):
+        try:
+            if not RunFolder(folder).ended and _is_of(folder, config) and _begun(RunFolder(folder)):
                 return folder
+        except (EdgeError, OSError) as error:
+            log.warning("%s is not gone on with: %s", folder, error)
+    return None
+
+
+def finished_run(out: Path, config: Config) -> Summary | None:
+    """The summary of a run of this very configuration that has finished there; None where there is none."""
+    if not RunFolder(out).ended:
+        return None
+    with contextlib.suppress(EdgeError, OSError, ValueError):
+        summary = Summary.model_validate_json((out / "summary.json").read_bytes())
+        if summary.outcome == "finished" and not any(differences(out / "federation.toml", config)):
+            return summary
     return None
 
 
@@ -52,9 +72,9 @@ Opened = tuple[RunFolder, Recovered | None]
 def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Opened:
     """The folder of a new run, or of one that goes on; raises `ConfigError` for one of something else."""
     folder = RunFolder(out)
-    if not (out / "history.jsonl").exists() or folder.ended:
+    if folder.ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
-    if not _begun(out):
+    if not _begun(folder):
         return _afresh(folder, config), None
     for key, before, after in differences(out / "federation.toml", config, MAY_DIFFER):
         raise ConfigError(
@@ -62,23 +82,51 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
             "go on with that, or name another folder"
         )
     write_synced(out / "federation.toml", config.to_toml().encode())
+    lines = known_rounds(folder.history)
     with contextlib.closing(JournalReader(folder.journal)) as reader:
-        recovered = recover(reader, rules, config.federation.name, now=now)
+        recovered = recover(
+            reader, rules, config.federation.name, now=now, lines=lines, model_of=_model_of(folder)
+        )
     if recovered is None:
         raise ConfigError(f"{out} holds a simulated run: name another folder with --out, or remove it")
+    if [*lines.values()] != [*recovered.history]:
+        log.warning("%s is not what the journal says: written again", folder.history)
     folder.rewrite_history(recovered.history)
     return folder, recovered
 
 
-def _begun(out: Path) -> bool:
-    """Whether anything was planned in it; one that was cut off before has nothing to go on from."""
-    if (out / "history.jsonl").stat().st_size:
+def _begun(folder: RunFolder) -> bool:
+    """Whether anything was planned in it; one that was cut off before has nothing to go on from.
+
+    Raises `ConfigError` for a run that has begun and whose journal cannot be read.
+    """
+    if (folder.history.exists() and folder.history.stat().st_size) or folder.version(1).exists():
         return True
-    try:
-        with contextlib.closing(JournalReader(out / "journal.sqlite")) as reader:
-            return bool(reader.plannings())
-    except ConfigError:
+    if not folder.journal.exists() or not _is_made(folder.journal):
         return False  # cut off while the journal was made
+    with contextlib.closing(JournalReader(folder.journal)) as reader:
+        return bool(reader.plannings())
+
+
+def _is_made(journal: Path) -> bool:
+    """Whether the journal has its tables, or what there is of it is damaged."""
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{journal.resolve().as_uri()}?mode=ro", uri=True)
+        ) as connection:
+            return bool(connection.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error:
+        return True
+
+
+def _model_of(folder: RunFolder) -> str | None:
+    """The run that the newest model is of; None where none is, and for a simulation, which signs none."""
+    if not (folder.path / "signing.pub").exists():
+        return None
+    for path in sorted(folder.path.glob("models/round-*/manifest.json"), reverse=True):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return str(json.loads(path.read_bytes())["run"])
+    return None
 
 
 def _is_of(folder: Path, config: Config) -> bool:
@@ -86,5 +134,5 @@ def _is_of(folder: Path, config: Config) -> bool:
 
 
 def _afresh(folder: RunFolder, config: Config) -> RunFolder:
-    (folder.path / "history.jsonl").unlink()
+    folder.history.unlink(missing_ok=True)
     return RunFolder.create(folder.path, config)

@@ -12,7 +12,7 @@ from edge_server.quarantine import trusted
 from edge_server.round_events import RoundPlanned
 from schemas.values import Reason
 
-GIVEN_BACK = frozenset({Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE})
+GIVEN_BACK = frozenset({Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE})
 """Why devices that are sound do not do their tasks; others may be able to."""
 TIME_LEFT = 0.5
 """Of the deadline: with less than that nobody begins anew."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edge_server.config import Config, load_config
 from edge_server.journal import Aggregated
-from edge_server.journal_reader import Closed, JournalReader, Planned
+from edge_server.journal_reader import REMEDY, Closed, JournalReader, Planned
 from edge_server.run_folder import RunFolder
 from edge_server.spool import BEFORE, MODEL, Spool
 from edge_server.strategy.checkpoint import load_state
@@ -59,13 +59,12 @@ def replay(run: Path) -> Iterator[Replayed]:
     with contextlib.closing(JournalReader(folder.journal)) as reader:
         rounds = reader.rounds()
         updates = {(u.device, u.attempt, u.blob.digest): (u, ratio) for u, _, ratio in reader.updates()}
-        plannings = reader.plannings()
+        plannings, begun_with = reader.plannings(), reader.begun_with()
     if not rounds:
         raise ConfigError(f"{run} has no closed round yet")
     again = _Again(config.make_strategy(), _channel_map(run), Spool(folder.spool, 0), updates)
-    ended_with = {closed.round: closed.state_sha256 for closed in rounds}
     for closed in rounds:
-        yield again.round(closed, plannings, ended_with.get(closed.round - 1))
+        yield again.round(closed, plannings, begun_with.get(closed.round - 1))
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,8 @@ class _Again:
         folder = self.spool.folder(number)
         if not folder.is_dir():
             return Replayed(number, Verdict.NOT_KEPT, len(made_of), sha256)
+        if unread := self._unread(made_of):
+            return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=unread)
         damaged = [one.device for one in made_of if _digest(folder / one.digest) != one.digest]
         if damaged:
             detail = f"the update of {', '.join(damaged)} is not the one that was accepted"
@@ -96,6 +97,13 @@ class _Again:
         found = digest_of_tensors(FlatGroups({"model": after.params}))
         verdict = Verdict.AGREES if found == sha256 else Verdict.DIFFERS
         return Replayed(number, verdict, len(made_of), sha256, found)
+
+    def _unread(self, made_of: tuple[Aggregated, ...]) -> str:
+        """Which row of the journal stands in the way; empty where none does."""
+        if not made_of:
+            return "the journal's row of this round does not say which updates it was made of"
+        lost = [one.device for one in made_of if (one.device, one.attempt, one.digest) not in self.updates]
+        return f"the journal's row of the update of {', '.join(lost)} cannot be read" if lost else ""
 
     def _update(self, one: Aggregated, folder: Path, unpacked: Unpacked) -> ClientUpdate:
         update, ratio = self.updates[one.device, one.attempt, one.digest]
@@ -129,4 +137,7 @@ def _channel_map(run: Path) -> ChannelMap:
     paths = sorted((run / "models").glob("*/channel-map.json"))
     if not paths:
         raise ConfigError(f"{run} holds no model")
-    return ChannelMap.model_validate_json(paths[-1].read_bytes())
+    for path in reversed(paths):
+        with contextlib.suppress(ValueError):
+            return ChannelMap.model_validate_json(path.read_bytes())
+    raise ConfigError(f"{paths[-1]}: no channel map that can be read: {REMEDY}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_client.transfer import WriteChunk
+from edge_server.event_list.event import EventKind, RunEvent
 from edge_server.fleet import Device
 from edge_server.secure.unmasking import Opened
 from schemas.blobs import BlobRef, Chunk
@@ -99,9 +100,59 @@ class UpdateChecked:
 
 @dataclass(frozen=True)
 class RoundClosed:
-    """Event: the strategy has aggregated the round, and the new model is in place."""
+    """Event: the strategy has aggregated the round, and the new model is in place.
+
+    It has `diverged` where the model, tested by the server, computes no numbers. Beside all the others some
+    updates were `refused`, and some figures were `exaggerated` and counted less: in words, by device.
+    """
 
     round: int
+    diverged: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
+    exaggerated: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Command: give up the model of the last closed round for the one before it, then say `RolledBack`.
+
+    `undone` is that round and `why` it is given up. Of the `able` devices at least `fewest` stay when those
+    are left out whose updates made the model. Plannings up to `attempt` are void, and what counted against
+    devices in the `forgiven` rounds, as (device, round), counts no more.
+    """
+
+    undone: int
+    attempt: int
+    able: tuple[str, ...]
+    fewest: int
+    why: str = ""
+    forgiven: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """Event: the earlier model is in place, without these devices for some rounds; or why it cannot be."""
+
+    command: RollBack
+    left_out: tuple[str, ...] = ()
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class BlobsLost:
+    """Event: these blobs are damaged on the server's disk and cannot be made anew."""
+
+    digests: frozenset[str]
+
+
+@dataclass(frozen=True)
+class MendBlob:
+    """Command: a device cannot use the blob of this digest.
+
+    Make it anew if it is damaged, then say `BlobsLost`.
+    """
+
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -138,6 +189,8 @@ Event = (
     | NotDeposited
     | UpdateChecked
     | RoundClosed
+    | RolledBack
+    | BlobsLost
     | Misbehaved
     | Stopped
     | Broke
@@ -173,12 +226,17 @@ class SendChunks:
 
 @dataclass(frozen=True)
 class Publish:
-    """Command: publish chunks of a blob on a shared topic, at QoS 0."""
+    """Command: publish chunks of a blob of that attempt on a shared topic, at QoS 0.
+
+    The `listeners` are there and hear it.
+    """
 
     channel: int
     ref: BlobRef
     first: int
     count: int
+    attempt: int = 0
+    listeners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,7 +267,7 @@ class PlanRound:
     times as many devices shall be chosen as the round needs; where others are at work `wanted` says how many.
     `keep` are the digests of blobs that are still in use. Whoever is chosen takes one of the `places` of
     devices that gave their tasks back, if there are any. For those who ask why: `left_out` are devices that
-    cannot be chosen, and so many are `known` in all.
+    cannot be chosen, and so many are `known` in all. `classes` are the names of the model's classes.
     """
 
     round: int
@@ -223,6 +281,7 @@ class PlanRound:
     places: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     known: int = 0
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -244,12 +303,39 @@ class CloseRound:
 
 @dataclass(frozen=True)
 class Note:
-    """Command: log and count something about a device or the round."""
+    """Command: log something about a device or the round, and put it into the run's event list.
+
+    One with a `reason` is counted as a refusal, and is of that `kind` unless another is named. `what` says
+    what happened in few words of ours; what varies, or what others say, belongs in `detail`: the list has one
+    row, with a count, for each minute, kind, device and `what`. What is `routine` is not shown as a warning.
+    """
 
     what: str
     device: str | None = None
     reason: Reason | None = None
     detail: str = ""
+    kind: EventKind | None = None
+    routine: bool = False
+
+    @property
+    def words(self) -> str:
+        """The note as a line."""
+        words = [self.device, self.what, f"({self.reason})" if self.reason else None, self.detail]
+        return " ".join(word for word in words if word)
+
+    def event(self, at: float) -> RunEvent:
+        """The note as an entry of the event list, at `at` seconds since 1970."""
+        usual = EventKind.REFUSAL if self.reason is not None else EventKind.NOTICE
+        reason = str(self.reason or "")
+        return RunEvent(
+            at=at,
+            last_at=at,
+            kind=self.kind or usual,
+            text=": ".join(word for word in (self.what, self.detail) if word),
+            subject=" ".join(word for word in (self.what, reason) if word),
+            device=self.device or "",
+            reason=reason,
+        )
 
 
 @dataclass(frozen=True)
@@ -285,6 +371,8 @@ Command = (
     | CheckUpdate
     | PlanRound
     | CloseRound
+    | RollBack
+    | MendBlob
     | Note
     | Strike
     | Deliver

@@ -7,7 +7,9 @@ from typing import Any
 
 from edge_client.evaluation import Evaluation
 from edge_server.history import Rejected, RoundRecord
+from edge_server.looking_back import Look
 from edge_server.round_events import CloseRound
+from schemas.values import Reason
 
 
 def round_record(
@@ -20,20 +22,23 @@ def round_record(
     downlink: int,
     duration_s: float,
     virtual_time_s: float | None = None,
+    look: Look,
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, the full model as tier 0, and may be empty.
 
-    `observed` is what the strategy has seen in the round: weights and attention.
+    `observed` is what the strategy has seen in the round: weights and attention. `look` is what came of the
+    look at all updates together, those that count among it.
     """
-    accepted = list(command.updates.values())
+    accepted = list(look.counted.values())
     return RoundRecord(
         round=command.round,
         fraction=fraction,
         local_epochs=max(update.metrics.epochs for update in accepted),
         selected=command.selected,
-        completed=tuple(sorted(command.updates)),
+        completed=tuple(name for name in sorted(command.updates) if name not in look.refused),
         dropped=command.dropped,
-        rejected=tuple(Rejected(device=name, reason=r) for name, r in sorted(command.rejected.items())),
+        rejected=_rejected(command, look),
+        exaggerated=look.exaggerated,
         uplink_bytes=uplink,
         downlink_bytes=downlink,
         duration_s=duration_s,
@@ -52,6 +57,15 @@ def round_record(
         delta=observed.get("delta"),
         clip=observed.get("clip"),
     )
+
+
+def _rejected(command: CloseRound, look: Look) -> tuple[Rejected, ...]:
+    early = {name: Rejected(device=name, reason=reason) for name, reason in command.rejected.items()}
+    late = {
+        name: Rejected(device=name, reason=Reason.OUT_OF_BOUNDS, detail=words)
+        for name, words in look.refused.items()
+    }
+    return tuple(one for _, one in sorted((early | late).items()))
 
 
 def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:

@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 
-from edge_server import broadcasting
+from edge_server import admission, broadcasting
 from edge_server import participant as part
-from edge_server.closing import RETRY_S
-from edge_server.dealings import checked, chunk_came, not_deposited, receive, stored
+from edge_server.closing import RETRY_S, found_late
+from edge_server.dealings import blobs_lost, checked, chunk_came, not_deposited, receive, stored
 from edge_server.federation import (
     Buffering,
     Federation,
@@ -38,7 +38,9 @@ from edge_server.participant import SENDING, Participant, Status
 from edge_server.participants import Participants
 from edge_server.planning import hand_out, wait
 from edge_server.quarantine import strike
+from edge_server.rolling_back import may_undo, undo, undone
 from edge_server.round_events import (
+    BlobsLost,
     Broke,
     ChunkArrived,
     Command,
@@ -47,6 +49,7 @@ from edge_server.round_events import (
     Misbehaved,
     NotDeposited,
     PlanRound,
+    RolledBack,
     RoundClosed,
     RoundPlanned,
     Started,
@@ -89,8 +92,12 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
             return not_deposited(federation, event)
         case UpdateChecked():
             return checked(federation, event)
-        case RoundClosed(number):
-            return _advance(federation, number, now)
+        case RoundClosed():
+            return _advance(federation, event, now)
+        case BlobsLost(digests):
+            return blobs_lost(federation, digests), []
+        case RolledBack():
+            return _go_back(federation, event, now)
         case Misbehaved(device, reason):
             return strike(federation, device, reason)
         case Stopped():
@@ -129,16 +136,33 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     return begun, [announce(begun, "delivering"), *offers]
 
 
-def _advance(federation: Federation, number: int, now: float) -> Step:
-    if federation.phase is not Phase.CLOSING or number != federation.round:
+def _advance(federation: Federation, event: RoundClosed, now: float) -> Step:
+    if federation.phase is not Phase.CLOSING or event.round != federation.round:
         return federation, []
-    if gathered(federation, now):
-        return _go_on(federation, now)
-    return replace(federation, phase=Phase.STARTING), [announce(federation, "waiting")]
+    closed, notes = found_late(replace(federation, diverged=event.diverged), event)
+    if gathered(closed, now):
+        following, commands = _go_on(closed, now)
+        return following, notes + commands
+    return replace(closed, phase=Phase.STARTING), [*notes, announce(closed, "waiting")]
+
+
+def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
+    """An earlier model is in place, or cannot be had: then the run is over."""
+    if federation.phase is not Phase.CLOSING or event.command.undone != federation.round:
+        return federation, []
+    if event.failed:
+        why = f"{event.command.why}; the model before round {event.command.undone}: {event.failed}"
+        return end(federation, "failed", why)
+    after, notes = undone(federation, event)
+    went_on, commands = _conclude(after) if is_over(after) else _next_round(after, now)
+    return went_on, [*notes, *commands]
 
 
 def _go_on(federation: Federation, now: float) -> Step:
     """Begin what follows the round that is closed."""
+    if federation.diverged and may_undo(federation, federation.round):
+        why = f"the model of round {federation.round} computes no numbers"
+        return undo(federation, federation.round, why)
     if is_over(federation):
         return _conclude(federation)
     every = federation.rules.deliver_every
@@ -148,7 +172,7 @@ def _go_on(federation: Federation, now: float) -> Step:
 
 
 def _next_round(federation: Federation, now: float) -> Step:
-    following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0)
+    following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0, untrained=0)
     return pacing_of(federation).advance(following, now)
 
 
@@ -162,7 +186,8 @@ def _conclude(federation: Federation) -> Step:
 def _deliver(federation: Federation) -> Step:
     attempt = federation.attempt + 1
     delivering = replace(federation, phase=Phase.DELIVERING, participants=Participants(), attempt=attempt)
-    return delivering, [PlanRound(federation.round, attempt, federation.fleet.alive(), deliver=True)]
+    devices, names = federation.fleet.fitting(), federation.classes.names
+    return delivering, [PlanRound(federation.round, attempt, devices, deliver=True, classes=names)]
 
 
 def _delivered(federation: Federation, now: float) -> Step:
@@ -183,7 +208,8 @@ def _tick(federation: Federation, now: float) -> Step:
             changed.append(ticked)
         commands += more
     after = replace(federation, participants=federation.participants.with_all(changed))
-    return _give_up(after, now), commands
+    asked, questions = admission.tick(after, now)
+    return _give_up(asked, now), commands + questions
 
 
 def _give_up(federation: Federation, now: float) -> Federation:

@@ -21,8 +21,9 @@ def make_rules(config: Config) -> RoundRules:
         deadline_s=clients.deadline_s,
         rejoin_s=clients.rejoin_s,
         uploads_at_once=clients.uploads_at_once,
-        deliver=config.federation.deliver,
+        deliver=config.federation.deliver != "none",
         deliver_every=config.federation.deliver_every,
+        roll_back=config.federation.roll_back,
         # What privacy a run has spent goes by who was chosen, once per round.
         replaces=privacy.mechanism == "none",
         buffering=buffering if clients.mode == "buffered" else None,

@@ -16,6 +16,7 @@ from edge_server.strategy.keeping import InMemory, Keep
 from edge_server.strategy.strategy import State
 from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
+from schemas.names import is_name
 from schemas.submodel import ChannelMap
 from schemas.tensor_files import write_tensors
 
@@ -24,12 +25,19 @@ KEPT_VERSIONS = 3
 KEPT_CHECKPOINTS = 2
 
 
+def run_title(folder: Path, run: str) -> str:
+    """The name of a run in its report and in the registry: its folder's, or `run` where that is none."""
+    name = folder.resolve().name
+    return name if is_name(name) else run
+
+
 class RunFolder:
     """Paths and writers of one run (DESIGN.md section 7)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._spares: Spares | None = None
+        self._history_bytes: int | None = None
 
     def write_over(self, spares: Spares | None) -> None:
         """From here on models and checkpoints are written over `spares`, and become spares when they go."""
@@ -38,7 +46,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Config) -> RunFolder:
         """Make the folder and write the resolved federation file; raises `ConfigError` if a run is in it."""
-        if (path / "history.jsonl").exists():
+        if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
             raise ConfigError(f"{path} holds an earlier run: name another folder with --out, or remove it")
         try:
             for name in ("models", "onnx", "blobs"):
@@ -80,9 +88,19 @@ class RunFolder:
         return self.path / "frames.safetensors"
 
     @property
+    def history(self) -> Path:
+        """A line per closed round."""
+        return self.path / "history.jsonl"
+
+    @property
     def journal(self) -> Path:
         """The SQLite journal."""
         return self.path / "journal.sqlite"
+
+    @property
+    def events(self) -> Path:
+        """The event list."""
+        return self.path / "events.sqlite"
 
     def checkpoint(self, round_number: int) -> Path:
         """The strategy's state after a round, without the model, for a run that may be resumed."""
@@ -116,15 +134,19 @@ class RunFolder:
         """The exported model of a tier."""
         return self.path / "onnx" / f"tier-{tier}.onnx"
 
-    def add_round(self, record: RoundRecord) -> None:
-        """Append one line to the history."""
-        with (self.path / "history.jsonl").open("a") as file:
+    def add_round(self, record: RoundRecord) -> bool:
+        """Append one line to the history; False where somebody else has changed or removed the file."""
+        with self.history.open("a") as file:
+            as_left = self._history_bytes in (None, file.tell())
             file.write(record.model_dump_json() + "\n")
+            self._history_bytes = file.tell()
+        return as_left
 
     def rewrite_history(self, records: Iterable[RoundRecord]) -> None:
         """Make the history say just this: a line that was cut off, or is missing, is put right."""
         lines = "".join(record.model_dump_json() + "\n" for record in records)
-        write_synced(self.path / "history.jsonl", lines.encode())
+        write_synced(self.history, lines.encode())
+        self._history_bytes = len(lines.encode())
 
     def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`."""

@@ -9,30 +9,39 @@ import contextlib
 import logging
 import os
 import queue
+import secrets
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edge_client.address import BrokerAddress
+from edge_client.echo import Echo
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
 from edge_client.logs.facts import about
 from edge_client.transfer import WriteChunk
 from edge_client.watchdog import watchdog_of
 from edge_server import rounds
 from edge_server.config import Config
+from edge_server.dealings import blobs_lost
 from edge_server.disk import disk_has_failed
 from edge_server.durations import PhaseClock
+from edge_server.event_list.event import EventKind
+from edge_server.event_list.notes import round_closed, run_ended
 from edge_server.federation import Phase, is_over
 from edge_server.history import Summary
 from edge_server.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
+from edge_server.newcomers import Newcomers
 from edge_server.outgoing import Outgoing
+from edge_server.per_window import PerWindow
 from edge_server.receivers.hearing import bytes_of, check_able, chunk_of
 from edge_server.receivers.pool import FromReceiver, ReceiverLost, Receivers
 from edge_server.receivers.told import Misfit, Placed, Told
 from edge_server.recovery import Recovered
 from edge_server.round_events import (
     Announce,
+    BlobsLost,
     Broke,
     CheckUpdate,
     ChunkArrived,
@@ -42,11 +51,13 @@ from edge_server.round_events import (
     End,
     Event,
     FromFleet,
+    MendBlob,
     Misbehaved,
     NotDeposited,
     Note,
     PlanRound,
     Publish,
+    RollBack,
     Send,
     SendChunks,
     SpoolChunk,
@@ -62,10 +73,21 @@ from edge_server.tally import Tally
 from edge_server.views import make_snapshot, make_summary, make_workload
 from edge_server.workload import Workload
 from edge_server.workshop import Workshop
-from schemas.blobs import SMALL_CHUNK_BYTES, decode_chunk
+from schemas.blobs import decode_chunk
+from schemas.chunks import CHUNK_SIZES
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import Death, FromDevice, Message, Refusal, Task, Telemetry, Update, decode_message
-from schemas.topics import Channel, DeviceTopic, parse_topic, server_filters
+from schemas.messages import (
+    Death,
+    Delivery,
+    FromDevice,
+    Message,
+    Refusal,
+    Task,
+    Telemetry,
+    Update,
+    decode_message,
+)
+from schemas.topics import Channel, DeviceTopic, echo_topic, parse_topic, server_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -73,7 +95,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 LONGEST_DELAY_S = 2.0
 """There is one server: it may ask for the broker often."""
-PACKET_SLACK = 1024
+TOLD_STRANGERS, WINDOW_S = 500, 10.0
+"""So many devices that are not known are told in so many seconds what was wrong with their messages."""
 SHOWN_SHARE = 50
 """A look at the run, of which there are four a second, may take a fiftieth of the server's time."""
 
@@ -102,21 +125,29 @@ class Server:
         self._workshop, self._watcher = workshop, watcher
         self.inbox: Inbox = queue.SimpleQueue()
         name = config.federation.name
+        echo = echo_topic(name, "server")
         self._link = Link(
             address,
             self.inbox,
             client_id=f"{name}-server",
-            filters=server_filters(name, blobs=not config.federation.receivers),
+            filters=(*server_filters(name, blobs=not config.federation.receivers), echo),
             longest_delay_s=LONGEST_DELAY_S,
         )
+        self._link.fit(CHUNK_SIZES[-1])
+        self._echo = Echo(echo, lambda payload: self._link.echo(echo, payload))
+        self._planned: list[PlanRound] = []
         self._receivers = Receivers(
             config.federation.receivers, name, address, workshop.store.directory, self.inbox
         )
         self._jobs = Jobs(workshop, self.inbox)
-        self._federation = Federation(name, run, make_rules(config))
-        self._tally, self._phases = Tally(), PhaseClock()
+        self._federation = _doubting(Federation(name, run, make_rules(config), classes=workshop.classes))
+        self._tally, self._phases = Tally(known=self._knows), PhaseClock()
+        self._strangers = PerWindow(TOLD_STRANGERS, WINDOW_S)
         self._partial: set[str] = set()
-        self._outgoing = Outgoing(name, self._link, workshop.store, self._tally)
+        self._mending: set[str] = set()
+        self._outgoing = Outgoing(
+            name, self._link, workshop.store, self._tally, lambda digest: self.inbox.put(MendBlob(digest))
+        )
         if recovered is not None:
             self._take_over(recovered)
         self._began = time.monotonic()
@@ -124,6 +155,7 @@ class Server:
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
+        self._fits: int | None = None
         self._end: End | None = None
 
     def run(self) -> Summary:
@@ -148,8 +180,13 @@ class Server:
             self._link.close()
             self._jobs.end(finished=self._end is not None and self._end.outcome == "finished")
             if self._end is None:
+                self._list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
                 self._workshop.put_down()
         return self._finish(self._end)
+
+    def warn(self, what: str, detail: str) -> None:
+        """Let people know of something beside the run; may be called from another thread."""
+        self.inbox.put(Note(what, detail=detail))
 
     def stop(self) -> None:
         """End the run soon; may be called from a signal handler or another thread."""
@@ -160,22 +197,43 @@ class Server:
         self.inbox.put(Suspended("the server was told to go down"))
 
     def _take_over(self, recovered: Recovered) -> None:
-        self._federation = recovered.federation
+        self._federation = _doubting(replace(recovered.federation, classes=self._workshop.classes))
         self._tally.restore(recovered.traffic, recovered.history)
         for delivery in recovered.deliveries:
             self._tally.delivered(delivery)
         self._partial = self._workshop.store.parts()
+        self._mend_all()
         open_tasks = [one.assignment.task for one in self._federation.at_work]
         self._jobs.publish([ref for task in open_tasks for ref in task.blobs.values()])
         if self._federation.phase is Phase.DELIVERING and is_over(self._federation):
             self._jobs.export_tiers()
-        self._tally.notes.append(f"going on with round {self._federation.round}, which was cut off")
+        detail = f"with round {self._federation.round}, which was cut off"
+        self._note(Note("going on", detail=detail, kind=EventKind.ROUND))
+
+    def _mend_all(self) -> None:
+        """Whatever lay here while nobody looked may be damaged by now: what open tasks name, what counts."""
+        tasks = self._tasks()
+        updates = [update.blob.digest for update in self._federation.updates.values()]
+        named = (ref.digest for task in tasks for ref in task.blobs.values())
+        lost = self._workshop.mend([*named, *updates], tasks)
+        self._federation = blobs_lost(self._federation, lost)
+
+    def _tasks(self) -> list[Task]:
+        return [one.assignment.task for one in self._federation.participants.values()]
+
+    def _mend(self, digest: str) -> None:
+        """Look at a blob again that somebody could not use, unless that is under way."""
+        if digest not in self._mending:
+            self._mending.add(digest)
+            self._jobs.mend(digest, self._tasks())
 
     def _turn(self) -> None:
         now = time.monotonic()
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
+            self._echo.tick(now)
+            self._fit()
             self._watchdog.alive(now)
             self._show(now)
         try:
@@ -186,6 +244,7 @@ class Server:
             self._handle(event)
         except PeerError as error:
             self._tally.refused(None, error.reason)
+            self._list(Note("message ignored", None, Reason(error.reason), str(error)))
             log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
 
     def _show(self, now: float) -> None:
@@ -197,16 +256,19 @@ class Server:
         match event:
             case Arrived(topic, payload):
                 self._arrived(topic, payload)
-            case LinkUp(_, max_packet):
+            case LinkUp():
                 log.info("connected to %s", self._address)
+                self._list(Note("connected to the broker", kind=EventKind.JOIN))
                 self._no_link = ""
-                if max_packet is not None and max_packet < self._workshop.chunk_bytes + PACKET_SLACK:
-                    self._workshop.chunk_bytes = SMALL_CHUNK_BYTES
                 self._link.handle(event)
+                self._echo.connected(event, time.monotonic())
                 self._outgoing.announce_again()
+                self._fit()
             case LinkDown(reason):
                 self._no_link = f"no connection to {self._address}: {reason}; trying again"
                 log.info("%s", self._no_link)
+                self._list(Note("no connection to the broker", detail=reason, kind=EventKind.LOSS))
+                self._echo.cut()
                 self._link.handle(event)
             case Confirmed():
                 self._link.handle(event)
@@ -217,8 +279,14 @@ class Server:
             case JobDone(done, record):
                 if record is not None:
                     self._tally.closed(record)
+                    self._note(round_closed(record))
                 self._step(done)
+                if isinstance(done, BlobsLost):
+                    self._mending.clear()
+            case MendBlob(digest):
+                self._mend(digest)
             case Collected(command, True):
+                self._tally.beside.stored[command.device] += command.update.blob.size
                 self._check(command)
             case Collected(CheckUpdate(device, update), False, have):
                 self._step(NotDeposited(device, update.blob.digest, have))
@@ -230,13 +298,41 @@ class Server:
                     raise error
                 log.error("the run cannot go on", exc_info=error)
                 self._step(Broke(f"{type(error).__name__}: {error}"))
+            case Note():
+                self._do(event)
             case Stopped():
                 self._step(event)
             case Suspended():
                 raise event
 
+    def _fit(self) -> None:
+        """Cut blobs and messages so that the broker passes them on; what was to be planned waits for that."""
+        found = self._echo.found
+        if found is None:
+            return
+        if found != self._fits:
+            self._fits = self._workshop.chunk_bytes = found
+            self._link.fit(found)
+            self._say_size(found)
+        waiting, self._planned = self._planned, []
+        for command in waiting:
+            self._jobs.plan(command)
+
+    def _say_size(self, chunk_bytes: int) -> None:
+        size = f"{chunk_bytes // 1024} kB"
+        if chunk_bytes == CHUNK_SIZES[0]:
+            log.info("blobs travel in chunks of %s%s", size, "" if self._echo.measured else ", not tried")
+        else:
+            detail = (
+                f"the broker passes on no larger packets; models travel in chunks of {size}, which is slower"
+            )
+            self._do(Note("small packets:", detail=detail))
+
     # --- what comes in ---
     def _arrived(self, topic: str, payload: bytes) -> None:
+        if self._echo.hears(topic, payload, time.monotonic()):
+            self._fit()
+            return
         where = parse_topic(topic)
         if not isinstance(where, DeviceTopic):
             raise PeerError(f"nothing is expected on {topic}")
@@ -271,12 +367,28 @@ class Server:
             self._tally.heard(message.device)
         if isinstance(message, Telemetry):
             self._tally.told(message)
-        if isinstance(message, Refusal):
+        if isinstance(message, Refusal) and not self._federation.fleet.doubts(message.device):
             about_it = {"device": message.device, "reason": message.reason}
             log.info("%s refuses (%s): %s", *about_it.values(), message.detail, extra=about_it)
         self._step(FromFleet(message, have=self._have(message)))
+        if isinstance(message, Update | Delivery):
+            self._count_claim(message)
         if isinstance(message, Update):
             self._expect(message)
+
+    def _count_claim(self, result: Update | Delivery) -> None:
+        """What a device says that reached it for its task, beside what it was sent alone."""
+        participant = self._federation.participants.get(result.device)
+        if participant is None or not participant.is_meant(result):
+            return
+        task = participant.assignment.task
+        self._tally.beside.claimed(
+            result.device,
+            result.attempt,
+            heard=result.heard_bytes,
+            fetched=result.fetched_bytes,
+            most_fetched=0 if task.depot is None else sum(ref.size for ref in task.blobs.values()),
+        )
 
     def _expect(self, claim: Update) -> None:
         """A claim that was taken: its chunks have a place, whoever gets them."""
@@ -303,6 +415,7 @@ class Server:
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count what was wrong, and tell the device why."""
         self._tally.refused(device, error.reason)
+        self._list(Note("message ignored", device, Reason(error.reason), str(error)))
         about_it = {"device": device, "reason": error.reason}
         log.warning("%s: ignored (%s): %s", *about_it.values(), error, extra=about_it)
         refusal = Refusal(
@@ -311,8 +424,17 @@ class Server:
             reason=Reason(error.reason),
             detail=str(error)[:500],
         )
-        self._outgoing.send(device, refusal)
+        self._tell(device, refusal)
         self._step(Misbehaved(device, refusal.reason))
+
+    def _knows(self, device: str) -> bool:
+        return device in self._federation.fleet.devices
+
+    def _tell(self, device: str, message: Message) -> None:
+        """Send it; of what is not taken from strangers, who may be anyone's inventions, only some is said."""
+        made_up = isinstance(message, Refusal) and not self._knows(device)
+        if not made_up or self._strangers.allows(time.monotonic()):
+            self._outgoing.send(device, message)
 
     # --- what the machine decides ---
     def _step(self, event: Event) -> None:
@@ -327,9 +449,9 @@ class Server:
         match command:
             case Send(device, message, vouched):
                 signed = self._workshop.notary.countersigned(message, vouched)
-                self._outgoing.send(device, self._addressed(device, signed))
+                self._tell(device, self._addressed(device, signed))
             case Announce(message):
-                self._outgoing.announce(message)
+                self._outgoing.announce(message, self._federation.fleet.present())
             case SendChunks():
                 self._outgoing.send_chunks(command)
             case Publish():
@@ -340,9 +462,12 @@ class Server:
                 self._workshop.store.write_chunk(ref, index, data, crc)
             case PlanRound() | CheckUpdate() | CloseRound():
                 self._begin_job(command)
-            case Note(device=device, reason=reason):
-                about_it = {"device": device, "reason": reason}
-                log.warning("%s", self._tally.noted(command), extra=about_it)
+            case MendBlob(digest):
+                self._mend(digest)
+            case RollBack():
+                self._jobs.roll_back(command)
+            case Note():
+                self._note(command)
             case Strike(device, number, why):
                 self._workshop.struck(device, number, why)
             case Deliver(delivery):
@@ -350,6 +475,18 @@ class Server:
                 self._tally.delivered(delivery)
             case End():
                 self._end = command
+                if command.outcome == "finished":
+                    self._jobs.export_tiers()
+
+    def _note(self, note: Note) -> None:
+        """Log, count and list it."""
+        level = logging.INFO if note.routine else logging.WARNING
+        about_it = {"what": note.what, "device": note.device, "reason": note.reason}
+        log.log(level, "%s", self._tally.noted(note), extra=about_it)
+        self._list(note)
+
+    def _list(self, note: Note) -> None:
+        self._workshop.events.record(note.event(time.time()))
 
     # --- the workshop ---
     def _begin_job(self, command: PlanRound | CheckUpdate | CloseRound) -> None:
@@ -358,7 +495,8 @@ class Server:
                 # In buffered mode work goes on: there a round's figures run from closing to closing.
                 if command.wanted is None or command.attempt == 1:
                     self._tally.begin_round()
-                self._jobs.plan(command)
+                self._planned.append(command)
+                self._fit()
                 if command.deliver and is_over(self._federation):
                     self._jobs.export_tiers()
             case CheckUpdate(_, update) if update.deposited:
@@ -399,6 +537,7 @@ class Server:
             now=time.monotonic(),
             began=self._began,
             no_link=self._no_link,
+            tested_on=self._workshop.tested_on,
             load=self._workload(),
             summary=summary,
         )
@@ -422,6 +561,7 @@ class Server:
             exported = self._jobs.exported()
         except (EdgeError, OSError) as error:
             end = End("failed", f"the tiers' models: {error}")
+        self._list(run_ended(end))
         summary = make_summary(
             self._federation,
             self._tally,
@@ -431,10 +571,17 @@ class Server:
             parameters=self._workshop.model.parameters,
             onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
             duration_s=time.monotonic() - self._began,
+            started_from=self._workshop.started_from,
         )
         self._workshop.finish(summary)
         self._watcher.show(self._snapshot(summary))
         return summary
+
+
+def _doubting(federation: Federation) -> Federation:
+    """A broker may let anyone in: whoever is new must answer before it is believed to be there."""
+    fleet = replace(federation.fleet, newcomers=Newcomers(secrets.token_hex(16)))
+    return replace(federation, fleet=fleet)
 
 
 def _suspended(error: BaseException) -> Suspended:

@@ -7,14 +7,15 @@ import contextlib
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from edge_client.address import BrokerAddress, TlsFiles, parse_address
 from edge_client.command_line import DONE, FAILED, INTERRUPTED, SUSPENDED
 from edge_server.broker.launch import running_broker
-from edge_server.commands.options import run_name
+from edge_server.commands.options import RUNS, run_name
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.reopening import locked, open_run
@@ -40,18 +41,26 @@ def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerA
 
 
 def serve(
-    config: Config, address: BrokerAddress, watcher: Watcher, *, out: Path, registry: Path | None = None
+    config: Config,
+    address: BrokerAddress,
+    watcher: Watcher,
+    *,
+    out: Path,
+    registry: Path | None = None,
+    run: str | None = None,
 ) -> Summary:
     """Run a federation to its end, Ctrl-C included, and leave its run folder at `out`.
 
     The models that it ends with are entered in the `registry`, which lies beside `out` unless it is named. A
-    run that was cut off there goes on. Raises `Suspended` where this one shall go on another time.
+    run that was cut off there goes on, under its name; a new one is called `run`. Raises `Suspended` where
+    this one shall go on another time.
     """
     from edge_server.bridges import bridges
     from edge_server.depot.opening import opened_depot
     from edge_server.notary import run_notary
     from edge_server.registry.entering import default_registry, enter_or_say_why_not
     from edge_server.report.made import write_made
+    from edge_server.starting import find_start
     from edge_server.workshop import Workshop
 
     shelf = registry or default_registry(out)
@@ -62,11 +71,15 @@ def serve(
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         write_made(folder.path)
-        run = recovered.federation.run if recovered else run_name(config.federation.name)
+        new = run or run_name(config.federation.name)
+        run = recovered.federation.run if recovered else new
         notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
         resume = recovered.resumption if recovered else None
-        workshop = Workshop(config, run, folder, resume=resume, notary=notary, depot=depot)
+        first = None if resume else find_start(config, [shelf, RUNS / "registry"], folder)
+        workshop = Workshop(config, run, folder, resume=resume, notary=notary, depot=depot, first=first)
+        say(workshop.words)
         server = Server(config, run, address, workshop, Together(watcher, beside), recovered)
+        look_for_strangers(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()
         from edge_server.report.report import write_report
@@ -74,6 +87,24 @@ def serve(
         write_report(folder.path)
         enter_or_say_why_not(shelf, folder.path)
     return summary
+
+
+def look_for_strangers(
+    address: BrokerAddress, federation: str, warn: Callable[[str, str], None], *, loopback: bool = False
+) -> None:
+    """Warn, some moments later and from another thread, where the broker lets in anyone who reaches it.
+
+    One that only this machine reaches is looked at only where `loopback` says so.
+    """
+    from edge_client.doctor.strangers import is_loopback, strangers
+
+    def look() -> None:
+        found = strangers(address, federation)
+        if found.level != "ok":
+            warn("broker without access control:", f"{found.detail}: {found.remedy}")
+
+    if loopback or not is_loopback(address.host):
+        threading.Thread(target=look, name="strangers", daemon=True).start()
 
 
 def run_and_tell(
@@ -93,6 +124,12 @@ def run_and_tell(
     return exit_code(summary)
 
 
+def say(words: Iterable[str]) -> None:
+    """Tell the user, on standard error, what is to be known of a run that begins."""
+    for line in words:
+        print(f"edge-server: {line}", file=sys.stderr, flush=True)
+
+
 def tell_where(out: Path, output_format: str) -> None:
     """Say where the run is, to people; programs have asked for JSON alone."""
     if output_format == "table":
@@ -100,6 +137,18 @@ def tell_where(out: Path, output_format: str) -> None:
         print(f"in the browser: edge-server dashboard {out}")
         if (out / "signing.pub").exists():
             print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
+
+
+def tell_finished(out: Path, summary: Summary, output_format: str) -> int:
+    """Say that the run in a folder is finished, and how a new one is begun; returns the exit code."""
+    rounds = "1 round" if summary.rounds == 1 else f"{summary.rounds} rounds"
+    print(
+        f"the run in {out} is finished: {rounds}, nothing is left to do; for a new run name another folder "
+        "with --out, or none",
+        file=sys.stderr if output_format != "table" else sys.stdout,
+    )
+    tell_where(out, output_format)
+    return exit_code(summary)
 
 
 def exit_code(summary: Summary) -> int:

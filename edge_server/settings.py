@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edge_client.data.partition import parse_partition
 from edge_client.models.registry import entry
 from edge_client.pruning import mean_ratio
 from edge_server.config_errors import UNNAMED
+from edge_server.strategy.claims import Claims
 from schemas.errors import ConfigError
 from schemas.frozen import Settings
 from schemas.names import Name
+from schemas.values import ClassName
 
 
 class RecipeInfo(Settings):
@@ -25,16 +28,27 @@ class RecipeInfo(Settings):
     citation: str
 
 
-class FederationSettings(Settings):
-    """The run as a whole; `deliver`: at the end every device exports its own ONNX model.
+def _as_a_word(value: object) -> object:
+    """The word for the yes or no that stood here before."""
+    return {True: "trial", False: "none"}[value] if isinstance(value, bool) else value
 
-    With `deliver_every` they do so after every so many rounds as well (0: only at the end).
+
+class FederationSettings(Settings):
+    """The run as a whole.
+
+    `deliver` says what becomes of the model at the end. "trial": every device exports its own ONNX model, and
+    serves it unless it is worse than the one that it serves already; "force": it serves it in any case;
+    "none": no device gets one, and a rollout may bring it to them later. `true` and `false`, as files had it
+    before, mean "trial" and "none". The server exports a model per tier, and enters it in the registry, in
+    each case. With `deliver_every` the same happens after every so many rounds as well (0: only at the end).
     The server tests the full model in every round that `evaluate-every` divides, and then every tier's too if
     `evaluate-tiers-every` divides it; both after the last round. The updates of as many of the last rounds as
     `replay_mb` megabytes hold are kept, so that `edge-server replay` can compute their aggregates again. It
     signs tasks and models with the Ed25519 key at `signing-key` (PEM, mode 0600, made where there is none) or
     else with one made for the run. Where one core is too few, `receivers` processes of their own take the
-    uploads' chunks (0: the server does).
+    uploads' chunks (0: the server does). With `roll_back` a run whose devices can no longer train what
+    the last round made goes back to the model before that round, leaves out those whose updates made it, and
+    fails only if that does not help.
     """
 
     name: Name = "federation"
@@ -42,11 +56,12 @@ class FederationSettings(Settings):
     rounds: int = Field(default=10, ge=1, le=1_000_000)
     evaluate_every: int = Field(default=1, ge=1)
     evaluate_tiers_every: int = Field(default=1, ge=1)
-    deliver: bool = True
+    deliver: Annotated[Literal["trial", "force", "none"], BeforeValidator(_as_a_word)] = "trial"
     deliver_every: int = Field(default=0, ge=0)
     replay_mb: int = Field(default=1000, ge=0)
     receivers: int = Field(default=0, ge=0, le=64)
     signing_key: Path | None = None
+    roll_back: bool = True
 
 
 class ClientSettings(Settings):
@@ -86,11 +101,17 @@ class ClientSettings(Settings):
 
 
 class ModelSettings(Settings):
-    """The global network; shape and classes come from `[data] source` where they are not given."""
+    """The global network; shape and classes come from `[data]` where they are not given.
+
+    `from` names a model to start from: a version in the registry, a folder `models/round-NNNN` or its
+    state.safetensors, or the folder of a run, whose last model is taken. It must be of the same network and
+    as many classes. A run that goes on does not read it again.
+    """
 
     name: str = "two-nn"
     num_classes: int | None = Field(default=None, ge=1)
     input_shape: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+    from_: str | None = Field(default=None, alias="from", min_length=1)
 
     @model_validator(mode="after")
     def _model_is_known(self) -> ModelSettings:
@@ -104,9 +125,14 @@ class ModelSettings(Settings):
 class DataSettings(Settings):
     """The data that the server tests on, and how simulated or local devices share it.
 
-    With `test_samples` the server tests on so many of its examples, always the same ones.
+    Of `source` a server tests on the official test part, or on all where it has none; `npz:PATH#test` is the
+    fifth of every class that devices with `npz:PATH#train` leave alone, as in simulations.
+    `classes` are the names of all classes, in the order of the model's outputs. Without them they are those
+    of `source`, else those that devices state before the first round. With `test_samples` the server tests
+    on so many of its examples, always the same ones.
     """
 
+    classes: Annotated[tuple[ClassName, ...], Field(min_length=1, max_length=10_000)] | None = None
     source: str | None = None
     data_root: Path | None = None
     partition: str = "iid"
@@ -120,6 +146,12 @@ class DataSettings(Settings):
         """The partition with its number, as `edge-client --partition` takes it."""
         number = {"dirichlet": self.alpha, "shards": self.shards}.get(self.partition)
         return self.partition if number is None else f"{self.partition}({number})"
+
+    @model_validator(mode="after")
+    def _classes_differ(self) -> DataSettings:
+        if twice := [name for name, count in Counter(self.classes or ()).items() if count > 1]:
+            raise ValueError(f"classes: '{twice[0]}' is named more than once: name each class once")
+        return self
 
     @model_validator(mode="after")
     def _partition_is_known(self) -> DataSettings:
@@ -168,6 +200,9 @@ class FirewallSettings(Settings):
     or as that median plus `norm_spread` standard deviations (by MAD), whichever is more. Until there are
     `norm_history` norms it may be `norm_first` times the model itself.
     `canary`: the accuracy on the server's test data that an update alone may cost (off unless stated).
+    A device counts with at most `max_examples` examples, and with at most `max_examples_factor` times the
+    median of the others, or that median and ten standard deviations (by MAD). With `strict`
+    `edge-server check` says what a recipe takes on trust.
     A device that is refused in `quarantine_after` of `quarantine_window` rounds is left out of the next
     `quarantine_rounds`; after 0 no device is.
     """
@@ -178,10 +213,18 @@ class FirewallSettings(Settings):
     norm_factor: float = Field(default=10.0, ge=1)
     norm_spread: float = Field(default=10.0, ge=1)
     norm_first: float = Field(default=100.0, gt=0)
+    max_examples: int = Field(default=10_000_000, ge=1, le=10**12)
+    max_examples_factor: float = Field(default=5.0, ge=1)
     canary: float | None = Field(default=None, gt=0, lt=1)
     quarantine_after: int = Field(default=3, ge=0, le=1000)
     quarantine_window: int = Field(default=10, ge=1, le=10_000)
     quarantine_rounds: int = Field(default=10, ge=1, le=1_000_000)
+    strict: bool = False
+
+    @property
+    def claims(self) -> Claims:
+        """The bounds of what devices say of themselves."""
+        return Claims(self.max_examples, self.max_examples_factor)
 
     @model_validator(mode="after")
     def _window_holds_enough(self) -> FirewallSettings:

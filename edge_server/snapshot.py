@@ -15,9 +15,9 @@ from schemas.values import BoardState, CapabilityProfile
 class DeviceView:
     """One device now. `state` is a word such as offline, idle, training, uploading, done, refused.
 
-    `epoch` of `epochs` is where its training is; bytes count since the run began. `seen_at` is when the
-    server last heard of it (seconds since 1970), `attention` its score (AdaFL), `refused` counts by reason,
-    `accuracy` (0 to 1) is what its last counted update came to on its own data.
+    `epoch` of `epochs` is where its training is; bytes are those of its link since the run began. `seen_at`
+    is when the server last heard of it (seconds since 1970), `attention` its score (AdaFL), `refused` counts
+    by reason, `accuracy` (0 to 1) is what its last counted update came to on its own data.
     """
 
     device: str
@@ -59,7 +59,8 @@ class Snapshot:
     """The whole run now; `phase` is that of `edge_server.rounds.Phase`, times are in seconds.
 
     In a simulation `virtual_s` is its own time and `left_s` how long it will still take in real time.
-    `no_link` says why the server has no connection to the broker; empty while it has one.
+    `no_link` says why the server has no connection to the broker; empty while it has one. `tested_on`
+    says what the server tests its model on.
     """
 
     federation: str
@@ -75,6 +76,7 @@ class Snapshot:
     summary: Summary | None = None
     notes: tuple[str, ...] = ()
     no_link: str = ""
+    tested_on: str = ""
     virtual_s: float | None = None
     left_s: float | None = None
     load: Workload = field(default_factory=Workload)

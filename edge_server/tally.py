@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_server.fleet import MAX_DEVICES
 from edge_server.history import RoundRecord
+from edge_server.link_bytes import Beside, LinkBytes
 from edge_server.round_events import Note
 from schemas.messages import Delivery, Telemetry
 
@@ -20,15 +21,25 @@ OTHERS = "(others)"
 
 
 class Tally:
-    """Running counts of one run; bytes are MQTT payloads as the server sends and receives them.
+    """Running counts of one run.
 
-    `clock` gives seconds: real ones, or those of a simulation. At most `most` devices are counted by name.
+    `uplink` and `downlink` are MQTT payloads as the server receives and sends them, a broadcast once;
+    `over_link` is what went over a device's own link.
+    `clock` gives seconds: real ones, or those of a simulation. At most `most` devices are counted by name;
+    those that are `known` come before all others.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, most: int | None = None) -> None:
-        self._clock, self._most = clock, MAX_DEVICES if most is None else most
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        most: int | None = None,
+        known: Callable[[str], bool] = lambda device: False,
+    ) -> None:
+        self._clock, self._most, self._known = clock, MAX_DEVICES if most is None else most, known
         self.uplink: Counter[str] = Counter()
         self.downlink: Counter[str] = Counter()
+        self.beside = Beside()
         self.refusals: Counter[tuple[str | None, str]] = Counter()
         self.rounds: Counter[str] = Counter()
         self.telemetry: dict[str, Telemetry] = {}
@@ -37,6 +48,7 @@ class Tally:
         self.history: list[RoundRecord] = []
         self.deliveries: dict[str, Delivery] = {}
         self._names: set[str] = set()
+        self._strangers: deque[str] = deque()
         self.notes: deque[str] = deque(maxlen=LAST_NOTES)
         self._round_began = clock()
         self._before = (0, 0)
@@ -44,10 +56,32 @@ class Tally:
     def _name(self, device: str) -> str:
         """The name that a device is counted under: made-up ones must not fill the memory."""
         if device not in self._names:
-            if len(self._names) >= self._most:
+            known = self._known(device)
+            if len(self._names) >= self._most and not (known and self._displace()):
                 return OTHERS
             self._names.add(device)
+            if not known:
+                self._strangers.append(device)
         return device
+
+    def _displace(self) -> bool:
+        """Count one who is still not known together with all others; returns whether there was one."""
+        while self._strangers:
+            name = self._strangers.popleft()
+            if not self._known(name):
+                self._forget(name)
+                return True
+        return False
+
+    def _forget(self, name: str) -> None:
+        self._names.discard(name)
+        for counts in (self.uplink, self.downlink, self.beside.shared, self.beside.stored):
+            counts[OTHERS] += counts.pop(name, 0)
+        for reason, count in self._refused.pop(name, Counter()).items():
+            del self.refusals[name, reason]
+            self._refuse(OTHERS, reason, count)
+        self.telemetry.pop(name, None)
+        self.seen.pop(name, None)
 
     def received(self, device: str, size: int) -> None:
         """Bytes came from a device."""
@@ -56,6 +90,21 @@ class Tally:
     def sent(self, device: str, size: int) -> None:
         """Bytes went to a device."""
         self.downlink[self._name(device)] += size
+
+    def announced(self, devices: Iterable[str], size: int) -> None:
+        """Bytes went to all, and reached the devices that were there."""
+        self.sent(ALL, size)
+        self.beside.announced(devices, size)
+
+    def published(self, devices: Iterable[str], attempt: int, size: int) -> None:
+        """Bytes of an attempt's broadcast were sent once, and reached those who listened."""
+        self.sent(ALL, size)
+        self.beside.published(devices, attempt, size)
+
+    def over_link(self, device: str) -> LinkBytes:
+        """What went over a device's link so far."""
+        received = self.downlink[device] + self.beside.shared[device]
+        return LinkBytes(received, self.uplink[device] + self.beside.stored[device])
 
     def refused(self, device: str | None, reason: str) -> None:
         """Something was refused."""
@@ -81,12 +130,15 @@ class Tally:
             self.telemetry[telemetry.device] = telemetry
 
     def noted(self, note: Note) -> str:
-        """Something happened that people should see: keep and return its words, and count a refusal."""
+        """Something happened that people should see: return its words, and count a refusal.
+
+        The last words that are not routine are kept.
+        """
         if note.reason is not None:
             self.refused(note.device, note.reason)
-        words = [note.device, note.what, f"({note.reason})" if note.reason else None, note.detail]
-        self.notes.append(" ".join(word for word in words if word))
-        return self.notes[-1]
+        if not note.routine:
+            self.notes.append(note.words)
+        return note.words
 
     def begin_round(self) -> None:
         """From now on bytes and seconds belong to the next round."""
@@ -102,12 +154,19 @@ class Tally:
     def traffic(self) -> dict[str, Any]:
         """The counts so far, as plain data."""
         refusals = [[device, reason, count] for (device, reason), count in self.refusals.items()]
-        return {"uplink": dict(self.uplink), "downlink": dict(self.downlink), "refusals": refusals}
+        return {
+            "uplink": dict(self.uplink),
+            "downlink": dict(self.downlink),
+            "shared": dict(self.beside.shared),
+            "stored": dict(self.beside.stored),
+            "refusals": refusals,
+        }
 
     def restore(self, traffic: Mapping[str, Any], history: Iterable[RoundRecord]) -> None:
         """Go on from the counts and the closed rounds of a run that was cut off."""
         self.uplink.update(traffic.get("uplink", {}))
         self.downlink.update(traffic.get("downlink", {}))
+        self.beside.restore(traffic)
         for device, reason, count in traffic.get("refusals", ()):
             self._refuse(device, reason, count)
         for record in history:

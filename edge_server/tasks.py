@@ -12,8 +12,15 @@ from edge_server.round_events import PlanRound
 from edge_server.strategy.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import Task, encode_message
+from schemas.rollout import Terms
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
+
+DELIVERY_TERMS = Terms(watch_s=0.0, latency_ratio=1000.0)
+"""As a rollout's, but nobody watches the model after the switch, and a slower model is no worse.
+
+A device's tier decides how large its network is: one that has moved up a tier must not keep its old model.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ def make_task(
         blobs=parts.blobs,
         layers=parts.layers,
         channels=parts.channels,
+        trial=DELIVERY_TERMS if command.deliver and terms.config.federation.deliver == "trial" else None,
         provenance=job.provenance,
     )
     encode_message(task)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
+from edge_client.data.classes import completed, in_classes, numbers, shortened
+from edge_client.data.fitting import fit, shape_misfit
 from edge_client.data.labelled import LabelledData, sample
+from edge_client.data.parts import Split
 from edge_client.data.sources import load_source
 from edge_client.evaluation import Evaluation
+from edge_client.models.registry import entry
 from edge_client.pruning import Ratio
 from edge_server.config import Config
 from edge_server.evaluation import GlobalModel
@@ -17,22 +22,74 @@ from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec, Preprocessing
 
+log = logging.getLogger(__name__)
+
 
 def load_test_data(config: Config) -> LabelledData | None:
-    """The examples that the file names, or as many of them as it says; none where it names no source."""
+    """The examples that the file names, or as many of them as it says; none where it names no source.
+
+    That is the source's official test part, or all of a source that has none.
+    """
     if config.data.source is None:
         return None
-    data = load_source(config.data.source, data_root=config.data.data_root, split="test")
+    data = read_source(config, config.data.source, split="test")
+    data = fit(data, model_spec(config, data).input_shape)
     return data if config.data.test_samples is None else sample(data, config.data.test_samples)
+
+
+def read_source(config: Config, source: str, *, split: Split = "train") -> LabelledData:
+    """Examples of the file's source; raises `ConfigError` that begins with its key."""
+    try:
+        return load_source(source, data_root=config.data.data_root, split=split)
+    except ConfigError as error:
+        raise ConfigError(f"[data] source: {error}") from error
 
 
 def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
     """The network's shape and classes: the file's, else the data's; raises `ConfigError` without both."""
-    shape = config.model.input_shape or (data.input_shape if data else None)
-    classes = config.model.num_classes or (data.num_classes if data else None)
+    shape = config.model.input_shape or (_input_shape(config.model.name, data) if data else None)
+    classes = config.num_classes or (data.num_classes if data else None)
     if shape is None or classes is None:
-        raise ConfigError("[model] input-shape and num-classes are needed where [data] names no source")
+        raise ConfigError(
+            "[model] input-shape and num-classes (or [data] classes) are needed where [data] names no source"
+        )
+    if data is not None and shape_misfit(data, shape):
+        raise ConfigError(
+            f"[model] input-shape: {shape}, but the examples of [data] source are {data.input_shape}: "
+            "leave it out, and it comes from the data"
+        )
+    if data is not None and config.data.classes is None and data.num_classes > classes:
+        raise ConfigError(
+            f"[model] num-classes: {classes}, but [data] source has {data.num_classes} classes: leave it "
+            "out, and it comes from the data, or name in [data] classes those that count of "
+            f"{shortened(data.class_names, 1000)}"
+        )
     return ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes)
+
+
+def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
+    """What a network is fed of this data: to one of pictures, [H, W] are grey ones."""
+    shape = data.input_shape
+    return (1, *shape) if entry(name).pictures and len(shape) == 2 else shape
+
+
+def stated_classes(config: Config, data: LabelledData | None, count: int) -> tuple[str, ...]:
+    """The names of the model's `count` classes that are known before any device: the file's, else the data's.
+
+    Empty where neither has any.
+    """
+    names = config.data.classes or (data.class_names if data is not None and data.named else ())
+    if names and len(names) < count:
+        log.warning("%d of %d classes are named: %s", len(names), count, shortened(completed(names, count)))
+    return completed(names, count) if names else ()
+
+
+def as_the_federation(data: LabelledData, classes: tuple[str, ...]) -> LabelledData:
+    """The server's own examples in the federation's classes; raises `ConfigError` where they do not fit."""
+    try:
+        return in_classes(data, classes)
+    except ConfigError as error:
+        raise ConfigError(f"[data] source: {error}") from error
 
 
 def is_due(settings: FederationSettings, number: int) -> bool:
@@ -59,14 +116,49 @@ def evaluate_tiers(
 
 
 class Testing:
-    """The server's own test data, if it has any, and what its model comes to on them."""
+    """The server's own test data, if it has any, and what its model comes to on them.
 
-    def __init__(self, config: Config) -> None:
+    `classes` is the federation's list; empty until it is known. The data is the file's unless it is given.
+    """
+
+    def __init__(
+        self, config: Config, data: LabelledData | None = None, *, classes: tuple[str, ...] = ()
+    ) -> None:
         self._config = config
-        self._data = load_test_data(config)
+        data = load_test_data(config) if data is None else data
+        self.model_spec = model_spec(config, data)
+        self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
+        listed = self.classes or numbers(self.model_spec.num_classes)
+        self._data = as_the_federation(data, listed) if data is not None else None
         self._inputs = self._data.inputs() if self._data else None
-        self.preprocessing = self._data.preprocessing if self._data else Preprocessing()
-        self.model_spec = model_spec(config, self._data)
+        if self._data is not None and len(set(self._data.labels.tolist())) == 1:
+            name = self._data.class_names[int(self._data.labels[0])]
+            log.warning("%s of one class, '%s': any model that answers it is right", self.tested_on, name)
+
+    def agree(self, classes: tuple[str, ...]) -> None:
+        """Take the list that devices have agreed on: only data without names has waited for one."""
+        if self._data is not None and classes != self._data.class_names:
+            log.warning(
+                "the labels of [data] source have no names and are taken as places in the list %s; "
+                "[data] classes states another one",
+                shortened(classes),
+            )
+        self.classes = classes
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How pixels become inputs, with the names of the classes once they are known."""
+        own = self._data.preprocessing if self._data else Preprocessing()
+        return own.model_copy(update={"class_names": self.classes})
+
+    @property
+    def tested_on(self) -> str:
+        """How many examples of which source, in words; empty without any."""
+        return (
+            ""
+            if self._data is None
+            else f"tested on {len(self._data)} examples of {self._config.data.source}"
+        )
 
     def tested(
         self, number: int, model: GlobalModel, params: Arrays, tier_spec: Callable[[Ratio], SubModelSpec]

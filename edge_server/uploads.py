@@ -10,6 +10,7 @@ from edge_client.codecs.chain import make_chain
 from edge_client.codecs.compression import is_compressed
 from edge_client.codecs.form import decoded
 from edge_server.firewall import examine, max_answer_bytes
+from edge_server.firewall.answers import check_training
 from edge_server.firewall.encoded import check_form
 from edge_server.firewall.sizes import Sizes
 from edge_server.secure.examining import examine_masked
@@ -57,6 +58,7 @@ def examined(
     update must have. A packed one is left `unpacked`.
     """
     try:
+        check_training(update, task)
         if task.masking is not None:
             examine_masked(update, SpooledGroups(path), task, segments)
             return Examination()

@@ -9,7 +9,7 @@ from functools import lru_cache
 from edge_server.config import Config
 from edge_server.durations import Durations, PhaseClock
 from edge_server.fleet import Device
-from edge_server.history import DeviceRecord, Summary
+from edge_server.history import DeviceRecord, StartedFrom, Summary, UndoneRecord
 from edge_server.participant import Participant, Status
 from edge_server.quarantine import quarantine_end
 from edge_server.round_events import End
@@ -33,6 +33,7 @@ def make_snapshot(
     now: float,
     began: float,
     no_link: str,
+    tested_on: str = "",
     load: Workload | None = None,
     summary: Summary | None = None,
 ) -> Snapshot:
@@ -61,6 +62,7 @@ def make_snapshot(
         summary=summary,
         notes=tuple(tally.notes),
         no_link=no_link,
+        tested_on=tested_on,
         load=load or Workload(),
     )
 
@@ -79,6 +81,7 @@ def _device_view(
     counted = federation.counted.get(device.name)
     out = quarantine_end(federation, device.name) is not None
     begun = participant.assignment.task.round if participant else None
+    link = tally.over_link(device.name)
     current = told if told is not None and participant is not None and told.round == begun else None
     at_work = current if participant is not None and participant.status in NOT_YET_CLAIMED else None
     return DeviceView(
@@ -89,8 +92,8 @@ def _device_view(
         epoch=at_work.epoch if at_work else None,
         epochs=at_work.epochs if at_work else None,
         loss=current.loss if current else None,
-        downlink_bytes=tally.downlink[device.name],
-        uplink_bytes=tally.uplink[device.name],
+        downlink_bytes=link.received,
+        uplink_bytes=link.sent,
         reason=str(participant.reason or "") if participant else "",
         accuracy=counted.metrics.accuracy if counted else None,
         rounds=tally.rounds[device.name],
@@ -107,7 +110,8 @@ def _state(device: Device, participant: Participant | None, told: str | None, *,
     if not device.alive:
         return "offline"
     if participant is None:
-        return "quarantined" if out else "idle"
+        at_rest = "incompatible" if device.misfit else "idle"
+        return "quarantined" if out else at_rest
     return told or str(participant.status)
 
 
@@ -133,14 +137,15 @@ def _device_record(
     device: Device, tally: Tally, federation: Federation, *, tier: int, ratio: float
 ) -> DeviceRecord:
     delivery = tally.deliveries.get(device.name)
+    link = tally.over_link(device.name)
     figures = delivery.metrics.model_dump() if delivery else {}
     wanted = {key: value for key, value in figures.items() if key in DeviceRecord.model_fields}
     return DeviceRecord(
         device=device.name,
         tier=tier,
         ratio=ratio,
-        downlink_bytes=tally.downlink[device.name],
-        uplink_bytes=tally.uplink[device.name],
+        downlink_bytes=link.received,
+        uplink_bytes=link.sent,
         rounds=tally.rounds[device.name],
         refusals=sum(tally.refused_of(device.name).values()),
         refused=tally.refused_of(device.name),
@@ -159,9 +164,12 @@ def make_summary(
     parameters: int,
     onnx: Mapping[int, str],
     duration_s: float,
+    started_from: StartedFrom | None = None,
 ) -> Summary:
     """What `summary.json` says."""
-    tested = [record.test_accuracy for record in tally.history if record.test_accuracy is not None]
+    given_up = {one.round for one in federation.undone}
+    kept = (record for record in tally.history if record.round not in given_up)
+    tested = [record.test_accuracy for record in kept if record.test_accuracy is not None]
     last = tally.history[-1] if tally.history else None
     ratios = config.tiers.levels
     return Summary(
@@ -185,6 +193,11 @@ def make_summary(
             for number, device in _by_tier(federation, tier)
         ),
         onnx=onnx,
+        undone=tuple(
+            UndoneRecord(round=one.round, back_to=one.round - 1, left_out=one.left_out)
+            for one in federation.undone
+        ),
+        started_from=started_from,
     )
 
 

@@ -5,7 +5,9 @@ The server calls these methods in one thread of its own, one at a time; nothing 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,33 +18,46 @@ from torch import nn
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
+from edge_client.evaluation import Evaluation
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
-from edge_client.surgery import arrays_of
+from edge_client.surgery import arrays_of, parameter_count
 from edge_server.assigning import Assigning
 from edge_server.checking import Checking
 from edge_server.choosing import choices_of
+from edge_server.class_list import ClassList
 from edge_server.config import Config
 from edge_server.depot.depot import Depot
 from edge_server.disposal import Disposal
 from edge_server.durations import Durations
-from edge_server.evaluation import GlobalModel
+from edge_server.evaluation import GlobalModel, diverged
+from edge_server.event_list.recorder import EventRecorder
 from edge_server.explanation import Choices, Observation
+from edge_server.firewall.births import believed_devices
 from edge_server.firewall.guard import Guard
 from edge_server.fleet import Device
-from edge_server.history import RoundRecord, Summary
-from edge_server.journal import Aggregated, Journal
+from edge_server.going_back import earlier_state, gone_back, measured
+from edge_server.history import RoundRecord, StartedFrom, Summary
+from edge_server.journal import Aggregated, GivenUp, Journal
+from edge_server.journal_reader import JournalReader, read_examined
+from edge_server.layering import GRAPH
+from edge_server.looking_back import looked
+from edge_server.mending import mended
+from edge_server.network_check import check_outputs, uncut_word
 from edge_server.notary import Notary
 from edge_server.observing import is_observed, observation
 from edge_server.on_disk import wait_for_disk
 from edge_server.privacy_guard import PrivacyGuard
 from edge_server.publishing import Publisher
 from edge_server.recovery import Resumption
+from edge_server.rolling_back import conduct_rows
 from edge_server.round_events import (
     CheckUpdate,
     CloseRound,
     PlanRound,
+    RollBack,
+    RolledBack,
     RoundPlanned,
     UpdateChecked,
 )
@@ -50,20 +65,26 @@ from edge_server.round_record import round_record
 from edge_server.run_folder import RunFolder
 from edge_server.secure.aggregating import as_update, summed, with_examples
 from edge_server.spool import Spool
+from edge_server.starting import Start, note_start, noted_start
 from edge_server.strategy.keeping import InFile
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import Cut
-from edge_server.strategy.strategy import Network, Plan, close, plan, start, tier_spec
+from edge_server.strategy.strategy import Network, Plan, State, births, close, plan, start, tier_spec
 from edge_server.strategy.updates import ClientUpdate
+from edge_server.suspects import left_out
 from edge_server.tasks import Job, TaskTerms, training_jobs
 from edge_server.testing import Testing
 from edge_server.tiering import Tiering
 from edge_server.unpacking import Unpacked
 from edge_server.uploads import client_update, known_clients
-from schemas.blobs import CHUNK_BYTES, BlobRef, decode_json, encode_json
+from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, FlatGroups, decode_json, encode_json
+from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensor_files import digest_of_tensors
 from schemas.values import Reason
+
+log = logging.getLogger(__name__)
 
 
 class Workshop:
@@ -74,6 +95,8 @@ class Workshop:
     are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
     `secret` is what noise is made from: 32 bytes, drawn here unless they are given. One that `broadcasts`
     names shared topics for what several devices need; large blobs lie in the `depot`, too, if there is one.
+    It tests by `testing`, or else on the file's data; `words` are what users should know of the run, and
+    `started_from` is the model that it began with, read from `first` where the run is new.
     """
 
     def __init__(
@@ -89,12 +112,14 @@ class Workshop:
         secret: bytes | None = None,
         depot: Depot | None = None,
         broadcasts: bool = True,
+        testing: Testing | None = None,
+        first: Start | None = None,
     ) -> None:
         self._config, self._run, self._folder = config, run, folder
         self.depot = depot
         self.durations = Durations()
         self.notary = notary or Notary(config.federation.name, run)
-        self._resumable, self._durable = resumable, durable
+        self._resumable, self._durable = resumable or config.federation.roll_back, durable
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable, writes_over=durable)
         folder.write_over(self.store.spares)
@@ -102,8 +127,9 @@ class Workshop:
         self._disposal = Disposal(folder.disposal)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal, durable=durable)
-        self._testing = Testing(config)
-        self._spec, self._preprocessing = self._testing.model_spec, self._testing.preprocessing
+        self.events = EventRecorder(folder.events)
+        self._testing = testing or Testing(config, classes=resume.classes if resume else ())
+        self._spec = self._testing.model_spec
         module = build_model(self._spec, seed=config.federation.seed)
         # In the order in which it is written: sums over parameters are then the same for whoever reads it.
         traced = trace_channels(module, self._spec.input_shape)
@@ -112,23 +138,27 @@ class Workshop:
         self._network = Network(rounding, channel_map)
         for ratio in config.tiers.ratios:
             group_ratios(self._network.entry, ratio, channel_map)
+        check_outputs(module, self._spec)
+        word = uncut_word(config, self._network)
+        self.words: tuple[str, ...] = (word,) if word else ()
         self.model = GlobalModel(module, self._spec, channel_map)
         self._keep = partial(InFile, folder.path)
+        params, self.started_from = self._begun_with(module, None if resume else first)
         self._state = (
-            start(self._strategy, arrays_of(module), keep=self._keep)
-            if resume is None
-            else folder.load_state(resume.round, resume.state_sha256, keep=self._keep)
+            start(self._strategy, params, keep=self._keep) if resume is None else self._read_back(resume)
         )
+        self._undone = resume.undone if resume is not None else None
         self._publisher = Publisher(
             folder.frames,
             self.store,
             channel_map,
             self._strategy.downlink,
             durable=durable,
-            go_on=resume is not None,
+            # What was published of a model that was given up is no beginning.
+            go_on=resume is not None and resume.undone is None,
         )
         self._assigning = Assigning(
-            TaskTerms(config, run, self._spec, self._preprocessing, self._strategy.uplink),
+            TaskTerms(config, run, self._spec, self._testing.preprocessing, self._strategy.uplink),
             self._strategy,
             channel_map,
             self.store,
@@ -142,7 +172,9 @@ class Workshop:
         self._privacy = PrivacyGuard(config, self._strategy.privacy)
         self._state = self._privacy.opened(self._state, secret)
         resume = resume or Resumption(0)
+        self._journalled = resume.classes
         self._knows(resume.clients)
+        self._exaggerated: Mapping[str, str] = {}
         self._tiering = Tiering(
             config,
             self._network_of,
@@ -156,7 +188,7 @@ class Workshop:
         if self._privacy.on:
             # Every update is clipped, and noise makes their usual size another one in every round.
             firewall = firewall.model_copy(update={"norm_bound": False})
-        guard = Guard(firewall, channel_map, self._testing.canary(self.model))
+        guard = Guard(firewall, channel_map, self._testing.canary(self.model), self._strategy.groups)
         guard.restore(resume.examined)
         self._checking = Checking(
             self.store,
@@ -170,14 +202,41 @@ class Workshop:
         replay_bytes = config.federation.replay_mb * 10**6 if durable else 0
         self._spool = Spool(folder.spool, replay_bytes, spares=self.store.spares)
         self._state_sha256 = self._save(self._state.round, durable=durable)
-        if resumable:
+        if self._resumable:
             folder.save_checkpoint(self._state, durable=durable)
         if durable:
             self._journal.begun(run, config.federation.name)
 
+    def _read_back(self, resume: Resumption) -> State:
+        """The state that a run goes on from."""
+        if resume.undone is None:
+            return self._folder.load_state(resume.round, resume.state_sha256, keep=self._keep)
+        return earlier_state(self._folder, resume.round, resume.undone.state_sha256, keep=self._keep)
+
+    @property
+    def classes(self) -> ClassList:
+        """The model's classes, with their names as far as these are known."""
+        return ClassList(self._spec.num_classes, self._testing.classes)
+
+    def _begun_with(self, module: nn.Module, first: Start | None) -> tuple[Arrays, StartedFrom | None]:
+        """The parameters before round one, and whose they were."""
+        own = arrays_of(module)
+        if first is None:
+            noted = noted_start(self._folder) if self._config.model.from_ is not None else None
+            return own, noted
+        first.check_classes(self._testing.classes)
+        if first.classes and not self._testing.classes:
+            self._testing.agree(first.classes)
+        params, about = first.read(self._spec, self._network.channel_map)
+        note_start(self._folder, about)
+        self.words = (*self.words, f"starts from {about.in_words()}")
+        return {name: params[name] for name in own}, about
+
     # --- planning ---
     def plan(self, command: PlanRound) -> RoundPlanned:
         """Choose devices and make their tasks."""
+        self._name_classes(command.classes)
+        command = self._with_believed_births(command)
         described = self._assigning.described(self.chunk_bytes)
         self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
@@ -219,6 +278,24 @@ class Workshop:
             choices=choices,
         )
         return RoundPlanned(command.attempt, assignments, needed)
+
+    def _name_classes(self, names: tuple[str, ...]) -> None:
+        """What devices have agreed on is on disk before any of them is asked to train by it."""
+        if names and names != self._journalled:
+            self._journal.agreed(names)
+            self._journalled = names
+        if names and names != self._testing.classes:
+            self._testing.agree(names)
+            self._assigning.describe(self._testing.preprocessing)
+
+    def _with_believed_births(self, command: PlanRound) -> PlanRound:
+        """The planning with devices that say no more of themselves than may count."""
+        devices, exaggerated = believed_devices(command.devices, self._strategy.claims)
+        for name, words in exaggerated.items():
+            if self._exaggerated.get(name) != words:
+                log.warning("%s: %s", name, words, extra={"device": name})
+        self._exaggerated = exaggerated
+        return replace(command, devices=devices)
 
     def _entropy(self, command: PlanRound) -> tuple[int, ...]:
         """What a planning's random generator begins with, wherever and whenever it is made again."""
@@ -308,9 +385,12 @@ class Workshop:
 
         The round is closed once the journal says so; before, it can be aggregated again, to the same bytes.
         """
-        made_of = self._made_of(command)
+        sent = self._made_of(command)
+        refused = self._checking.outliers(sent)
+        made_of = {name: update for name, update in sent.items() if name not in refused}
         updates = self._updates(made_of, command.staleness)
-        trained = {one.client: (made_of[one.client], one.metrics.get("ratio")) for one in updates}
+        look = looked(made_of, refused, *self._strategy.claims.believed(updates, births(self._state)))
+        trained = {one.client: (look.counted[one.client], one.metrics.get("ratio")) for one in updates}
         before = self._state.round
         known, ordered = known_clients(self._state), self._state.ordered
         with self.durations.timed("aggregating"):
@@ -336,8 +416,9 @@ class Workshop:
             downlink=downlink,
             duration_s=duration_s,
             virtual_time_s=virtual_time_s,
+            look=look,
         )
-        record = self._privacy.released(record)
+        record = self._after_undoing(self._privacy.released(record), tested)
         if self._resumable:
             paths = [self.store.path(update.blob.digest) for update in made_of.values()]
             state, model = self._folder.checkpoint(before), self._folder.model(before)
@@ -356,9 +437,79 @@ class Workshop:
             record=record.model_dump_json(),
             traffic=traffic or {},
             observation=self._observation(updates, ranked=self._state.ordered and not ordered),
+            refused=[sent[name] for name in refused],
         )
-        self._folder.add_round(record)
+        if refused:
+            self._checking.guard.began_anew(read_examined(self._folder.journal))
+        if not self._folder.add_round(record):
+            self._rewrite_history()
+        self._undone = None
         return record
+
+    def _rewrite_history(self) -> None:
+        """The history as the journal has it."""
+        log.warning("%s was changed by somebody: written again, from the journal", self._folder.history)
+        with closing(JournalReader(self._folder.journal)) as reader:
+            self._folder.rewrite_history(
+                RoundRecord.model_validate_json(one.record) for one in reader.rounds()
+            )
+
+    def _after_undoing(self, record: RoundRecord, tested: Mapping[int, Evaluation]) -> RoundRecord:
+        """The record with what it began from, if that was not the round before, and whether it diverged."""
+        change: dict[str, Any] = {"diverged": diverged(self._state.params, tested)}
+        if self._undone is not None:
+            change |= {"back_to": self._undone.round - 1, "left_out": self._undone.left_out}
+        return record.model_copy(update=change)
+
+    # --- mending ---
+    def mend(self, digests: Iterable[str], tasks: Sequence[Task]) -> frozenset[str]:
+        """Make those of these blobs anew that are damaged or gone; which of them cannot be.
+
+        `tasks` are those that may name them.
+        """
+
+        def make_anew(damaged: frozenset[str]) -> None:
+            if damaged & self._publisher.digests:
+                self._publisher.begin_anew()
+            needed = [task for task in tasks if any(ref.digest in damaged for ref in task.blobs.values())]
+            # Sub-models of one planning share blobs: all of its tasks say which.
+            attempts = {task.attempt for task in needed}
+            planned = [task for task in tasks if task.attempt in attempts]
+            tiers = partial(map, self.tier_spec, self._config.tiers.ratios)
+            self._assigning.make_again(planned, self._state, tiers=tiers)
+            for spec in {
+                task.spec.model_dump_json(): task.spec for task in needed if GRAPH in task.blobs
+            }.values():
+                graph = self.model.graph(self._state.params, spec)
+                if graph is not None:
+                    self.store.put(graph, chunk_bytes=self.chunk_bytes)
+
+        return mended(self.store, digests, make_anew)
+
+    # --- going back ---
+    def roll_back(self, command: RollBack) -> RolledBack:
+        """Put the state before the last closed round in the place of the one that it ended with.
+
+        The round is given up once the journal says so; what follows is done again where that is cut short.
+        """
+        try:
+            with closing(JournalReader(self._folder.journal)) as reader:
+                sha256 = reader.begun_with().get(command.undone - 1)
+                kept = self._spool.folder(command.undone)
+                measures = measured(reader, command.undone, kept, self._unpacked)
+            older = self._folder.load_state(command.undone - 1, sha256, keep=self._keep)
+        except ConfigError as error:
+            return RolledBack(command, failed=str(error))
+        out = left_out(measures, command.able, command.fewest)
+        sha256 = digest_of_tensors(FlatGroups({"model": older.params}))
+        self._undone = GivenUp(command.undone, command.attempt, sha256, out, command.why)
+        self._journal.undone(self._undone, conduct_rows(command, out))
+        self._state = gone_back(older, self._state)
+        self._publisher.begin_anew()
+        # In this order: a model that is back in its place has its state beside it.
+        self._folder.save_checkpoint(self._state, durable=self._durable)
+        self._state_sha256 = self._save(command.undone, durable=self._durable)
+        return RolledBack(command, out)
 
     def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
         """What the round has shown, if it is one of those that are looked at."""
@@ -401,7 +552,7 @@ class Workshop:
             "federation": self._config.federation.name,
             "run": self._run,
             "model": self._spec.model_dump(mode="json"),
-            "preprocessing": self._preprocessing.model_dump(mode="json"),
+            "preprocessing": self._testing.preprocessing.model_dump(mode="json"),
         }
         digest = self._folder.save_model(
             number, self._state.params, self._network.channel_map, manifest, durable=durable
@@ -422,11 +573,16 @@ class Workshop:
                     paths[tier],
                     self._state.params,
                     spec,
-                    preprocessing=self._preprocessing,
+                    preprocessing=self._testing.preprocessing,
                     provenance=provenance,
                 )
             self.notary.export(paths[tier], provenance, spec)
         return paths
+
+    @property
+    def tested_on(self) -> str:
+        """What the server tests its model on, in words; empty where it tests nothing."""
+        return self._testing.tested_on
 
     def tier(self, device: Device) -> int:
         """The device's tier among those of this federation."""
@@ -435,6 +591,13 @@ class Workshop:
     def _network_of(self, tier: int) -> nn.Module:
         """The network that a tier trains, to be looked at."""
         return self.model.sub_model(self._state.params, self.tier_spec(self._config.tiers.ratios[tier - 1]))
+
+    def tier_parameters(self) -> dict[int, int]:
+        """Trainable numbers of each tier's network."""
+        return {
+            tier: parameter_count(self._network_of(tier))
+            for tier in range(1, len(self._config.tiers.ratios) + 1)
+        }
 
     def tier_spec(self, ratio: Ratio) -> SubModelSpec:
         """The part of the global model that a tier of this ratio holds."""
@@ -459,6 +622,7 @@ class Workshop:
         self.store.close()
         self._disposal.close()
         self._journal.close()
+        self.events.close()
 
     def finish(self, summary: Summary) -> None:
         """Write the summary; let go of the journal and of blobs that nobody will ask for."""
@@ -469,3 +633,4 @@ class Workshop:
         self.store.close()
         self._disposal.close()
         self._journal.close()
+        self.events.close()

@@ -23,6 +23,10 @@ Value = TypeVar("Value", bound=Frozen)
 CHUNK_BYTES = 256 * 1024
 SMALL_CHUNK_BYTES = 64 * 1024
 """For brokers that take only small packets (AWS IoT Core: 128 kB)."""
+FRAME_BYTES = 1024
+"""What a packet may have beside its chunk: headers, topic, properties."""
+CHUNK_SIZES = (CHUNK_BYTES, SMALL_CHUNK_BYTES, 32 * 1024 - FRAME_BYTES, 16 * 1024 - FRAME_BYTES)
+"""The sizes that there are; the last two for packets of 32 and 16 kB."""
 INLINE_BYTES = 128 * 1024
 """Up to this size a blob is sent along unasked, right behind the message that names it."""
 MAX_BLOB_BYTES = 4 * 1024**3

@@ -28,13 +28,32 @@ class InvariantError(EdgeError):
     """This program broke its own rule: stop rather than go on with wrong state."""
 
 
+LIKE, ALIKE = 0.6, 0.75
+"""Similarity that two words need with the same first letter, and without."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)`, or a list of the choices when none is near."""
-    # Imported late: whoever makes no mistake has no use for it.
-    import difflib
-
     known = sorted(choices)
-    match = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if match:
-        return f" (did you mean '{match[0]}'?)"
+    match = near(word, known)
+    if match is not None:
+        return f" (did you mean '{match}'?)"
     return f" (known: {', '.join(known)})" if known else ""
+
+
+def near(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that `word` is most likely a slip of; None where no choice is near enough."""
+    # Imported late: whoever makes no mistake has no use for it.
+    from difflib import SequenceMatcher
+
+    found: tuple[float, str] = (0.0, "")
+    for choice in sorted(choices):
+        likeness = SequenceMatcher(None, choice, word).ratio()
+        enough = LIKE if choice[:1] == word[:1] or _contains(choice, word) else ALIKE
+        if likeness >= enough and likeness > found[0]:
+            found = likeness, choice
+    return found[1] or None
+
+
+def _contains(one: str, other: str) -> bool:
+    return min(len(one), len(other)) > 2 and (one in other or other in one)

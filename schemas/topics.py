@@ -7,6 +7,8 @@
     devices/{device}/up/blob        chunk frames, device to server (down/blob: server to device)
     devices/{device}/up/rollout     JSON, device to whoever rolls a model out (down/rollout: to the device)
     devices/{device}/predict/request  what `edge-client serve` is asked (predict/answer: what it says)
+    server/echo                     what the server says to itself (rollout/echo: what a rollout does)
+    devices/{device}/echo           what a device's `doctor` says to itself
     enrol/{who}/request             JSON, to the authority: a certificate, please (enrol/{who}/answer)
 
 A device reads `all/#` and its own `down/#` and writes its own `up/#`; of `layers/` it reads what its task
@@ -111,6 +113,11 @@ class EnrolTopic:
     def within(self) -> str:
         """The topic as it is called behind the broker's enrolment listener, which adds the rest."""
         return f"{self.who}/{self.part}"
+
+
+def echo_topic(federation: str, who: Literal["server", "rollout"]) -> str:
+    """Where this program publishes to itself, to see which sizes of messages come back."""
+    return f"{ROOT}/{federation}/{who}/echo"
 
 
 def enrolment_root(federation: str) -> str:

@@ -12,12 +12,16 @@ from schemas.frozen import Frozen
 from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]
+Instance = Annotated[str, Field(max_length=64)]
+"""Which process of a device is meant: of a restarted one it is another."""
 Pem = Annotated[str, Field(max_length=4096, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
 """A certificate, or a request for one, as text."""
 RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
 Attempt = Annotated[int, Field(ge=1)]
 """Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Moment = Annotated[float, Field(ge=0, le=1e11)]
+"""Seconds since 1970."""
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
 """A mean over examples; what lies beyond these bounds has diverged and is told as no number at all."""
 Tally = Annotated[int, Field(ge=0, le=10**12)]
@@ -42,6 +46,7 @@ class Reason(StrEnum):
     WRONG_SHAPE = "wrong-shape"
     NOT_FINITE = "not-finite"
     OUT_OF_BOUNDS = "out-of-bounds"
+    EXAGGERATED = "exaggerated"
     REPLAYED = "replayed"
     HARMFUL = "harmful"
     QUARANTINED = "quarantined"
@@ -54,6 +59,7 @@ class Reason(StrEnum):
     NOT_ENTITLED = "not-entitled"
     TOO_MANY_REQUESTS = "too-many-requests"
     INELIGIBLE = "ineligible"
+    SAME_NAME = "same-name"
 
 
 class Eligibility(StrEnum):
@@ -125,13 +131,24 @@ class CapabilityProfile(Frozen):
     software: Mapping[Annotated[str, Field(max_length=40)], Text] = {}
 
 
+ClassName = Annotated[str, Field(min_length=1, max_length=100)]
+MAX_CLASS_NAMES = 200
+"""So many a birth may state; a federation may have more, which its file or its server's data name."""
+
+
 class DataCard(Frozen):
-    """What a device says of its data: never the data, nor how its classes are spread."""
+    """What a device says of its data: never the data, nor how its classes are spread.
+
+    The classes of `named` data have names of their own: `class_names`, unless they do not fit. All other
+    labels are indices into the federation's list.
+    """
 
     source: Text
     examples: Tally
     input_shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...]
     num_classes: int = Field(ge=1, le=10**6)
+    named: bool = False
+    class_names: Annotated[tuple[ClassName, ...], Field(max_length=MAX_CLASS_NAMES)] = ()
 
 
 class ModelSpec(Frozen):
@@ -172,11 +189,27 @@ class TrainingMetrics(Frozen):
     seconds: Seconds = 0.0
 
 
+class DeliveryVerdict(Frozen):
+    """Whether a device serves the model that it was delivered, or goes on with the `earlier` one, and why.
+
+    `accuracy` is the new file's and `earlier_accuracy` that of the model in use before, both on the same
+    `examples` of the device; left out where they were not compared.
+    """
+
+    served: bool
+    why: Text = ""
+    earlier: Text = ""
+    accuracy: Fraction | None = None
+    earlier_accuracy: Fraction | None = None
+    examples: Tally = 0
+
+
 class DeliveryMetrics(Frozen):
     """What the device measured on its exported model. Times in milliseconds per image, sizes in bytes.
 
     `torch_accuracy` and `onnx_accuracy` are of the network as trained; `onnx_bytes`, `onnx_sha256` and
-    `latency_ms` are of the file that the device serves, which is that `variant` with `variant_accuracy`.
+    `latency_ms` are of the file that the device made of it, which is that `variant` with `variant_accuracy`.
+    The `verdict` says whether the device serves that file; a device that says none does.
     """
 
     parameters: Tally
@@ -191,3 +224,4 @@ class DeliveryMetrics(Frozen):
     variant: Variant = "fp32"
     variant_accuracy: Fraction | None = None
     why: Text = ""
+    verdict: DeliveryVerdict | None = None

@@ -27,15 +27,14 @@ KNOWN = {
     # Cloudpickle between the simulation and its Ray cluster, whose machines run its code anyway.
     ("edge_server/simulation/ray_engine.py", "ray"),
     # CIFAR is published as pickles: torchvision reads the user's own files, each against its published MD5.
-    ("edge_client/data/pictures.py", "torchvision.datasets"),
+    ("edge_client/data/named_sets.py", "torchvision.datasets"),
     # Compiles a graph that was recorded here and now from a network of known parts; it loads none.
     ("edge_client/recording.py", "torch.jit"),
-    # Modules by name: torchvision itself; the user's own `python:` source; a model, behind --model-code;
-    # an app, behind --flower.
+    # Modules by name: torchvision itself; our own contract; the user's own `python:` source, model (behind
+    # --model-code) or app (behind --flower).
     ("edge_client/torchvision_guard.py", "importlib.import_module"),
-    ("edge_client/data/sources.py", "importlib.import_module"),
-    ("edge_client/models/build.py", "importlib.import_module"),
-    ("edge_client/flower/app.py", "importlib.import_module"),
+    ("edge_client/contract.py", "__import__"),
+    ("edge_client/user_code.py", "importlib.import_module"),
 }
 """Every place that a reader of the threat model must know of; each is there because of a line of code."""
 

@@ -29,4 +29,4 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=3m --retries=4 \
     CMD ["sh", "-c", "test -n \"$(find /tmp/alive -newermt '-60 seconds')\""]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["edge-client"]
-CMD ["run", "--config", "/etc/edge-client/client.toml"]
+CMD ["run", "--config", "/etc/edge-client/client.toml", "--keep-trying"]

@@ -77,5 +77,7 @@ def _online(args: argparse.Namespace) -> Iterator[Finding]:
     yield from reached
     if all(one.level != "failure" for one in reached):
         from edge_client.doctor.broker import broker
+        from edge_client.doctor.strangers import strangers
 
         yield from broker(address, args.federation, args.device_id)
+        yield strangers(address, args.federation)

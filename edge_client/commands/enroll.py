@@ -30,6 +30,9 @@ def register(subparsers: Subparsers) -> None:
         "--code", required=True, metavar="CODE|FILE|-", help="the code, a file with it, or - to read it"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the files go (default: ./DEVICE)")
+    parser.add_argument(
+        "--data", metavar="SOURCE", help="what the device learns from, for client.toml (default: to be set)"
+    )
     parser.add_argument("--broker", metavar="URL", help="its enrolment listener (default: the code's)")
     parser.add_argument(
         "--fingerprint", metavar="SHA256", help="refuse the code unless its authority has this fingerprint"
@@ -52,13 +55,20 @@ def execute(args: argparse.Namespace) -> int:
     out = args.out or Path(code.device)
     if (out / CERTIFICATE).exists():
         raise ConfigError(f"{out} holds a certificate already: name another folder with --out, or remove it")
-    validity = redeem(code, out, door=args.broker, deadline_s=args.deadline_s)
+    validity = redeem(code, out, door=args.broker, deadline_s=args.deadline_s, say=_say, data=args.data)
     if args.format == "json":
         print_json({"device": code.device, "folder": str(out), "valid_to": validity.not_after})
     else:
         print(f"{code.device} is enrolled, with a certificate until {written(validity.not_after)}")
+        if args.data is None:
+            print(f"set `data` in {out / CONFIG}: what this device learns from")
         print(f"next: edge-client run --config {out / CONFIG}")
     return 0
+
+
+def _say(words: str) -> None:
+    """To people, beside the answer, which programs may read."""
+    print(words, file=sys.stderr, flush=True)
 
 
 def _text(given: str) -> str:
@@ -66,6 +76,8 @@ def _text(given: str) -> str:
         return sys.stdin.read()
     try:
         path = Path(given)
+        if path.suffix == ".code" and not path.is_file():
+            raise ConfigError(f"--code {given}: there is no such file")
         return path.read_text() if path.is_file() else given
     except OSError:
         # A code is longer than a file's name may be.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +21,16 @@ from edge_client.command_output import (
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.data.labelled import Labels, Pixels
     from edge_client.inference import LoadedModel
 
 EXAMPLES = """\
 inputs:
   image files (PNG, JPEG...) are made grey or coloured and resized as the model wants
-  .npy holds raw images, [N, C, H, W], [N, H, W, C] or one image [C, H, W]
+  a folder stands for the image files in it; where its sub-folders are called like the model's classes,
+    accuracy is reported too
+  .npy holds raw examples: [N, C, H, W], [N, H, W, C], one image [C, H, W], or what else the model takes
   .npz holds images, and with labels beside them accuracy is reported too
+  digits stands for the shipped handwritten digits, of which the test part is asked for
   - reads JSON lines from standard input, and writes one line for each as it comes (with --format json a
     JSON object): {"image": "<base64 of an image file>"}, {"pixels": [...]}, {"file": "photo.png"}, each with
     an "id" and a "top" of its own if it likes; a line that is none of these costs that line, and exit code 1
@@ -38,18 +39,10 @@ examples:
   edge-client infer tier-1.onnx photo.png
   edge-client infer tier-1.onnx *.png --top 3 --format json
   edge-client infer tier-1.onnx test-set.npz
+  edge-client infer tier-1.onnx folder-of-photos
   camera | edge-client infer tier-1.onnx - --format json
   edge-client infer tier-1.onnx photo.png --trust signing.pub --exported-by server
 """
-
-
-@dataclass(frozen=True, eq=False)
-class NamedImages:
-    """Raw images [N, C, H, W] of one input, a name for each, labels [N] where there are any."""
-
-    names: tuple[str, ...]
-    images: Pixels
-    labels: Labels | None = None
 
 
 def register(subparsers: Subparsers) -> None:
@@ -57,7 +50,11 @@ def register(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "infer", help="classify images with an exported model", examples=EXAMPLES)
     parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a model of `run` or of the server")
     parser.add_argument(
-        "inputs", type=Path, nargs="+", metavar="INPUT", help="image, .npy or .npz files, or - for JSON lines"
+        "inputs",
+        type=Path,
+        nargs="+",
+        metavar="INPUT",
+        help="images, folders, .npy or .npz files, digits, or - for JSON lines",
     )
     parser.add_argument(
         "--top", type=positive_int, default=1, metavar="K", help="classes per image (default: 1)"
@@ -76,6 +73,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Classify all inputs and print an answer per image."""
+    from edge_client.asking import read_input
     from edge_client.inference import load_model
 
     if args.exported_by is not None and args.trust is None:
@@ -87,10 +85,12 @@ def execute(args: argparse.Namespace) -> int:
         return _answer_lines(args, model)
     answers: list[dict[str, Any]] = []
     correct = labelled = 0
-    for named in (_read(path, model) for path in args.inputs):
+    for named in (read_input(path, model) for path in args.inputs):
         probabilities = model.predict(named.images)
         for name, row in zip(named.names, probabilities, strict=True):
             answers.append({"input": name, "top": [asdict(one) for one in model.rank(row, top=args.top)]})
+        for note in named.notes:
+            print(f"note: {note}", file=sys.stderr)
         if named.labels is not None:
             correct += int((probabilities.argmax(axis=1) == named.labels).sum())
             labelled += len(named.labels)
@@ -157,41 +157,3 @@ def _print(
     print_table(("input", "class"), rows)
     if accuracy is not None:
         print(f"accuracy {accuracy:.2%} on {labelled} labelled images")
-
-
-def _read(path: Path, model: LoadedModel) -> NamedImages:
-    from edge_client.inference import read_image
-
-    if path.suffix in (".npy", ".npz"):
-        return _read_arrays(path, model)
-    read = read_image(path, model.input_shape, scale=model.preprocessing.scale)
-    if read.note:
-        print(f"note: {path}: {read.note}", file=sys.stderr)
-    return NamedImages((str(path),), read.pixels[None])
-
-
-def _read_arrays(path: Path, model: LoadedModel) -> NamedImages:
-    from edge_client.data.arrays import channels_first, examples_of, read_npy, read_npz
-
-    labels: Labels | None = None
-    if path.suffix == ".npy":
-        images = _as_many(read_npy(path), model)
-    else:
-        arrays = read_npz(path)
-        if "images" in arrays and "labels" not in arrays:
-            images = _as_many(arrays["images"], model)
-        else:
-            images, labels, _ = examples_of(arrays, split="test", source=str(path))
-    images = channels_first(images)
-    if len(images) == 0:
-        raise ConfigError(f"{path} holds no images")
-    return NamedImages(tuple(_names(path, len(images))), images, labels)
-
-
-def _as_many(images: Pixels, model: LoadedModel) -> Pixels:
-    """One image [C, H, W] as [1, C, H, W]; anything else as it is."""
-    return images[None] if images.shape == model.input_shape else images
-
-
-def _names(path: Path, count: int) -> Iterator[str]:
-    return (f"{path}[{index}]" for index in range(count))

@@ -56,9 +56,11 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.board import kept_speed, speed
     from edge_client.board.board import look
     from edge_client.commands.run import default_state
+    from edge_client.files import usable_folder
     from edge_client.profile import described
 
     state = args.state_dir or default_state(args.federation, args.device_id)
+    usable_folder(state, option="--state-dir")
     board = look(state)
     if not args.no_benchmark:
         kept_speed.keep(kept_speed.kept_at(state), speed.measure(args.seconds), board.processor)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from edge_client.command_output import (
     Subparsers,
     add_verb,
+    number,
     positive_float,
     positive_int,
     print_json,
@@ -26,15 +27,20 @@ from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from edge_client.address import BrokerAddress
-    from edge_client.workplace import LocalData
+    from edge_client.local_source import LocalSource
 
+SOURCES_REMEDY = (
+    "say what this device learns from with --data, for instance --data folder:/srv/photos, npz:FILE.npz or "
+    "python:module:function; --data digits are handwritten digits, to try it"
+)
 EXAMPLES = """\
 data sources:
   digits                    8x8 handwritten digits, shipped with this package
   MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
   folder:PATH               a folder of images per class
   npz:PATH                  arrays `images` and `labels`
-  python:module:function    a function that returns images and labels
+  python:module:function    a function that returns images and labels; one that takes `split` gets "train"
+  npz:PATH#train            four fifths of every class, where the server tests on the rest (npz:PATH#test)
 
 examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos
@@ -47,7 +53,9 @@ examples:
   edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`);
                                            [eligibility] there says when the device may train
 
-It connects again for as long as the broker is away; Ctrl-C or SIGTERM ends it cleanly.
+It connects again for as long as the broker is away, and ends with exit code 2 where that cannot help
+(a wrong authority, a certificate or name that the broker refuses), unless it is to --keep-trying.
+Ctrl-C or SIGTERM ends it cleanly.
 Started again with the same --state-dir, after a kill or a power cut too, it goes on with its task: after the
 last finished epoch that was kept, and with the chunks that are still missing.
 """
@@ -57,14 +65,14 @@ def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
     add_device_options(parser)
-    parser.add_argument("--data", default="digits", metavar="SOURCE", help="see below (default: %(default)s)")
+    parser.add_argument("--data", metavar="SOURCE", help="what it learns from, see below")
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where named data sets lie")
     parser.add_argument("--partition", default="iid", metavar="P", help="iid, dirichlet(ALPHA) or shards(K)")
     parser.add_argument("--share", default="1/1", metavar="I/N", help="use share I of N (default: all data)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the partition (default: 0)")
     parser.add_argument(
         "--hold-out",
-        type=float,
+        type=_share_below_one,
         default=0.2,
         metavar="F",
         help="share of the data that is never trained on, for accuracies (default: %(default)s)",
@@ -89,6 +97,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--model-code",
         action="append",
+        type=_own_network,
         default=[],
         metavar="MODULE:FACTORY",
         help="network of your own that the server may name; may be given several times",
@@ -113,10 +122,15 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--max-accuracy-loss",
-        type=float,
+        type=_points,
         default=1.0,
         metavar="POINTS",
         help="the form that is served must lose less than this on held-out data (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep-trying",
+        action="store_true",
+        help="never give up on the broker, not even on what no further try mends (wrong authority, refused)",
     )
     parser.add_argument("--once", action="store_true", help="end with the first run that is over")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
@@ -131,6 +145,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.allocator import keep_freed_memory
     from edge_client.eligibility.rules import Rules
     from edge_client.epochs import INTERVAL_S
+    from edge_client.files import usable_folder
     from edge_client.profile import profile
     from edge_client.variants.choosing import Wish
     from schemas.names import is_name
@@ -144,6 +159,7 @@ def execute(args: argparse.Namespace) -> int:
     begin_log(args, level=level, federation=args.federation, device=args.device_id)
     _check_certificate(address, args.device_id)
     state = args.state_dir or default_state(args.federation, args.device_id)
+    usable_folder(state, option="--state-dir")
     settings = AgentSettings(
         federation=args.federation,
         device=args.device_id,
@@ -161,9 +177,10 @@ def execute(args: argparse.Namespace) -> int:
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
         work=flower_work(args),
+        keep_trying=args.keep_trying,
     )
-    settings.state.mkdir(parents=True, exist_ok=True)
-    agent = Agent(settings, _local_data(args))
+    source = _local_source(args)
+    agent = Agent(settings, source.read(), look_again=source.look_again)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
     outcome = agent.run()
@@ -172,9 +189,35 @@ def execute(args: argparse.Namespace) -> int:
     return 0 if outcome in (None, "finished") else 1
 
 
+def _where(args: argparse.Namespace) -> str:
+    """The file that could have named it, if one is used."""
+    return f" (`data` in {args.config_file})" if args.config_file else ""
+
+
 def _seconds(text: str) -> float:
     """A number of seconds, or 0."""
-    return 0.0 if float(text) == 0 else positive_float(text)
+    return 0.0 if number(text) == 0 else positive_float(text)
+
+
+def _share_below_one(text: str) -> float:
+    value = number(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 0 and below 1")
+    return value
+
+
+def _points(text: str) -> float:
+    value = number(text)
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 100")
+    return value
+
+
+def _own_network(text: str) -> str:
+    module, _, factory = text.partition(":")
+    if not (module and factory):
+        raise argparse.ArgumentTypeError(f"'{text}' is not MODULE:FACTORY, for instance mynet:build")
+    return text
 
 
 def _variants(text: str) -> list[str]:
@@ -205,16 +248,17 @@ def default_state(federation: str, device: str) -> Path:
     return Path(base).expanduser() / "edge-federation" / federation / device
 
 
-def _local_data(args: argparse.Namespace) -> LocalData:
-    from edge_client.data.partition import holdout, parse_partition, share
-    from edge_client.data.sources import load_source
-    from edge_client.workplace import LocalData
+def _local_source(args: argparse.Namespace) -> LocalSource:
+    from edge_client.data.partition import parse_partition
+    from edge_client.local_source import Choice, LocalSource
 
     match = re.fullmatch(r"(\d+)/(\d+)", args.share)
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= index <= count:
         raise ConfigError(f"--share '{args.share}': expected I/N with I from 1 to N, for instance 3/5")
-    data = load_source(args.data, data_root=args.data_root)
-    mine = share(data, parse_partition(args.partition), index=index - 1, count=count, seed=args.seed)
-    train, held_out = holdout(mine, fraction=args.hold_out, seed=args.seed)
-    return LocalData(train, held_out)
+    partition = parse_partition(args.partition)
+    if args.data is None:
+        raise ConfigError(f"run: no data{_where(args)}: {SOURCES_REMEDY}")
+    return LocalSource(
+        Choice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed)
+    )

@@ -193,7 +193,7 @@ def _tell_where(args: argparse.Namespace, port: int) -> None:
 
 
 def _port(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else -1
     if not 0 <= value <= 65535:
         raise argparse.ArgumentTypeError(f"{text} is not from 0 to 65535")
     return value

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_client.data.checked import checked_images, checked_labels
+from edge_client.data.fitting import fitted
 from edge_client.data.labelled import Labels, Pixels
 from schemas.errors import ConfigError, nearest
 
@@ -16,15 +18,26 @@ _WHOLE_NAMES = ("images", "labels")
 
 
 def channels_first(images: Pixels) -> Pixels:
-    """Return images as [N, C, H, W]; takes [N, H, W] (grey), [N, H, W, C] and [N, C, H, W].
+    """Return images as [N, C, H, W]; takes 8-bit [N, H, W] (grey pictures), [N, H, W, C] and [N, C, H, W].
 
-    Channels are last where only the last axis has 1, 3 or 4 entries.
+    Channels are last where only the last axis has 1, 3 or 4 entries. Any other array stays as it is: floats
+    [N, C, T] may be signals, and the network knows (`fitting`).
     """
-    if images.ndim == 3:
+    if images.ndim == 3 and images.dtype == np.uint8:
         return images[:, None]
     if images.ndim == 4 and images.shape[-1] in _CHANNELS and images.shape[1] not in _CHANNELS:
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     return images
+
+
+def as_batch(images: Pixels, shape: tuple[int, ...]) -> Pixels:
+    """One example or many as [N, *shape]; what is neither is returned to be refused."""
+    single = fitted(images[None], shape)
+    if single is not None:
+        return single
+    many = channels_first(images)
+    found = fitted(many, shape) if many.ndim else None
+    return many if found is None else found
 
 
 def read_npy(path: Path) -> Pixels:
@@ -48,9 +61,10 @@ def read_npz(path: Path) -> dict[str, Pixels]:
 
 
 def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[Pixels, Labels, bool]:
-    """Find images [N, C, H, W] and labels [N] of an archive; the flag tells whether it has its own test part.
+    """Find images [N, ...] and labels [N] of an archive; the flag tells whether it has its own test part.
 
-    Raises `ConfigError` when neither `x_train y_train x_test y_test` nor `images labels` are there.
+    Raises `ConfigError` when neither `x_train y_train x_test y_test` nor `images labels` are there, and for
+    what cannot be learnt from (`checked`).
     """
     official = all(name in arrays for names in _SPLIT_NAMES.values() for name in names)
     images, labels = _SPLIT_NAMES[split] if official else _WHOLE_NAMES
@@ -60,4 +74,12 @@ def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[
             f"{source} has no array '{missing}'{nearest(missing, arrays)}: "
             "expected images and labels, or x_train, y_train, x_test and y_test"
         )
-    return channels_first(arrays[images]), arrays[labels].reshape(-1).astype(np.int64), official
+    pixels = channels_first(checked_images(arrays[images], f"{source}: array '{images}'"))
+    names, where = class_names_of(arrays), f"{source}: array '{labels}'"
+    return pixels, checked_labels(arrays[labels], where, images=len(pixels), class_names=names), official
+
+
+def class_names_of(arrays: dict[str, Pixels]) -> tuple[str, ...]:
+    """The names of an archive's classes; empty where it has none."""
+    found = next((arrays[key] for key in ("class_names", "label_names") if key in arrays), np.empty(0))
+    return tuple(str(name) for name in found)

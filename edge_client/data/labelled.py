@@ -21,19 +21,23 @@ Labels = NDArray[np.int64]
 class LabelledData:
     """Examples before preprocessing.
 
-    images [N, C, H, W] uint8 or float32, labels int64 [N] below the number of names; `ConfigError` otherwise.
+    images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
+    names; `ConfigError` otherwise. Names that are not `named` are the labels' own numbers, which the source
+    has no names for. Images that are `resizable` were read from picture files.
     """
 
     images: Pixels
     labels: Labels
     class_names: tuple[str, ...]
     preprocessing: Preprocessing
+    named: bool = True
+    resizable: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.images)
         if self.images.ndim < 2 or self.labels.shape != (count,):
             raise ConfigError(
-                f"images {self.images.shape} and labels {self.labels.shape} are not [N, C, H, W] and [N]"
+                f"images {self.images.shape} and labels {self.labels.shape} are not [N, ...] and [N]"
             )
         if count and not 0 <= self.labels.min() <= self.labels.max() < self.num_classes:
             raise ConfigError(
@@ -46,7 +50,7 @@ class LabelledData:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example, [C, H, W]."""
+        """The shape of one example, [C, H, W] of an image."""
         return tuple(self.images.shape[1:])
 
     @property
@@ -73,16 +77,19 @@ def labelled(
 ) -> LabelledData:
     """Make `LabelledData`; classes without names are called by their numbers, floats are taken as they are.
 
-    images [N, C, H, W], labels [N] of any integer type.
+    images [N, ...], labels [N] of any integer type. Raises `ConfigError` where two classes have one name.
     """
+    if len(set(class_names)) < len(class_names):
+        twice = next(name for name in class_names if list(class_names).count(name) > 1)
+        raise ConfigError(f"two classes are called '{twice}': give each a name of its own")
     labels = np.asarray(labels).astype(np.int64)
     names = tuple(class_names) or tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
     if preprocessing is None:
         preprocessing = Preprocessing(scale=255.0 if images.dtype == np.uint8 else 1.0)
     if images.dtype != np.uint8:
         images = images.astype(np.float32)
-    named = preprocessing.model_copy(update={"class_names": names})
-    return LabelledData(images=images, labels=labels, class_names=names, preprocessing=named)
+    preprocessing = preprocessing.model_copy(update={"class_names": names})
+    return LabelledData(images, labels, names, preprocessing, named=bool(class_names))
 
 
 def sample(data: LabelledData, count: int) -> LabelledData:

@@ -122,20 +122,57 @@ def share(data: LabelledData, partition: Partition, *, index: int, count: int, s
     return data.subset(partition_indices(data.labels, partition, count=count, seed=seed)[index])
 
 
+HELD, NEW, TRAINED = 0, 1, 2
+"""On which side of a hold-out an example was before its data grew."""
+
+
 def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[LabelledData, LabelledData]:
     """Split into (train, held out) as `split_indices` does."""
-    train, held = split_indices(np.arange(len(data)), fraction=fraction, seed=seed)
+    train, held = split_indices(np.arange(len(data)), data.labels, fraction=fraction, seed=seed)
     return data.subset(train), data.subset(held)
 
 
-def split_indices(indices: Indices, *, fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """Split [N] into (train, held out). One is trained on; of two or more, at least one is on each side.
+def split_indices(
+    indices: Indices, labels: Labels, *, fraction: float, seed: int, before: Indices | None = None
+) -> tuple[Indices, Indices]:
+    """Split [N] with their labels [N] into (train, held out), the fraction held out of every class alike.
 
+    Of a class with two examples or more at least one is on each side, even where that holds out more than the
+    fraction; of two examples or more in all, too. `before` [N] says what each was so far, all of them `NEW`
+    unless it is given: what was `HELD` stays held out, what was `TRAINED` on stays so, and comes first.
     Raises `ConfigError` unless 0 <= fraction < 1; at 0 nothing is held out.
     """
     if not 0 <= fraction < 1:
         raise ConfigError(f"hold-out fraction {fraction} is not within 0 to 1")
     count = len(indices)
-    held = min(count - 1, max(1, round(count * fraction))) if count > 1 and fraction > 0 else 0
+    if count < 2 or fraction == 0:
+        return indices[:], indices[:0]
+    before = np.full(count, NEW) if before is None else before
     order = np.random.default_rng(seed).permutation(count)
-    return indices[np.sort(order[held:])], indices[np.sort(order[:held])]
+    order = order[np.lexsort((before[order], labels[order]))]
+    sizes = np.unique(labels, return_counts=True)[1]
+    held = _held_of_classes(sizes, min(count - 1, max(1, round(count * fraction))))
+    place = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    was = before[order]
+    aside = (was == HELD) | ((was == NEW) & (place < np.repeat(held, sizes)))
+    return indices[np.sort(order[~aside])], indices[np.sort(order[aside])]
+
+
+def _held_of_classes(sizes: Indices, total: int) -> Indices:
+    """How many of each class are held out, `total` in all where the bounds of every class allow it.
+
+    Largest remainders (Hamilton) decide; a class of one example gives it only where no other can give more.
+    """
+    least = (sizes > 1).astype(np.int64)
+    most = np.where(sizes > 1, sizes - 1, 0)
+    shares = total * sizes / sizes.sum()
+    held: Indices = np.clip(np.floor(shares).astype(np.int64), least, most)
+    while held.sum() != total:
+        step = 1 if held.sum() < total else -1
+        open_to = held < most if step > 0 else held > least
+        if not open_to.any():
+            break
+        held[np.argmax(np.where(open_to, step * (shares - held), -np.inf))] += step
+    singles = np.flatnonzero(sizes == 1)
+    held[singles[: max(0, total - int(held.sum()))]] = 1
+    return held

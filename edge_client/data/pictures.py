@@ -1,160 +1,99 @@
-"""Named data sets, where torchvision looks for them, and folders of image files. Nothing is downloaded.
-
-torchvision itself, 80 MB of memory and all of torch, is imported only for what is not in IDX files.
-"""
+"""Folders of image files, read with Pillow alone."""
 
 from __future__ import annotations
 
-import string
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+import os
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from edge_client.data.arrays import channels_first
-from edge_client.data.idx import map_idx
+from edge_client.data.classes import in_classes, in_order
+from edge_client.data.fitting import resize
 from edge_client.data.labelled import LabelledData, Pixels, labelled
 from schemas.errors import ConfigError
-from schemas.values import Preprocessing
 
+log = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
-class NamedSet:
-    """A data set of torchvision: its class, the mean and deviation of its training pixels, its oddities.
-
-    `files` are the beginnings of its IDX files' names, by split, and `classes` what those do not say.
-    """
-
-    name: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
-    first_label: int = 0
-    lies_on_side: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
-
-
-_MNIST = {"train": "train", "test": "t10k"}
-_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_CLOTHES = (
-    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-)
-
-
-NAMED_SETS: Mapping[str, NamedSet] = {
-    "mnist": NamedSet(
-        "MNIST",
-        (0.1307,),
-        (0.3081,),
-        files=_MNIST,
-        classes=tuple(f"{number} - {name}" for number, name in enumerate(_DIGITS)),
-    ),
-    "fashionmnist": NamedSet("FashionMNIST", (0.2860,), (0.3530,), files=_MNIST, classes=_CLOTHES),
-    "emnist": NamedSet(
-        "EMNIST",
-        (0.1722,),
-        (0.3309,),
-        {"split": "letters"},
-        first_label=1,
-        lies_on_side=True,
-        files={"train": "emnist-letters-train", "test": "emnist-letters-test"},
-        classes=("N/A", *string.ascii_lowercase),
-    ),
-    "cifar10": NamedSet("CIFAR10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": NamedSet("CIFAR100", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-}
-
-
-def read_named(kind: str, *, data_root: Path | None, split: str) -> LabelledData:
-    """Read one of `NAMED_SETS` below `data_root`; a missing one is a `ConfigError` that says what to do."""
-    chosen = NAMED_SETS[kind]
-    if data_root is None:
-        raise ConfigError(f"data source {chosen.name} needs data-root, the folder that holds {chosen.name}")
-    files = [
-        data_root / chosen.name / "raw" / f"{chosen.files.get(split)}-{what}-ubyte"
-        for what in ("images-idx3", "labels-idx1")
-    ]
-    if all(path.is_file() for path in files):
-        pixels, targets = (map_idx(path) for path in files)
-        classes: Sequence[str] = chosen.classes
-    else:
-        raw = _open(chosen, data_root, train=split == "train")
-        pixels, targets, classes = np.asarray(raw.data), np.asarray(raw.targets), raw.classes
-    images = channels_first(pixels)
-    if chosen.lies_on_side:
-        images = np.ascontiguousarray(images.transpose(0, 1, 3, 2))
-    return labelled(
-        images,
-        targets.astype(np.int64) - chosen.first_label,
-        class_names=[str(name) for name in classes[chosen.first_label :]],
-        preprocessing=Preprocessing(mean=chosen.mean, std=chosen.std),
-    )
-
-
-def _open(chosen: NamedSet, data_root: Path, *, train: bool) -> Any:
-    from edge_client.torchvision_guard import torchvision_ready
-
-    torchvision_ready()
-    from torchvision import datasets
-
-    try:
-        return getattr(datasets, chosen.name)(str(data_root), train=train, download=False, **chosen.options)
-    except (RuntimeError, OSError) as error:
-        raise ConfigError(
-            f"no {chosen.name} below {data_root}: put its unpacked files where torchvision looks for them, "
-            f"or fetch it once with torchvision.datasets.{chosen.name}({str(data_root)!r}, download=True)"
-        ) from error
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Of the files that are taken for images, in small letters."""
 
 
 def read_folder(root: Path, *, split: str) -> tuple[LabelledData, bool]:
     """Read a folder with one sub-folder of images per class; the flag tells whether it has its own test part.
 
-    `root/train` and `root/test`, where both are there, are the parts. Grey images stay grey if all are.
-    Raises `ConfigError` when there are no classes or images, and when two images differ in size.
+    `root/train` and `root/test`, where both are there, are the parts. Grey images stay grey if all are; those
+    of another size than most are resized. Raises `ConfigError` when there are no classes or images.
     """
-    official = (root / "train").is_dir() and (root / "test").is_dir()
-    from edge_client.torchvision_guard import torchvision_ready
-
-    torchvision_ready()
-    from torchvision.datasets import ImageFolder
-
-    try:
-        found = ImageFolder(str(root / split if official else root))
-    except (FileNotFoundError, NotADirectoryError) as error:
+    official = has_parts(root)
+    found = pictures_of_classes(root / split if official else root)
+    if not any(found.values()):
+        raise ConfigError(f"no image folder at {root}: expected one sub-folder of images per class")
+    empty = [name for name, paths in found.items() if not paths]
+    if empty:
         raise ConfigError(
-            f"no image folder at {root}: expected one sub-folder of images per class"
-        ) from error
-    paths = [Path(path) for path, _ in found.samples]
-    labels = np.asarray([label for _, label in found.samples])
-    return labelled(_read_all(paths), labels, class_names=found.classes), official
+            f"no images in {root / empty[0]}: expected files such as .png or .jpg, or no folder"
+        )
+    labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found.values()])
+    pixels = _read_all([path for paths in found.values() for path in paths], root)
+    data = replace(labelled(pixels, labels, class_names=tuple(found)), resizable=True)
+    return in_classes(data, _classes_below(root, official=official)), official
 
 
-def _read_all(paths: list[Path]) -> Pixels:
+def has_parts(root: Path) -> bool:
+    """Whether a folder has its own train and test part."""
+    return (root / "train").is_dir() and (root / "test").is_dir()
+
+
+def pictures_of_classes(root: Path) -> dict[str, list[Path]]:
+    """The image files below each sub-folder, in one order everywhere; empty without sub-folders."""
+    if not root.is_dir():
+        return {}
+    folders = sorted(path for path in root.iterdir() if path.is_dir())
+    return {folder.name: pictures_below(folder) for folder in folders}
+
+
+def pictures_below(folder: Path) -> list[Path]:
+    """All image files of a folder and of what is in it, by folder and name."""
+    return [
+        Path(place) / name
+        for place, _, names in sorted(os.walk(folder, followlinks=True))
+        for name in sorted(names)
+        if name.lower().endswith(ENDINGS)
+    ]
+
+
+def _classes_below(root: Path, *, official: bool) -> tuple[str, ...]:
+    """The names of the sub-folders; two parts may lack different classes."""
+    parts = [root / "train", root / "test"] if official else [root]
+    return in_order(path.name for part in parts for path in part.iterdir() if path.is_dir())
+
+
+def _read_all(paths: list[Path], root: Path) -> Pixels:
     pictures = [_read(path) for path in paths]
-    for path, picture in zip(paths, pictures, strict=True):
-        if picture.size != pictures[0].size:
-            raise ConfigError(
-                f"images differ in size: {paths[0]} is {_size(pictures[0])}, {path} is {_size(picture)}; "
-                "bring all to one size first"
-            )
     mode = "L" if all(picture.mode in ("1", "L") for picture in pictures) else "RGB"
-    pixels = np.stack([np.asarray(picture.convert(mode)) for picture in pictures])
+    (size, most), *others = Counter(picture.size for picture in pictures).most_common()
+    if others:
+        width, height = size
+        log.info(
+            "%s: %d of %d pictures are not %dx%d like most: they are resized to it",
+            *(root, len(pictures) - most, len(pictures), width, height),
+        )
+    pixels = np.stack([np.asarray(_of_size(picture.convert(mode), size)) for picture in pictures])
     return pixels[:, None] if mode == "L" else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
 
 
+def _of_size(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    return picture if picture.size == size else resize(picture, *size)
+
+
 def _read(path: Path) -> Image.Image:
+    """The picture as people see it: cameras note how they were held."""
     try:
         with Image.open(path) as picture:
-            picture.load()
-            return picture.copy()
-    except (UnidentifiedImageError, OSError, ValueError) as error:
+            return ImageOps.exif_transpose(picture)
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
         raise ConfigError(f"cannot read image {path}: {error}") from error
-
-
-def _size(picture: Image.Image) -> str:
-    return f"{picture.width}x{picture.height}"

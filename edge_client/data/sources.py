@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
-from edge_client.data.arrays import channels_first, examples_of, read_npz
+from edge_client.contract import hidden_by_ours
+from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
+from edge_client.data.checked import checked_images, checked_labels
+from edge_client.data.digits import read_digits
 from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.parts import Split, named_part, split_off
+from edge_client.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
-from schemas.values import Preprocessing
-
-Split = Literal["train", "test"]
 
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """What to read: the kind of source, what stands behind its colon, the data root, which part."""
+    """What to read: the kind of source, what stands behind its colon, the data root, what it is read for.
+
+    Data without official parts is read whole, or with `apart` only that fifth or those four fifths of it.
+    """
 
     kind: str
     argument: str
     data_root: Path | None
     split: Split
+    apart: bool = False
 
     @property
     def path(self) -> Path:
@@ -34,60 +39,83 @@ class SourceRequest:
         path = Path(self.argument).expanduser()
         return path if self.data_root is None else self.data_root / path
 
+    def of(self, data: LabelledData) -> LabelledData:
+        """What is asked for of data that has no official parts."""
+        return split_off(data, self.split) if self.apart else data
+
 
 def _digits(request: SourceRequest) -> LabelledData:
-    with resources.as_file(resources.files("edge_client.data") / "digits.npz") as path:
-        arrays = read_npz(path)
-    preprocessing = Preprocessing(scale=16.0, mean=(0.3053,), std=(0.3760,))
-    return split_off(labelled(arrays["images"], arrays["labels"], preprocessing=preprocessing), request.split)
+    return read_digits(request.split)
 
 
 def _npz(request: SourceRequest) -> LabelledData:
     arrays = read_npz(request.path)
     images, labels, official = examples_of(arrays, split=request.split, source=str(request.path))
-    names = next((arrays[key] for key in ("class_names", "label_names") if key in arrays), np.empty(0))
-    data = labelled(images, labels, class_names=[str(name) for name in names])
-    return data if official else split_off(data, request.split)
+    data = labelled(images, labels, class_names=class_names_of(arrays))
+    return data if official else request.of(data)
 
 
 def _python(request: SourceRequest) -> LabelledData:
-    module, _, function = request.argument.partition(":")
+    named = f"data source python:{request.argument}"
+    function: Any = users_function(request.argument, what=named)
+    official = _takes_split(function)
     try:
-        value = getattr(importlib.import_module(module), function)()
-    except Exception as error:
+        value = function(split=request.split) if official else function()
+    except FAILS as error:
         # The user's own code may fail in any way, and all of them are for the user to repair.
-        raise ConfigError(f"data source python:{request.argument} failed: {error!r}") from error
-    if isinstance(value, LabelledData):
-        return split_off(value, request.split)
+        raise ConfigError(f"{named} failed: {error!r}{hidden_by_ours(error)}") from error
+    data = _examples(value, f"python:{request.argument}")
+    return data if official else request.of(data)
+
+
+def _takes_split(function: Any) -> bool:
+    """Whether a user's function gives the part that it is asked for by `split`."""
     try:
-        images, labels = value
-        data = labelled(channels_first(np.asarray(images)), np.asarray(labels))
+        return "split" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _examples(value: Any, source: str) -> LabelledData:
+    """What a user's function has returned, checked."""
+    if isinstance(value, LabelledData):
+        images = checked_images(value.images, f"{source}: images")
+        where = f"{source}: labels"
+        labels = checked_labels(value.labels, where, images=len(images), class_names=value.class_names)
+        return replace(value, labels=labels)
+    try:
+        images, labels = (np.asarray(part) for part in value)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"data source python:{request.argument} returned {type(value).__name__}, "
-            "expected (images, labels) or LabelledData"
+            f"data source {source} returned {type(value).__name__}, expected (images, labels) or LabelledData"
         ) from error
-    return split_off(data, request.split)
+    images = channels_first(checked_images(images, f"{source}: images"))
+    return labelled(images, checked_labels(labels, f"{source}: labels", images=len(images)))
 
 
-def _pictures(request: SourceRequest) -> LabelledData:
-    # Imported here because it needs torchvision, which a board that only infers does not have.
-    from edge_client.data import pictures
+def _folder(request: SourceRequest) -> LabelledData:
+    # Imported here because it needs Pillow, which other sources do without.
+    from edge_client.data.pictures import read_folder
 
-    if request.kind == "folder":
-        data, official = pictures.read_folder(request.path, split=request.split)
-        return data if official else split_off(data, request.split)
-    return pictures.read_named(request.kind, data_root=request.data_root, split=request.split)
+    data, official = read_folder(request.path, split=request.split)
+    return data if official else request.of(data)
+
+
+def _named(request: SourceRequest) -> LabelledData:
+    # Imported here because it may need torchvision, which a board that only infers does not have.
+    from edge_client.data.named_sets import read_named
+
+    return read_named(request.kind, data_root=request.data_root, split=request.split)
 
 
 SOURCES: Mapping[str, tuple[Callable[[SourceRequest], LabelledData], str]] = {
     "digits": (_digits, ""),
-    "mnist": (_pictures, ""),
-    "fashionmnist": (_pictures, ""),
-    "emnist": (_pictures, ""),
-    "cifar10": (_pictures, ""),
-    "cifar100": (_pictures, ""),
-    "folder": (_pictures, "PATH"),
+    "mnist": (_named, ""),
+    "fashionmnist": (_named, ""),
+    "emnist": (_named, ""),
+    "cifar10": (_named, ""),
+    "cifar100": (_named, ""),
+    "folder": (_folder, "PATH"),
     "npz": (_npz, "PATH"),
     "python": (_python, "module:function"),
 }
@@ -97,24 +125,32 @@ SOURCES: Mapping[str, tuple[Callable[[SourceRequest], LabelledData], str]] = {
 def load_source(source: str, *, data_root: Path | None = None, split: Split = "train") -> LabelledData:
     """Load `digits`, `MNIST`, `folder:PATH`, `npz:PATH`, `python:module:function`...; see `SOURCES`.
 
+    `split` is what it is read for; a part behind the name, as in `npz:PATH#test`, wins over it (see `parts`).
     Nothing is ever downloaded. Raises `ConfigError` for what is unknown, missing or not image data.
     """
-    kind, _, argument = source.strip().partition(":")
+    request = _request(source, data_root, split)
+    read, _ = SOURCES[request.kind]
+    return read(request)
+
+
+def files_of(source: str, *, data_root: Path | None = None) -> Path | None:
+    """The folder or file that a source is read from; None where it is none that may change."""
+    request = _request(source, data_root, "train")
+    return request.path if request.kind in ("folder", "npz") else None
+
+
+def is_function(source: str) -> bool:
+    """Whether only asking it again tells if a source has changed."""
+    return source.strip().lower().startswith("python:")
+
+
+def _request(source: str, data_root: Path | None, split: Split) -> SourceRequest:
+    whole, part = named_part(source.strip())
+    kind, _, argument = whole.partition(":")
     kind = kind.lower()
     if kind not in SOURCES:
         raise ConfigError(f"unknown data source {source!r}{nearest(kind, SOURCES)}")
-    read, expected = SOURCES[kind]
+    _, expected = SOURCES[kind]
     if bool(argument) != bool(expected):
         raise ConfigError(f"data source {source!r} is written {kind}{':' + expected if expected else ''}")
-    return read(SourceRequest(kind, argument, data_root, split))
-
-
-def split_off(data: LabelledData, split: Split) -> LabelledData:
-    """The train (80%) or test (20%) part of data without an official split, always the same one.
-
-    Every fifth example in label order is for testing, so that each class has its part in both.
-    """
-    order = np.random.default_rng(0).permutation(len(data))
-    order = order[np.argsort(data.labels[order], kind="stable")]
-    for_test = np.arange(len(order)) % 5 == 4
-    return data.subset(np.sort(order[for_test if split == "test" else ~for_test]))
+    return SourceRequest(kind, argument, data_root, part or split, apart=part is not None)

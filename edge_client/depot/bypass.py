@@ -39,11 +39,15 @@ class StopTransfers:
 
 @dataclass(frozen=True)
 class FetchEnded:
-    """Event: of this blob the chunks `have` are there now, as bits; `expired`: the address was not good."""
+    """Event: of this blob the chunks `have` are there now, as bits; `expired`: the address was not good.
+
+    `moved` bytes came for that from the store.
+    """
 
     digest: str
     have: int = 0
     expired: bool = False
+    moved: int = 0
 
 
 @dataclass(frozen=True)

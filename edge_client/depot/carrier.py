@@ -56,7 +56,7 @@ class Carrier:
     def _fetch(self, command: Fetch, stopped: threading.Event) -> FetchEnded:
         ref = command.ref
         outcome = _safely(lambda: over_http.fetch(self._web, command.url, ref, self._store, stopped))
-        return FetchEnded(ref.digest, outcome.have, outcome.expired)
+        return FetchEnded(ref.digest, outcome.have, outcome.expired, outcome.moved)
 
     def _put(self, command: Put, stopped: threading.Event) -> PutEnded:
         ref, resumable = command.ref, command.resumable

@@ -105,28 +105,33 @@ def web_of(tls: TlsFiles | None) -> Web:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a transfer; `expired`: its address was no good. `have`: the chunks of what is fetched."""
+    """What came of a transfer; `expired`: its address was no good. `have`: the chunks of what is fetched.
+
+    `moved` counts the bytes that were fetched for that.
+    """
 
     done: bool
     expired: bool = False
     have: int = 0
+    moved: int = 0
 
 
 def fetch(web: Web, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) -> Outcome:
     """Write what is missing of a blob into its part file, as chunks; goes on for as long as some comes."""
-    have = store.present(ref)
+    have, moved = store.present(ref), 0
 
     def some() -> bool:
-        nonlocal have
+        nonlocal have, moved
         for index in _chunks(web, url, ref, have, store):
             have |= 1 << index
+            moved += ref.chunk_size(index)
             if stopped.is_set():
                 break
         return have == (1 << ref.chunks) - 1
 
     whole = have == (1 << ref.chunks) - 1
     outcome = Outcome(True) if whole else _persist(some, lambda: have, stopped, url)
-    return replace(outcome, have=have)
+    return replace(outcome, have=have, moved=moved)
 
 
 def put(web: Web, url: str, ref: BlobRef, store: BlobStore, *, resumable: bool, stopped: Stopped) -> Outcome:

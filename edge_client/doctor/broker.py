@@ -17,25 +17,24 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edge_client.address import BrokerAddress
+from edge_client.audience import NOBODYS
 from edge_client.doctor.finding import Finding, failure, ok, warning
 from edge_client.identity.tls import explain, make_context
-from schemas.blobs import CHUNK_BYTES, SMALL_CHUNK_BYTES
+from edge_client.packet_size import LEAST_PACKET, MARGIN
+from schemas.chunks import CHUNK_BYTES, CHUNK_SIZES, FRAME_BYTES
 from schemas.errors import ConfigError
 from schemas.messages import BlobRequest, Telemetry, encode_message
-from schemas.topics import Channel, DeviceTopic, device_filters
+from schemas.topics import ROOT, Channel, DeviceTopic, device_filters
 
 PATIENCE_S = 8.0
 ANSWER_S = 4.0
-FRAME_BYTES = 1024
-"""What a packet has beside its chunk."""
 UNSUPPORTED_PROTOCOL = 0x84
 NOT_AUTHORISED = frozenset({0x86, 0x87, 5, 4})
 """Reason codes of MQTT 5 and return codes of 3.1.1: bad user name or password, not authorised."""
-NOBODYS = "0" * 64
 
 
 @dataclass
-class _Probe:
+class Probe:
     """A connection, and what it was told, as (what, value)."""
 
     client: mqtt.Client
@@ -56,13 +55,13 @@ class _Probe:
 
 def broker(address: BrokerAddress, federation: str, device: str) -> Iterator[Finding]:
     """The checks of a broker that takes connections, in order; what cannot follow is left out."""
-    probe = _probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv5)
+    probe = make_probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv5)
     try:
-        answer = _connected(probe, address)
+        answer = connected(probe, address)
         if answer is not None and answer[0].value == UNSUPPORTED_PROTOCOL:
             probe.client.loop_stop()
-            probe = _probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv311)
-            answer = _connected(probe, address)
+            probe = make_probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv311)
+            answer = connected(probe, address)
         yield from _session(probe, answer, address, federation, device)
     except (OSError, ssl.SSLError) as error:
         yield failure("mqtt", explain(error, address) or str(error), "see the lines above")
@@ -76,7 +75,7 @@ def broker(address: BrokerAddress, federation: str, device: str) -> Iterator[Fin
 
 
 def _session(
-    probe: _Probe, answer: Any, address: BrokerAddress, federation: str, device: str
+    probe: Probe, answer: Any, address: BrokerAddress, federation: str, device: str
 ) -> Iterator[Finding]:
     if answer is None:
         remedy = "does it speak MQTT at this port, and take this device's certificate? its log says"
@@ -90,28 +89,59 @@ def _session(
         return
     five = probe.client.protocol is MQTTProtocolVersion.MQTTv5
     yield ok("mqtt", f"connected, version {'5' if five else '3.1.1'}")
-    yield packets(getattr(properties, "MaximumPacketSize", None))
+    most = getattr(properties, "MaximumPacketSize", None)
+    yield packets(most, _tried(probe, address, most, f"{ROOT}/{federation}/devices/{device}/echo"))
     yield from _access(probe, federation, device, five=five)
 
 
-def packets(most: int | None) -> Finding:
-    """Whether chunks fit; `most` is what the broker has announced, in bytes."""
-    if most is None or most >= CHUNK_BYTES + FRAME_BYTES:
-        return ok("packet limit", "none announced" if most is None else f"{most} bytes")
-    if most >= SMALL_CHUNK_BYTES + FRAME_BYTES:
-        return warning(
-            "packet limit",
-            f"{most} bytes: models travel in chunks of {SMALL_CHUNK_BYTES // 1024} kB, which is slower",
-            f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration",
-        )
-    return failure(
-        "packet limit",
-        f"{most} bytes: not even chunks of {SMALL_CHUNK_BYTES // 1024} kB fit",
-        f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration",
-    )
+def packets(most: int | None, tried: int | None = None) -> Finding:
+    """Whether chunks fit; `most` is what the broker has announced, in bytes.
+
+    `tried` is the size of chunks of which one came back, in bytes; None where none could be tried.
+    """
+    said = "none announced" if most is None else f"{most} bytes"
+    remedy = f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration, and no message_size_limit"
+    fits = [size for size in CHUNK_SIZES if most is None or size + FRAME_BYTES <= most]
+    if tried == 0 or not fits:
+        return failure("packet limit", f"{said}: not even {LEAST_PACKET} bytes pass", remedy)
+    chunk = fits[0] if tried is None else min(tried, fits[0])
+    if tried is not None:
+        said = f"{said}; chunks of {chunk // 1024} kB come back"
+    if chunk == CHUNK_BYTES:
+        return ok("packet limit", said)
+    return warning("packet limit", f"{said}: models travel in them, which is slower", remedy)
 
 
-def _access(probe: _Probe, federation: str, device: str, *, five: bool) -> Iterator[Finding]:
+def _tried(probe: Probe, address: BrokerAddress, most: int | None, topic: str) -> int | None:
+    """The largest chunk that comes back on a topic of one's own; 0 for none, None where not even little does.
+
+    A broker that closes the connection on what is too large is connected to again for the next size.
+    """
+    sizes = [size for size in CHUNK_SIZES if most is None or size + FRAME_BYTES <= most]
+    if not _comes_back(probe, topic, 1):
+        return None
+    for size in sizes:
+        if _comes_back(probe, topic, size + MARGIN):
+            return size
+        if not probe.client.is_connected():
+            probe.client.loop_stop()
+            if connected(probe, address) is None:
+                return None
+            _comes_back(probe, topic, 1)
+    return 0
+
+
+def _comes_back(probe: Probe, topic: str, size: int) -> bool:
+    probe.client.subscribe(topic, qos=0)
+    probe.wait("granted")
+    probe.client.publish(topic, bytes(size), qos=0)
+    heard = probe.wait("message", ANSWER_S)
+    while heard is not None and heard != topic:
+        heard = probe.wait("message", ANSWER_S)
+    return heard is not None
+
+
+def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterator[Finding]:
     filters = device_filters(federation, device)
     probe.client.subscribe([(one, 1) for one in filters])
     granted = probe.wait("granted")
@@ -138,7 +168,7 @@ def _access(probe: _Probe, federation: str, device: str, *, five: bool) -> Itera
     yield _heard(probe, federation, device)
 
 
-def _heard(probe: _Probe, federation: str, device: str) -> Finding:
+def _heard(probe: Probe, federation: str, device: str) -> Finding:
     """Whether a running server hears the device and is heard."""
     request = BlobRequest(federation=federation, device=device, digest=NOBODYS, first=0, count=1)
     probe.client.publish(str(DeviceTopic(federation, device, Channel.UP)), encode_message(request), qos=1)
@@ -152,14 +182,14 @@ def _heard(probe: _Probe, federation: str, device: str) -> Finding:
     return ok("server", "answers on the device's own topic")
 
 
-def _connected(probe: _Probe, address: BrokerAddress) -> Any:
+def connected(probe: Probe, address: BrokerAddress) -> Any:
     """The broker's answer to the connection: its reason and properties; None if none comes."""
     probe.client.connect(address.host, address.port, keepalive=30)
     probe.client.loop_start()
     return probe.wait("answer")
 
 
-def _probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVersion) -> _Probe:
+def make_probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVersion) -> Probe:
     client = mqtt.Client(
         CallbackAPIVersion.VERSION2,
         client_id=client_id,
@@ -167,7 +197,7 @@ def _probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVersion)
         clean_session=None if version is MQTTProtocolVersion.MQTTv5 else True,
         reconnect_on_failure=False,
     )
-    probe = _Probe(client)
+    probe = Probe(client)
     tell = probe.told.put
     client.on_connect = lambda _c, _u, _f, reason, properties: tell(("answer", (reason, properties)))
     client.on_disconnect = lambda _c, _u, _f, reason, _p: tell(("down", reason))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
@@ -10,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edge_client.contract import hidden_by_ours
 from edge_client.flower.settings import UserConfig, app_table, flat_config
+from edge_client.user_code import FAILS, import_users
 from schemas.errors import ConfigError
 
 # Flower reads this once, when it is imported: whoever runs an app here has not asked to tell Flower's makers.
@@ -47,11 +48,11 @@ def load_app(name: str) -> LoadedApp:
     if not module_name or not attribute:
         raise ConfigError(f"--flower '{name}': expected package.module:app, or the folder of a Flower app")
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
+        module = import_users(module_name)
+    except FAILS as error:
         raise ConfigError(
             f"--flower {name}: importing {module_name!r} failed ({error}); check that it is installed or "
-            "that its folder is in PYTHONPATH"
+            f"that its folder is in PYTHONPATH{hidden_by_ours(error)}"
         ) from error
     found: Any = module
     for part in attribute.split("."):

@@ -25,7 +25,7 @@ StartLimitIntervalSec=0
 Type=notify
 NotifyAccess=main
 # The state folder is stated here, so that edge-client-serve.service finds it.
-ExecStart=/opt/edge-client/bin/edge-client run --config /etc/edge-client/client.toml \\
+ExecStart=/opt/edge-client/bin/edge-client run --config /etc/edge-client/client.toml --keep-trying \\
     --state-dir /var/lib/edge-client/state
 User=edge-client
 Group=edge-client
@@ -164,16 +164,22 @@ chmod 644 "$units/edge-client.service"
 if [ -z "$root" ] && command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     systemctl enable edge-client
-    systemctl restart edge-client
-    say "running; see: journalctl -u edge-client -f"
+    if grep -q '^data *=' "$config/client.toml"; then
+        systemctl restart edge-client
+        say "running; see: journalctl -u edge-client -f"
+    else
+        say "set data in $config/client.toml, then: systemctl restart edge-client"
+    fi
 else
     say "installed; start it with: systemctl enable --now edge-client"
 fi
 """
 
 
-def board_files(*, broker: str, federation: str, device: str, trusts: bool = False) -> dict[str, str]:
-    """The texts by name; paths in `client.toml` are beside it."""
+def board_files(
+    *, broker: str, federation: str, device: str, trusts: bool = False, data: str | None = None
+) -> dict[str, str]:
+    """The texts by name; paths in `client.toml` are beside it. Without `data` its owner must still set it."""
     lines = {
         "broker": broker,
         "federation": federation,
@@ -183,19 +189,21 @@ def board_files(*, broker: str, federation: str, device: str, trusts: bool = Fal
         "key": KEY,
         **({"trust": TRUST} if trusts else {}),
     }
+    learnt = _UNSET if data is None else f"data = {json.dumps(data)}\n"
     stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
     return {
-        CONFIG: f"{_HEAD}{stated}\n{_YOURS}",
+        CONFIG: f"{_HEAD}{stated}\n{learnt}{_YOURS}",
         UNIT: _UNIT,
         INSTALL: _INSTALL,
     }
 
 
 _HEAD = "# edge-client run --config client.toml. Keys are the options of `edge-client run --help`.\n"
-_YOURS = """\
-# What this device learns from, and what it is capable of:
-data = "digits"
+_UNSET = """\
+# What this device learns from. It must be set: without it `edge-client run` ends with exit code 2.
 #data = "folder:/srv/photos"
+"""
+_YOURS = """\
 #tier = 2
 #threads = 2
 """

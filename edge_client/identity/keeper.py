@@ -39,6 +39,11 @@ class Keeper:
         """Where requests go."""
         return str(EnrolTopic(self._federation, self._device, "request"))
 
+    @property
+    def valid_until(self) -> float:
+        """When the certificate ends, in seconds since 1970."""
+        return self._renewal.validity.not_after
+
     def due(self, now: float, *, connected: bool, idle: bool) -> Due:
         """What is to be done at this moment (seconds since 1970)."""
         return self._renewal.due(now, connected=connected, idle=idle)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from cryptography import x509
@@ -21,7 +23,10 @@ from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message
 from schemas.topics import EnrolTopic
 
-ASK_AGAIN_S = 20.0
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 10.0
+NOBODY = "nobody answers: does `edge-server enroll --serve` run on the server?"
 
 
 def check_code(code: EnrolmentCode, now: float, *, trusted: str | None = None) -> None:
@@ -34,17 +39,33 @@ def check_code(code: EnrolmentCode, now: float, *, trusted: str | None = None) -
         raise ConfigError(f"the code is of an authority with fingerprint {authority}, not {trusted}")
 
 
-def redeem(code: EnrolmentCode, out: Path, *, door: str | None = None, deadline_s: float = 60.0) -> Validity:
-    """Get the certificate and leave `out` ready for `edge-client run`; raises `EdgeError` where it cannot."""
+def redeem(
+    code: EnrolmentCode,
+    out: Path,
+    *,
+    door: str | None = None,
+    deadline_s: float = 60.0,
+    say: Callable[[str], None] = log.info,
+    data: str | None = None,
+) -> Validity:
+    """Get the certificate and leave `out` ready for `edge-client run`; raises `EdgeError` where it cannot.
+
+    `say` is called with what is waited for, each time that this changes, and with what is in the way. `data`
+    is the source that its `client.toml` names; without it the device's owner must.
+    """
     pair = Pair(private_folder(out) / CERTIFICATE, out / KEY)
     request = _request(code, pair)
-    issued = _exchange(code, request, door or code.door, deadline_s)
+    issued = _exchange(code, request, door or code.door, deadline_s, say)
     check_answer(code, request, issued)
     write_private(out / CA, code.authority.encode())
     if code.trust:
         write_private(out / TRUST, code.trust.encode())
     texts = board_files(
-        broker=code.broker, federation=code.federation, device=code.device, trusts=bool(code.trust)
+        broker=code.broker,
+        federation=code.federation,
+        device=code.device,
+        trusts=bool(code.trust),
+        data=data,
     )
     write_board_files(out, texts)
     return pair.replace(issued.certificate, name=code.device, authorities=code.authority.encode())
@@ -71,16 +92,21 @@ def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: Issue
 
 
 def _exchange(
-    code: EnrolmentCode, request: CertificateRequest, door: str, deadline_s: float
+    code: EnrolmentCode,
+    request: CertificateRequest,
+    door: str,
+    deadline_s: float,
+    say: Callable[[str], None],
 ) -> IssuedCertificate:
     inbox: Inbox = queue.SimpleQueue()
+    say(f"connecting to {door}, for {deadline_s:.0f} s at most")
     with tempfile.TemporaryDirectory(prefix="edge-enrol-") as folder:
         address = parse_address(door, _opener(code, Path(folder)))
         answers = EnrolTopic(code.federation, code.id, "answer").within
         link = Link(address, inbox, client_id=code.id, filters=(answers,))
         link.open()
         try:
-            return _ask(link, inbox, code, request, deadline_s)
+            return _ask(link, inbox, code, request, deadline_s, say)
         finally:
             link.close()
 
@@ -95,21 +121,31 @@ def _opener(code: EnrolmentCode, folder: Path) -> TlsFiles:
 
 
 def _ask(
-    link: Link, inbox: Inbox, code: EnrolmentCode, request: CertificateRequest, deadline_s: float
+    link: Link,
+    inbox: Inbox,
+    code: EnrolmentCode,
+    request: CertificateRequest,
+    deadline_s: float,
+    say: Callable[[str], None],
 ) -> IssuedCertificate:
     """Ask, at each connection and now and then, until there is an answer."""
     topic, payload = EnrolTopic(code.federation, code.id, "request").within, encode_message(request)
-    until, problem = time.monotonic() + deadline_s, "nobody answers: does `edge-server enroll --serve` run?"
+    until, problem = time.monotonic() + deadline_s, NOBODY
     while (left := until - time.monotonic()) > 0:
         try:
             event = inbox.get(timeout=min(left, ASK_AGAIN_S))
         except queue.Empty:
+            say(f"{problem}; waiting for another {left:.0f} s at most")
             link.publish(topic, payload)
             continue
         match event:
             case LinkUp():
+                problem = NOBODY
+                say("connected, waiting for the certificate")
                 link.publish(topic, payload)
             case LinkDown(reason):
+                if reason != problem:
+                    say(f"{reason}; trying again")
                 problem = reason
             case Arrived(_, answer):
                 return _read(answer, code)

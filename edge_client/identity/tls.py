@@ -38,6 +38,17 @@ _OF_THE_CLIENT = {
 """By words of the alert that the broker sent."""
 
 
+_FOR_GOOD = _UNKNOWN_SIGNERS | {62, 64}
+"""Of what is wrong with the broker's certificate: who signed it, and for whom it is."""
+_SAID_FOR_GOOD = (
+    "certificate revoked",
+    "unknown ca",
+    "certificate required",
+    "bad certificate",
+    "wrong version",
+)
+
+
 def make_context(files: TlsFiles) -> ssl.SSLContext:
     """Trust this authority (the system's where there is none) and show this pair; `ConfigError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -79,3 +90,11 @@ def explain(trouble: BaseException | str | None, address: BrokerAddress) -> str:
         if words in plain:
             return meaning.format(**names)
     return text
+
+
+def is_lasting(trouble: BaseException | str | None) -> bool:
+    """Whether no further try will mend it; a clock that is set later, or a renewed certificate, may."""
+    if isinstance(trouble, ssl.SSLCertVerificationError):
+        return trouble.verify_code in _FOR_GOOD
+    plain = str(trouble or "").lower().replace("_", " ")
+    return any(words in plain for words in _SAID_FOR_GOOD)

@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_client.logs.facts import about
 from edge_client.logs.formats import HumanFormat, JsonFormat
+from edge_client.logs.limiting import LimitedHandler
 from schemas.errors import ConfigError, nearest
 
 FORMATS: dict[str, type[logging.Formatter]] = {"human": HumanFormat, "json": JsonFormat}
@@ -41,7 +42,7 @@ def begin_inherited_log(level: int, **facts: Any) -> None:
     if name not in FORMATS:
         raise ConfigError(f"{FORMAT_VARIABLE}={name}: human or json{nearest(name, FORMATS)}")
     about(**facts)
-    handler = logging.StreamHandler()
+    handler = LimitedHandler()
     handler.setFormatter(FORMATS[name]())
     # What libraries warn of becomes lines like all others.
     logging.captureWarnings(name == "json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from edge_client.models.registry import entry
+from edge_client.contract import hidden_by_ours
+from edge_client.models.registry import MODELS, entry
+from edge_client.user_code import FAILS, users_function
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -20,7 +21,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
 
     The global random state of torch is left as it was. Raises `ConfigError` for whatever goes wrong.
     """
-    factory = _factory(entry(spec.name).factory)
+    factory = users_function(entry(spec.name).factory, what=f"model {spec.name!r}")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         module = _call(factory, spec)
@@ -63,29 +64,15 @@ _DRAWING = frozenset(
 """What draws a tensor's numbers, as far as torch lets it be heard; the rest is drawn for nothing."""
 
 
-def _factory(path: str) -> Callable[..., object]:
-    module_name, _, name = path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), name, None)
-    except Exception as error:
-        raise ConfigError(
-            f"model {path!r}: importing {module_name!r} failed ({error}); check that it is installed "
-            "or that its folder is in PYTHONPATH"
-        ) from error
-    if not callable(factory):
-        raise ConfigError(f"model {path!r}: {module_name!r} has no function {name!r}; define it there")
-    return factory  # type: ignore[no-any-return]
-
-
 def _call(factory: Callable[..., object], spec: ModelSpec) -> object:
     try:
         return factory(spec.input_shape, spec.num_classes)
-    except ImportError as error:
-        raise ConfigError(
-            f"model {spec.name!r} needs {error.name or error}: pip install 'edge-federation[client]'"
-        ) from error
-    except Exception as error:
+    except FAILS as error:
+        if isinstance(error, ImportError) and spec.name in MODELS:
+            raise ConfigError(
+                f"model {spec.name!r} needs {error.name or error}: pip install 'edge-federation[client]'"
+            ) from error
         raise ConfigError(
             f"model {spec.name!r} for input {spec.input_shape} and {spec.num_classes} classes: {error}; "
-            "the factory is called as factory(input_shape, num_classes)"
+            f"the factory is called as factory(input_shape, num_classes){hidden_by_ours(error)}"
         ) from error

@@ -17,7 +17,7 @@ class ModelEntry:
 
     `targets` are globs of the layers whose channels may be cut; `stage_ratios` gives, for the pruning
     ratios that a paper spreads unevenly, the ratio of each glob. Of every group that is cut a `multiple` of
-    channels stays; 1 is the papers' exact count.
+    channels stays; 1 is the papers' exact count. Only `pictures`, [channels, height, width], go into some.
     """
 
     factory: str
@@ -25,6 +25,7 @@ class ModelEntry:
     targets: tuple[str, ...] = ("*",)
     stage_ratios: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
     multiple: int = 1
+    pictures: bool = False
 
 
 def _stages(first: float, second: float, third: float) -> Mapping[str, float]:
@@ -36,6 +37,7 @@ MODELS: dict[str, ModelEntry] = {
         factory="edge_client.models.two_nn:two_nn",
         summary="two 5x5 convolutions and a hidden layer, 1.7M parameters (ATTENDING, table 5)",
         targets=("conv2",),
+        pictures=True,
     ),
     "mlp": ModelEntry(
         factory="edge_client.models.mlp:mlp",
@@ -44,6 +46,7 @@ MODELS: dict[str, ModelEntry] = {
     "cnn": ModelEntry(
         factory="edge_client.models.cnn:cnn",
         summary="two convolutions and two hidden layers, 1.8M parameters on CIFAR (McMahan et al. 2017)",
+        pictures=True,
     ),
     "resnet56": ModelEntry(
         factory="edge_client.models.resnet56:resnet56",
@@ -56,11 +59,13 @@ MODELS: dict[str, ModelEntry] = {
             0.3: _stages(0.0, 0.1, 0.2),
             0.1: _stages(0.1, 0.2, 0.0),
         },
+        pictures=True,
     ),
     "mobilenet-v2": ModelEntry(
         factory="edge_client.models.mobilenet_v2:mobilenet_v2",
         summary="torchvision's MobileNetV2, 2.2M parameters at 10 classes",
         targets=("features.*",),
+        pictures=True,
     ),
 }
 

@@ -67,6 +67,13 @@ class RolloutDoor:
         """A message on this device's rollout topic; raises `PeerError` for what is none."""
         self._open().hear(payload)
 
+    def renew(self, data: LocalData) -> None:
+        """The device's data is another now."""
+        settings, _, inbox, publish = self._made_of
+        self._made_of = (settings, data, inbox, publish)
+        if self._part is not None:
+            self._part.renew(data)
+
     def takes(self, chunk: Chunk) -> bool:
         """Take a chunk, if it is of the file on its way."""
         return self._part is not None and self._part.takes(chunk)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,26 +18,30 @@ from typing import Any
 import numpy as np
 
 from edge_client.bench import medians_ms
-from edge_client.data.labelled import LabelledData, Labels, Pixels, labelled
+from edge_client.data.classes import in_classes
+from edge_client.data.fitting import fit
+from edge_client.data.labelled import LabelledData, Labels, Pixels
 from edge_client.inference import LoadedModel, load_model
+from edge_client.rollout.examples import read_examples
 from schemas.errors import ConfigError
 from schemas.rollout import Cause
 
 SECONDS = 0.5
 LEAST_RUNS, MOST_RUNS = 7, 400
+BATCH = 16
+"""Images at once: larger batches take more memory, and are hardly faster."""
 
 
 def main() -> int:
     """Measure what the input names; whatever is wrong with the candidate is an answer as well."""
     wanted = json.load(sys.stdin)
-    with np.load(wanted["examples"], allow_pickle=False) as file:
-        images, labels, calibration = file["images"], file["labels"], file["calibration"]
-    running, candidate, made = _running(wanted["running"], images), Path(wanted["candidate"]), None
+    examples, calibration = read_examples(Path(wanted["examples"]))
+    running, candidate, made = _running(wanted["running"], examples), Path(wanted["candidate"]), None
     if wanted["made"] is not None:
-        made = _better(candidate, wanted, labelled(images, labels), calibration)
+        made = _better(candidate, wanted, examples, calibration)
     if made is not None:
         candidate = Path(wanted["made"])
-    print(json.dumps({**_found(candidate, running, images, labels), "made": made}))
+    print(json.dumps({**_found(candidate, running, examples), "made": made}))
     return 0
 
 
@@ -53,11 +58,15 @@ def _better(
 
     made = Path(wanted["made"])
     try:
-        preprocessing = load_model(path, threads=1).preprocessing
+        model = load_model(path, threads=1)
         shutil.copyfile(path, made)
-        held_out = replace(examples, preprocessing=preprocessing)
+        known = known_to(model.preprocessing.class_names, examples)
+        unknown = replace(known, images=calibration, labels=np.zeros(len(calibration), np.int64))
+        held_out, seen = (
+            replace(fit(part, model.input_shape), preprocessing=model.preprocessing)
+            for part in (known, unknown)
+        )
         wish = Wish(tuple(wanted["variants"]), wanted["max_loss"])
-        seen = replace(held_out, images=calibration, labels=np.zeros(len(calibration), np.int64))
         tried = keep_best(made, wish, calibration=seen, held_out=held_out)
     except ConfigError:
         return None
@@ -65,35 +74,39 @@ def _better(
     return None if variant == "fp32" else (variant, tried.sha256)
 
 
-def _running(path: str | None, images: Pixels) -> LoadedModel | None:
+def _running(path: str | None, examples: LabelledData) -> LoadedModel | None:
     """The model in use; one that cannot be used is none to be compared with."""
     if path is None:
         return None
     try:
         model = load_model(Path(path), threads=1)
-        model.predict(images[:1])
+        model.predict(fit(examples.subset([0]), model.input_shape).images)
     except ConfigError:
         return None
     return model
 
 
-def _found(path: Path, running: LoadedModel | None, images: Pixels, labels: Labels) -> dict[str, Any]:
+def _found(path: Path, running: LoadedModel | None, examples: LabelledData) -> dict[str, Any]:
     try:
         candidate = load_model(path, threads=1)
     except ConfigError as error:
         return {"objection": [Cause.DAMAGED, str(error)]}
     try:
-        new = candidate.predict(images)
+        labels = known_to(candidate.preprocessing.class_names, examples).labels
+        images = fit(examples, candidate.input_shape).images
+        new = candidate.predict(images, batch_size=BATCH)
     except ConfigError as error:
         return {"objection": [Cause.INCOMPATIBLE, str(error)]}
     if not np.isfinite(new).all():
         return {"objection": [Cause.DAMAGED, "it computes what is no number"]}
     right = new.argmax(axis=1) == labels
     if running is None:
-        (ms,) = in_turns([candidate], images)
+        (ms,) = in_turns([candidate], [images])
         return {"candidate": _measured(right, ms)}
-    before = running.predict(images).argmax(axis=1) == labels
-    old_ms, new_ms = in_turns([running, candidate], images)
+    known = labels_in_use(running.preprocessing.class_names, examples)
+    same = fit(examples, running.input_shape).images
+    before = running.predict(same, batch_size=BATCH).argmax(axis=1) == known
+    old_ms, new_ms = in_turns([running, candidate], [same, images])
     return {
         "running": _measured(before, old_ms),
         "candidate": _measured(right, new_ms),
@@ -102,9 +115,27 @@ def _found(path: Path, running: LoadedModel | None, images: Pixels, labels: Labe
     }
 
 
-def in_turns(models: list[LoadedModel], images: Pixels, *, seconds: float = SECONDS) -> list[float]:
-    """The median of each model's milliseconds for one image; whatever else runs here slows all of them."""
-    runs = [partial(model.logits, images[:1]) for model in models]
+def known_to(names: tuple[str, ...], examples: LabelledData) -> LabelledData:
+    """The examples with labels as a model of these classes numbers them; of one without names: as they are.
+
+    Raises `ConfigError` where the model does not know one of the device's classes.
+    """
+    return in_classes(examples, names) if names else examples
+
+
+def labels_in_use(names: tuple[str, ...], examples: LabelledData) -> Labels:
+    """The labels [N] for the model in use, which is simply wrong about classes that it does not know: -1."""
+    if not names or not examples.named:
+        return examples.labels
+    numbers = [names.index(name) if name in names else -1 for name in examples.class_names]
+    return np.array(numbers, np.int64)[examples.labels]
+
+
+def in_turns(
+    models: Sequence[LoadedModel], images: Sequence[Pixels], *, seconds: float = SECONDS
+) -> list[float]:
+    """The median of each model's milliseconds for one of its images; what else runs here slows them all."""
+    runs = [partial(model.logits, own[:1]) for model, own in zip(models, images, strict=True)]
     return medians_ms(runs, seconds=seconds, least=LEAST_RUNS, most=MOST_RUNS)
 
 

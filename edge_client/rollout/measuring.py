@@ -47,10 +47,12 @@ class Measuring:
 
     def begin(self, pair: Pair, most: int, tell: Callable[[Comparison], None]) -> None:
         """Compare on `most` examples at most, then `tell`, in another thread, what was found."""
-        work = threading.Thread(
-            target=lambda: tell(self._compare(pair, most)), name="comparison", daemon=True
-        )
+        work = threading.Thread(target=lambda: tell(self.compare(pair, most)), name="comparison", daemon=True)
         work.start()
+
+    def renew(self, data: LocalData) -> None:
+        """Compare on this data from now on."""
+        self._data = data
 
     def forget(self) -> None:
         """Remove the copy of the examples."""
@@ -62,7 +64,8 @@ class Measuring:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
-    def _compare(self, pair: Pair, most: int) -> Comparison:
+    def compare(self, pair: Pair, most: int) -> Comparison:
+        """Compare on `most` examples at most, and wait for what is found."""
         try:
             # Arrays are nothing that a device needs before it has something to do.
             from edge_client.rollout.examples import write_examples

@@ -1,17 +1,10 @@
-"""A trial's dealings with the slots: which models to compare, the switch, and the way back.
-
-A board that has a model of its last run, but none in a slot yet, takes that one into a slot first, so that
-there is something to go back to.
-"""
+"""A trial's dealings with the slots: which models to compare, the switch, and the way back."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 from pathlib import Path
 
-from edge_client import placement
 from edge_client.blobstore import BlobStore
 from edge_client.disk import DISK_FULL
 from edge_client.rollout.health import FILE, Health, read_health
@@ -19,9 +12,6 @@ from edge_client.rollout.measuring import Pair
 from edge_client.rollout.trial_events import NotSwitched, Switched, WentBack
 from edge_client.rollout.trial_state import Trial
 from edge_client.slots import ServedModel, SlotIsEmpty, Slots
-from schemas.chunks import digest_of
-from schemas.errors import PeerError
-from schemas.manifest import SignedManifest, decode_manifest, manifest_path
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.rollout import Cause, Stage
 
@@ -31,12 +21,11 @@ NOTHING_BEFORE = "there is no model before it to go back to: it goes on serving"
 
 
 class ServingSlots:
-    """The slots of one device, its last run's model, and the offered file in `store`."""
+    """The slots of one device, and the offered file in `store`."""
 
     def __init__(self, state: Path, store: BlobStore) -> None:
         self._made = state / "rollout" / "made.onnx"
         self._slots, self._store = Slots(state / "serving"), store
-        self._delivered = placement.served(state / "models")
 
     def serving(self) -> str | None:
         """The digest of the model in use."""
@@ -46,15 +35,12 @@ class ServingSlots:
     def serving_file(self) -> str | None:
         """The digest of the file that the model in use is, or that it is another form of."""
         now = self._slots.current()
-        if now is not None:
-            return now.model.parent or now.model.digest
-        return digest_of(self._delivered.read_bytes()) if self._delivered.is_file() else None
+        return None if now is None else now.model.exported
 
     def before_the_switch(self, offer: ModelOffer) -> Pair:
         """The model in use, and the one that was fetched."""
         now = self._slots.current()
-        running = now.path if now is not None else self._delivered if self._delivered.is_file() else None
-        return Pair(running, self._store.path(offer.blob.digest), self._made)
+        return Pair(None if now is None else now.path, self._store.path(offer.blob.digest), self._made)
 
     def after_the_switch(self) -> Pair | None:
         """The former model, if it is there still, and the one in use; None where none is in use."""
@@ -75,7 +61,6 @@ class ServingSlots:
         try:
             if self._is_serving(digest):
                 return Switched()
-            self._take_delivered_in()
             data = (self._store.path(digest) if trial.made is None else self._made).read_bytes()
             note = ServedModel(
                 version=offer.version,
@@ -87,10 +72,11 @@ class ServingSlots:
                 latency_ms=None if measured is None else measured.latency_ms,
                 why=f"rollout {offer.rollout}",
             )
-            filled = self._slots.fill(data, note, signed=offer.manifest if trial.made is None else None)
-            # What was noted of an earlier trial of the same file says nothing of this one.
-            (filled.folder / FILE).unlink(missing_ok=True)
-            self._slots.switch(digest)
+            with self._slots.changing():
+                filled = self._slots.fill(data, note, signed=offer.manifest if trial.made is None else None)
+                # What was noted of an earlier trial of the same file says nothing of this one.
+                (filled.folder / FILE).unlink(missing_ok=True)
+                self._slots.switch(digest)
         except OSError as error:
             cause = Cause.NO_SPACE if error.errno in DISK_FULL else Cause.DAMAGED
             return NotSwitched(cause, f"it cannot be put in its place: {error}")
@@ -135,23 +121,3 @@ class ServingSlots:
     def _is_serving(self, digest: str) -> bool:
         now = self._slots.current()
         return now is not None and now.model.digest == digest
-
-    def _take_delivered_in(self) -> None:
-        if self._slots.current() is not None or not self._delivered.is_file():
-            return
-        data = self._delivered.read_bytes()
-        note = ServedModel(version=_version(self._delivered), digest=digest_of(data), why="of the last run")
-        self._slots.fill(data, note, signed=_word_for(self._delivered))
-        self._slots.switch(note.digest)
-
-
-def _word_for(path: Path) -> SignedManifest | None:
-    with contextlib.suppress(OSError, PeerError):
-        return decode_manifest(manifest_path(path).read_bytes())
-    return None
-
-
-def _version(path: Path) -> str:
-    """The run that made it, as the signature says; a file without one is called by its name."""
-    signed = _word_for(path)
-    return path.name if signed is None else json.dumps(signed.manifest.run).strip('"')

@@ -107,6 +107,10 @@ class RolloutPart:
         else:
             self._publish(self._slots.withdrawn(message))
 
+    def renew(self, data: LocalData) -> None:
+        """The device's data is another now."""
+        self._measuring.renew(data)
+
     def takes(self, chunk: Chunk) -> bool:
         """Take a chunk, if it is of the file on its way."""
         receiving = self._trials.receiving

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.data.arrays import channels_first
+from edge_client.data.arrays import as_batch
+from edge_client.data.fitting import in_words
 from edge_client.data.labelled import Pixels
 from edge_client.inference import LoadedModel, decode_image
 from schemas.errors import ConfigError
@@ -46,7 +47,7 @@ def read_asked(body: bytes, model: LoadedModel, *, top: int = 1) -> Asked:
     if not body:
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
-        return _checked(Asked(_as_many(_array(body), model), top), model)
+        return _checked(Asked(as_batch(_array(body), model.input_shape), top), model)
     if body.lstrip()[:1] in (b"{", b"["):
         return read_line(body, model, top=top)
     return _of_image(body, model, Asked(np.empty(0), top))
@@ -109,7 +110,7 @@ def _pixels(value: Any, model: LoadedModel) -> Pixels:
         array = np.asarray(value, dtype=np.float32)
     except (ValueError, TypeError, OverflowError) as error:
         raise ConfigError("'pixels' are not numbers in rows of equal length") from error
-    return _as_many(array, model)
+    return as_batch(array, model.input_shape)
 
 
 def _array(body: bytes) -> Pixels:
@@ -137,22 +138,13 @@ def _array(body: bytes) -> Pixels:
         raise ConfigError(f"cannot read the array: {str(error)[:200] or type(error).__name__}") from error
 
 
-def _as_many(images: Pixels, model: LoadedModel) -> Pixels:
-    """As [N, C, H, W], from that, [N, H, W, C], one image, or one without its only channel."""
-    if images.shape == model.input_shape:
-        return images[None]
-    if model.input_shape[0] == 1 and images.shape == model.input_shape[1:]:
-        return images[None, None]
-    return channels_first(images)
-
-
 def _checked(asked: Asked, model: LoadedModel) -> Asked:
     images = asked.images
     if images.dtype.kind not in "uif":
         raise ConfigError(f"pixels are numbers, not {images.dtype}")
     if images.shape[1:] != model.input_shape:
-        wanted, got = ("x".join(map(str, shape)) for shape in (model.input_shape, images.shape[1:]))
-        raise ConfigError(f"the model takes images of {wanted}, got {got or 'a single number'}")
+        wanted, got = in_words(model.input_shape), in_words(images.shape[1:])
+        raise ConfigError(f"the model takes images of {wanted}, got {got}")
     if not 1 <= len(images) <= MAX_IMAGES:
         raise ConfigError(f"{len(images)} images at once, expected 1 to {MAX_IMAGES}")
     if not np.isfinite(images).all():

@@ -89,5 +89,5 @@ class MqttDoor:
             return ("busy" if isinstance(error, Busy) else "unready"), refusal(payload, error)
         except Exception as error:
             # Whatever a stranger's bytes bring about costs this answer, not the service.
-            log.exception("a request failed")
+            log.exception("a request failed", extra={"reason": "failed"})
             return "failed", refusal(payload, error)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.command_output import Subparsers, add_verb, print_json
+from edge_client.commands.options import add_tls_options
+
+if TYPE_CHECKING:
+    from edge_server.config import Config
+    from edge_server.rehearsal import Rehearsed
 
 EXAMPLES = """\
+It loads [data] source, builds the network, and rehearses two rounds of one step on this machine: by the tier
+that prunes most and by the one that prunes least, with all that the recipe sends beside the model.
+
 examples:
   edge-server check federation.toml
   edge-server check attending training.learning-rate=0.05
+  edge-server check federation.toml --broker mqtt://192.168.1.10:1883
 """
 
 
@@ -21,20 +34,65 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the file, e.g. rounds=3"
+    )
+    parser.add_argument(
+        "--registry",
+        type=Path,
+        metavar="DIR",
+        help="where the version of [model] from is looked for (default: runs/registry)",
+    )
+    parser.add_argument("--broker", metavar="URL", help="look whether this broker lets anyone in, too")
+    add_tls_options(parser, whose="the server's")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print the resolved file; raises `ConfigError` for a wrong one."""
     from edge_server.config import load_config
-    from edge_server.feasibility import check_partition
+    from edge_server.feasibility import check_run
+    from edge_server.firewall.trust import warnings
 
     config = load_config(args.config, args.overrides)
-    check_partition(config, args.config)
+    tried = check_run(config, args.config, registry=args.registry)
+    lines = [*(_untried() if tried is None else _tried(tried, config)), *warnings(config)]
+    lines += _of_the_broker(args, config)
     if args.format == "json":
         print_json(config.model_dump(mode="json", by_alias=True, exclude_none=True))
+        print(*(f"edge-server: {line}" for line in lines), sep="\n", file=sys.stderr)
     else:
-        print(f"# {args.config} is right; this is what it means, defaults included.\n")
+        print(f"# {args.config} is right; this is what it means, defaults included.")
+        print(*(f"# {line}" for line in lines), sep="\n", end="\n\n")
         print(config.to_toml(), end="")
     return 0
+
+
+def _of_the_broker(args: argparse.Namespace, config: Config) -> Iterator[str]:
+    """Whether the broker that was named lets anyone in."""
+    if args.broker is None:
+        return
+    from edge_client.address import TlsFiles, parse_address
+    from edge_client.doctor.strangers import strangers
+
+    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    found = strangers(address, config.federation.name)
+    remedy = f": {found.remedy}" if found.remedy else ""
+    yield f"{found.level}: {found.check}: {found.detail}{remedy}"
+
+
+def _untried() -> Iterator[str]:
+    yield (
+        "The network was not tried: no [data] source says what it is fed, nor do [model] input-shape "
+        "and num-classes."
+    )
+
+
+def _tried(tried: Rehearsed, config: Config) -> Iterator[str]:
+    from edge_server.display.units import count_text, ratio_text
+
+    shape = "x".join(map(str, tried.spec.input_shape))
+    yield f"'{tried.spec.name}' for {shape} and {tried.spec.num_classes} classes: two rounds rehearsed."
+    for tier, ratio in enumerate(config.tiers.levels, start=1):
+        yield f"tier {tier}, {ratio_text(ratio)} pruned: {count_text(tried.parameters[tier])} parameters"
+    yield from tried.words

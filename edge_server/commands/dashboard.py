@@ -38,6 +38,12 @@ def register(subparsers: Subparsers) -> None:
         metavar="HOST:PORT",
         help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port where that is taken)",
     )
+    parser.add_argument(
+        "--registry",
+        type=Path,
+        metavar="DIR",
+        help="registry with the rollouts of this run's models (default: the one beside the run folder)",
+    )
     add_token_option(parser)
     parser.set_defaults(execute=execute)
 
@@ -56,7 +62,8 @@ def execute(args: argparse.Namespace) -> int:
     ended = threading.Event()
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in ENDS}
     try:
-        with hosted(args.run, args.listen, token=token_of(args), live=False) as host:
+        token = token_of(args)
+        with hosted(args.run, args.listen, token=token, live=False, registry=args.registry) as host:
             tell_address(host.url, args.format)
             while not ended.wait(LISTEN_S):
                 pass  # a signal that another thread gets is heard here

@@ -21,7 +21,9 @@ examples:
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "demo", help="run the whole system on this machine", examples=EXAMPLES)
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the demo's settings")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the demo's settings"
+    )
     parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the demo's)")
     add_broker_options(parser)
     add_run_options(parser)
@@ -40,5 +42,8 @@ def execute(args: argparse.Namespace) -> int:
     overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
     config = load_config(str(DEMO), overrides)
     out = run_folder(args.out, config.federation.name)
+    name = out.name if args.out is None else None
     begin_run_log(args)
-    return run_and_tell(args, out, lambda address, watcher: run_demo(config, address, watcher, out=out))
+    return run_and_tell(
+        args, out, lambda address, watcher: run_demo(config, address, watcher, out=out, run=name)
+    )

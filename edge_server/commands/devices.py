@@ -13,8 +13,9 @@ examples:
   edge-server devices runs/demo --format json
   edge-server devices runs/demo --why pi-kitchen     its rounds: chosen or not, why, and what came of it
 
-Reads the run folder, also while the run goes on. A device is refused for the reason that stands there, and
-one that is refused too often is left out of planning until the round that is named (see [firewall]).
+`down` and `up` are what went over the device's own link, broadcasts included. Reads the run folder,
+also while the run goes on. A device is refused for the reason that stands there, and one that is
+refused too often is left out of planning until the round that is named (see [firewall]).
 """
 
 
@@ -35,6 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.why is not None:
         return _why(args)
     from edge_server.device_standings import read_standings
+    from edge_server.display.units import bytes_text
 
     standings = read_standings(args.run)
     if args.format == "json":
@@ -44,12 +46,14 @@ def execute(args: argparse.Namespace) -> int:
         (
             one.device,
             str(one.rounds),
+            bytes_text(one.downlink_bytes),
+            bytes_text(one.uplink_bytes),
             ", ".join(f"{reason} {count}" for reason, count in one.refused.items()) or "-",
             "-" if one.quarantined_until is None else f"until round {one.quarantined_until}",
         )
         for one in standings
     ]
-    print_table(("device", "rounds", "refused", "quarantine"), rows)
+    print_table(("device", "rounds", "down", "up", "refused", "quarantine"), rows)
     return 0
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   edge-server enroll pi-kitchen --out boards --host broker.lan   first use: authority and broker files too
-  edge-server enroll pi-garage --out boards              boards/pi-garage.tar, with its install.sh
+  edge-server enroll pi-garage --out boards --data folder:/srv/photos       what its client.toml names
   edge-server enroll pi-attic --code --out boards        a code instead: the key is made on the device
   edge-server enroll --serve                             answer codes, renew certificates; let it run
   edge-server enroll pi-garage --out boards --renew      another certificate, where the first is lost
@@ -69,6 +69,11 @@ def register(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="the same, by the server's key: the `signing-key` of federation.toml, made where there is none",
     )
+    parser.add_argument(
+        "--data",
+        metavar="SOURCE",
+        help="what the device learns from, for its client.toml: folder:PATH... (default: to be set there)",
+    )
     parser.add_argument("--wheel", type=Path, metavar="FILE", help="put this package into the archive")
     parser.add_argument("--serve", action="store_true", help="answer codes and renewals until Ctrl-C")
     parser.add_argument("--broker", metavar="URL", help="with --serve: the broker (default: the devices')")
@@ -91,6 +96,8 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.identity.settings import default_folder
 
     folder = args.authority or default_folder(args.federation)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--authority {folder}: this is a file; name the authority's folder")
     if args.serve:
         return _serve(args, folder)
     _check_words(args)
@@ -112,8 +119,12 @@ def _check_words(args: argparse.Namespace) -> None:
         raise ConfigError(f"'{args.device}' is the name of a part of the server; choose another")
     if args.out is None:
         raise ConfigError(f"enroll: where to? --out DIR is where {args.device}'s files go")
+    if args.out.exists() and not args.out.is_dir():
+        raise ConfigError(f"--out {args.out}: this is a file; name a folder for {args.device}'s files")
     if args.wheel is not None and not args.wheel.is_file():
         raise ConfigError(f"--wheel: there is no file {args.wheel}")
+    if args.code and args.data is not None:
+        raise ConfigError("--data: a code does not carry it: edge-client enroll --data SOURCE writes it")
     if args.trust is not None and args.signing_key is not None:
         raise ConfigError("--trust and --signing-key say the same: name one of them")
     if args.trust is not None:
@@ -177,10 +188,14 @@ def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
     from edge_server.identity.bundle import write_bundle
 
     _check_is_new(args, authority)
-    path = write_bundle(authority, args.device, args.out, trust=_trusted(args), wheel=args.wheel)
+    path = write_bundle(
+        authority, args.device, args.out, trust=_trusted(args), wheel=args.wheel, data=args.data
+    )
     _finish(args, authority, {"archive": str(path)})
     _say(args, f"{path}: bring it to the board over a channel that you trust, then there")
     _say(args, f"  tar xf {path.name} && sudo ./{args.device}/install.sh")
+    if args.data is None:
+        _say(args, f"with `data` set in {args.device}/client.toml first: what the device learns from")
     _say(args, f"and delete it here: it holds {args.device}'s private key")
     return 0
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, print_json, print_table
+from edge_client.command_output import Subparsers, add_verb, print_help, print_json, print_table
 from edge_server.commands.options import RUNS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ examples:
   edge-server models diff home-20261121-180000 home-20261122-180000
   edge-server models set-active home-20261121-180000
 
-A run enters the models that it ends with, under its own name, in the folder `registry` beside its run
+A run enters the models that it ends with, under its folder's name, in the folder `registry` beside its run
 folder (`runs/registry`, unless --out names another place). There lie each tier's ONNX file, its signature,
 the global model and a model card, README.md; the run folder may go.
 The active version is the one that devices are meant to serve: `edge-server rollout` brings it to them, and
@@ -39,7 +39,8 @@ def register(subparsers: Subparsers) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="models_verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="models_verb", metavar="VERB")
+    parser.set_defaults(execute=print_help(parser))
     _list(verbs)
     _show(verbs)
     _diff(verbs)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from edge_client.command_output import Subparsers, add_verb, print_json, print_table
 
@@ -22,10 +24,23 @@ def execute(args: argparse.Namespace) -> int:
     """Print a line per recipe."""
     from edge_server.recipe_files import read_recipe, recipe_names
 
-    recipes = [read_recipe(name)["recipe"] for name in recipe_names()]
+    tables = [read_recipe(name) for name in recipe_names()]
+    recipes = [{**table["recipe"], "trusts": _trusts(table)} for table in tables]
     if args.format == "json":
         print_json(recipes)
-    else:
-        rows = [(recipe["name"], recipe["summary"], recipe["citation"]) for recipe in recipes]
-        print_table(("recipe", "what it does", "source"), rows)
+        return 0
+    rows = [
+        (one["name"], one["summary"], one["citation"], ", ".join(one["trusts"]) or "-") for one in recipes
+    ]
+    print_table(("recipe", "what it does", "source", "takes on trust"), rows)
+    print("\nWhat the last column means: edge-server check RECIPE firewall.strict=true")
     return 0
+
+
+def _trusts(table: Mapping[str, Any]) -> list[str]:
+    """The components that take something on trust of devices, as `[firewall] strict` says in words."""
+    from edge_server.firewall.trust import trusted_components
+    from schemas.strategy import StrategySpec
+
+    spec = StrategySpec.model_validate(table.get("strategy", {}), by_alias=True, by_name=False)
+    return [name for _, name, _ in trusted_components(spec)]

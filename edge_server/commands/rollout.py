@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -239,7 +240,7 @@ def execute(args: argparse.Namespace) -> int:
             progress.known(rollout)
         paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
         try:
-            ended = _serve(args, registry, rollout, paths, progress)
+            ended = _serve(args, registry, version, rollout, paths, progress)
         except Interrupted as pause:
             print(f"edge-server: {pause}", file=sys.stderr)
             return 130
@@ -296,17 +297,26 @@ def _opened(
 def _serve(
     args: argparse.Namespace,
     registry: Registry,
+    version: Version,
     rollout: Rollout,
     paths: dict[str, Path],
     progress: Progress,
 ) -> Rollout:
     from edge_client.address import TlsFiles, parse_address
     from edge_server.rollout.journal import RolloutJournal
+    from edge_server.rollout.listing import RolloutEvents, run_of
     from edge_server.rollout.service import RolloutService
     from edge_server.serving import stopped_by_signals
 
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
-    with rollout_watcher(args.metrics, progress.show) as show:
+    events = RolloutEvents(run_of(registry, version))
+
+    def both(rollout: Rollout, no_link: str) -> None:
+        events.show(rollout)
+        progress.show(rollout, no_link)
+
+    events.show(rollout)
+    with closing(events), rollout_watcher(args.metrics, both) as show:
         service = RolloutService(rollout, RolloutJournal(registry), address, paths, show)
         with stopped_by_signals(service.interrupt):
             return service.run()

@@ -21,7 +21,8 @@ examples:
 
 Devices join with `edge-client run --broker URL --federation NAME`. Ctrl-C ends the run and leaves its folder
 whole: the last model, history.jsonl and summary.json. A server that was killed, ended with SIGTERM, or found
-its disk full goes on with its round when the same command is given again; --new begins another run.
+its disk full goes on with its round when the same command is given again; --new begins another run. A
+run that is finished says so, exit code 0.
 """
 
 
@@ -31,7 +32,9 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="put over the file, e.g. rounds=3")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the file, e.g. rounds=3"
+    )
     add_broker_options(parser)
     add_run_options(parser)
     parser.add_argument(
@@ -47,12 +50,15 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Serve until the run is over."""
     from edge_server.config import load_config
-    from edge_server.reopening import unfinished_run
-    from edge_server.serving import run_and_tell, serve
+    from edge_server.reopening import finished_run, unfinished_run
+    from edge_server.serving import run_and_tell, serve, tell_finished
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
+    if args.out is not None and (done := finished_run(args.out, config)) is not None:
+        return tell_finished(args.out, done, args.format)
     cut_off = unfinished_run(RUNS, config) if args.out is None and not args.new else None
     out = cut_off or run_folder(args.out, config.federation.name)
     begin_run_log(args)
-    return run_and_tell(args, out, lambda *to: serve(config, *to, out=out, registry=args.registry))
+    name = out.name if args.out is None else None
+    return run_and_tell(args, out, lambda *to: serve(config, *to, out=out, registry=args.registry, run=name))

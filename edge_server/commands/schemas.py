@@ -26,13 +26,14 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Write a file per schema."""
+    from edge_client.files import usable_folder
     from schemas.export import json_schemas
 
     found = json_schemas()
     if args.format == "json":
         print_json(found)
         return 0
-    args.out.mkdir(parents=True, exist_ok=True)
+    usable_folder(args.out, option="--out")
     for name, schema in found.items():
         (args.out / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n")
     print(f"{len(found)} schemas in {args.out}")

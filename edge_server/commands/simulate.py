@@ -48,8 +48,9 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Simulate until the run is over."""
     from edge_server.config import load_config
-    from edge_server.serving import exit_code, tell_where
-    from edge_server.simulation.simulator import simulate
+    from edge_server.reopening import finished_run
+    from edge_server.serving import exit_code, tell_finished, tell_where
+    from edge_server.simulation.simulator import as_simulated, simulate
     from edge_server.watching import watchers
 
     if args.resume and args.out is None:
@@ -60,6 +61,8 @@ def execute(args: argparse.Namespace) -> int:
     config = load_config(args.config, overrides)
     named = "name" in config.federation.model_fields_set
     out = run_folder(args.out, config.federation.name if named else Path(args.config).stem)
+    if not args.resume and (done := finished_run(out, as_simulated(config))) is not None:
+        return tell_finished(out, done, args.format)
     begin_run_log(args)
     with watchers(args, out) as watcher:
         summary = simulate(config, out=out, watcher=watcher, resume=args.resume)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +17,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from edge_server.dashboard.device_view import device_value
+from edge_server.dashboard.event_view import events_value
 from edge_server.dashboard.facts import newest_version
 from edge_server.dashboard.feed import Feed
 from edge_server.dashboard.guarding import Access, Guard
 from edge_server.dashboard.looking import MOST_IMAGES, Looking, why_not
 from edge_server.dashboard.model_view import channel_value, model_value
+from edge_server.dashboard.rollout_view import rollouts_value
 from edge_server.dashboard.stream import EventStream, Teller, json_text
+from edge_server.event_list.event import EventKind
 from edge_server.history import DeviceRecord
 from edge_server.journal_reader import JournalReader
 from edge_server.run_folder import RunFolder
@@ -55,6 +59,8 @@ def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> A
             Route("/api/channel/{group:path}/{index:int}", pages.channel),
             Route("/api/gradcam", pages.gradcam),
             Route("/api/events", pages.events),
+            Route("/api/rollouts", pages.rollouts),
+            Route("/api/stream", pages.stream),
             Route("/onnx/tier-{tier:int}.onnx", pages.onnx),
             *more,
         ],
@@ -126,6 +132,21 @@ class Pages:
 
     async def events(self, request: Request) -> Response:
         """`/api/events`."""
+        after, asked = number_in(request, "after", 0), request.query_params
+        kinds = [kind for kind in asked.get("kind", "").split(",") if kind]
+        unknown = [kind for kind in kinds if kind not in set(EventKind)]
+        if after is None or unknown:
+            return _error(400, f"after is a number, and kind some of {', '.join(EventKind)}")
+        path = RunFolder(self._feed.path).events
+        return _json(await asyncio.to_thread(events_value, path, kinds, asked.get("device", ""), after))
+
+    async def rollouts(self, request: Request) -> Response:
+        """`/api/rollouts`."""
+        run = (await self._feed.shown()).run["run"]
+        return _json(await asyncio.to_thread(rollouts_value, self._feed.registry, run))
+
+    async def stream(self, request: Request) -> Response:
+        """`/api/stream`."""
         since = number_in(request, "since", 0)
         if since is None:
             return _error(400, "since is the number of a round")

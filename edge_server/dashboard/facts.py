@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -55,7 +55,8 @@ class Planning:
 class Facts:
     """A run folder at one moment; `parameters` are those of the full network, `onnx` bytes by tier.
 
-    `at_work`: as far as the folder tells, some process goes on with the run.
+    `traffic` are the counts of `Tally.traffic` after the last closed round. `at_work`: as far as the folder
+    tells, some process goes on with the run.
     """
 
     path: Path
@@ -68,6 +69,7 @@ class Facts:
     known: Mapping[str, Known] = field(default_factory=dict)
     planning: Planning | None = None
     refused: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    traffic: Mapping[str, Any] = field(default_factory=dict)
     channels: ChannelMap | None = None
     parameters: int | None = None
     onnx: Mapping[int, int] = field(default_factory=dict)
@@ -205,6 +207,7 @@ def _told(facts: Facts, reader: JournalReader) -> Facts:
         known={told[0]: _known(*told) for told in reader.seen()},
         planning=_planning(reader),
         refused=reader.refusals(),
+        traffic=reader.traffic(),
     )
 
 

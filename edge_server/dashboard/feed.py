@@ -15,12 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from edge_server.dashboard.event_view import NewestEvent, fingerprint
 from edge_server.dashboard.events import Shown, next_shown
 from edge_server.dashboard.facts import Facts, is_at_work, read_facts
 from edge_server.dashboard.fleet_view import fleet_rows
 from edge_server.dashboard.journal_file import opened_journal
 from edge_server.dashboard.run_view import Json, history_of, round_values, run_value
 from edge_server.journal_reader import JournalReader
+from edge_server.registry.entering import default_registry
 from edge_server.run_folder import RunFolder
 from edge_server.snapshot import Snapshot
 from schemas.errors import EdgeError
@@ -39,13 +41,25 @@ LOOKED_AT = ("history.jsonl", "summary.json", "journal.sqlite", "journal.sqlite-
 
 
 class Feed:
-    """Of one run in `path`; `live` says that this very process runs it, and shows snapshots of it."""
+    """Of one run in `path`; `live` says that this very process runs it, and shows snapshots of it.
 
-    def __init__(self, path: Path, *, live: bool, clock: Callable[[], float] = time.time) -> None:
+    The `registry` is that of its models; beside the run unless it is named.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        live: bool,
+        registry: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.path, self.live = path, live
+        self.registry = registry or default_registry(path)
         self._clock = clock
         self._snapshot: Snapshot | None = None
         self._facts: Facts | None = None
+        self._newest_event, self._events = NewestEvent(RunFolder(path).events), 0
         self._facts_at, self._facts_of = 0.0, object()
         self._seen: tuple[object, ...] | None = None
         self._shown: Shown | None = None
@@ -144,11 +158,13 @@ class Feed:
     def _look(self, monotonic: float) -> Shown:
         snapshot, now = self._snapshot, self._clock()
         facts = self._current_facts(snapshot, monotonic)
+        events = self._newest_event.number()
         seen = (facts, snapshot) if self.live else (facts,)
-        if self._shown is not None and self._seen is not None and all(map(_is, seen, self._seen)):
+        same = self._seen is not None and all(map(_is, seen, self._seen)) and events == self._events
+        if self._shown is not None and same:
             return self._shown
-        self._seen = seen
-        run = run_value(facts, snapshot, now=now, live=self.live or facts.at_work)
+        self._seen, self._events = seen, events
+        run = run_value(facts, snapshot, now=now, live=self.live or facts.at_work, events=events)
         rounds = self._rounds(facts, snapshot)
         return next_shown(self._shown, run, fleet_rows(facts, snapshot), rounds, now=now)
 
@@ -170,7 +186,7 @@ class Feed:
             late = monotonic >= self._facts_at + FACTS_S or over or not complete
             due = of != self._facts_of and late
         else:
-            of = tuple(map(_fingerprint, (self.path / name for name in LOOKED_AT)))
+            of = tuple(map(fingerprint, (self.path / name for name in LOOKED_AT)))
             due = of != self._facts_of
         if self._facts is None or due:
             self._facts = self._read()
@@ -195,11 +211,3 @@ class Feed:
 
 def _is(one: object, other: object) -> bool:
     return one is other
-
-
-def _fingerprint(path: Path) -> tuple[int, int] | None:
-    try:
-        told = path.stat()
-    except OSError:
-        return None
-    return told.st_mtime_ns, told.st_size

@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_server.dashboard.facts import Facts, Known
 from edge_server.history import DeviceRecord
+from edge_server.link_bytes import link_bytes
 from edge_server.snapshot import DeviceView, Snapshot
 from edge_server.tiers import tier_of
 from schemas.values import CapabilityProfile
@@ -115,6 +116,7 @@ def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
     tier = tier or (tier_of(known.profile, len(levels)) if levels else 1)
     refused = facts.refused.get(known.device, {})
     state = _journalled_state(known, facts)
+    link = link_bytes(facts.traffic, known.device)
     return FleetRow(
         device=known.device,
         tier=tier,
@@ -125,6 +127,8 @@ def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
         rounds=rounds,
         refusals=sum(refused.values()),
         refused=refused,
+        uplink_bytes=link.sent,
+        downlink_bytes=link.received,
         reason=(planning.examined.get(known.device) or "") if planning and state == REFUSED else "",
         examples=known.examples,
         **_of_profile(known.profile),

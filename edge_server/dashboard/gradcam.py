@@ -30,10 +30,11 @@ from edge_server.config import Config, load_config
 from edge_server.dashboard.facts import newest_version
 from edge_server.experiments.grad_cam import grad_cam
 from edge_server.run_folder import RunFolder
-from edge_server.testing import load_test_data, model_spec
+from edge_server.testing import as_the_federation, load_test_data, model_spec
 from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError, EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import Preprocessing
 
 MOST_OPAQUE = 200
 """Of 255: the picture stays visible under the hottest place."""
@@ -50,6 +51,7 @@ def looked_at(run: Path, tier: int, count: int) -> dict[str, Any]:
         raise ConfigError("the federation file names no test data ([data] source)")
     if version is None:
         raise ConfigError("there is no model yet")
+    data = _in_the_models_classes(data, version)
     chosen = data.subset(by_turns(data, count))
     module = tier_model(config, data, version, tier)
     inputs = torch.from_numpy(chosen.inputs())
@@ -76,6 +78,13 @@ def looked_at(run: Path, tier: int, count: int) -> dict[str, Any]:
             for place in range(len(chosen))
         ],
     }
+
+
+def _in_the_models_classes(data: LabelledData, version: Path) -> LabelledData:
+    """The server's examples, labelled as this version of the model numbers its classes."""
+    manifest = json.loads((version / "manifest.json").read_bytes())
+    names = Preprocessing.model_validate(manifest.get("preprocessing", {})).class_names
+    return as_the_federation(data, names) if names else data
 
 
 def by_turns(data: LabelledData, count: int) -> NDArray[np.intp]:

@@ -40,7 +40,13 @@ class Hosted:
 
 @contextlib.contextmanager
 def hosted(
-    path: Path, listen: Listen, *, token: str | None, live: bool, more: Sequence[BaseRoute] = ()
+    path: Path,
+    listen: Listen,
+    *,
+    token: str | None,
+    live: bool,
+    registry: Path | None = None,
+    more: Sequence[BaseRoute] = (),
 ) -> Iterator[Hosted]:
     """Serve the run in `path`, and `more`, while the block lasts.
 
@@ -48,7 +54,7 @@ def hosted(
     """
     made = bound_socket(listen, token)
     address, port = made.getsockname()[:2]
-    feed = Feed(path, live=live)
+    feed = Feed(path, live=live, registry=registry)
     server = _Uvicorn(make_app(feed, access_of(listen[0], port, token, bound=address), more=more))
     thread = threading.Thread(target=server.run, args=([made],), name="dashboard", daemon=True)
     thread.start()

@@ -81,7 +81,10 @@ def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"the dashboard cannot listen at {host}: there is no such address here") from error
+        raise ConfigError(
+            f"the dashboard cannot listen at {host}: there is no such address here; "
+            "other words go before --dashboard"
+        ) from error
     family, _, _, _, address = found[0]
     return family, str(address[0])
 

@@ -99,6 +99,7 @@ def _variant(record: DeviceRecord) -> Json:
         "latency_ms": record.latency_ms,
         "accuracy": record.onnx_accuracy if record.variant_accuracy is None else record.variant_accuracy,
         "why": record.why or "",
+        "verdict": record.verdict.model_dump(mode="json") if record.verdict else None,
     }
 
 

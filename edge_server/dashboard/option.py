@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from edge_client.command_output import OptionalAddress
 from edge_server.dashboard.listening import TOKEN_VARIABLE, USUAL, listen_address
 from edge_server.snapshot import Watcher
 
@@ -17,8 +18,8 @@ def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
     """Add `--dashboard` and what it asks browsers for."""
     parser.add_argument(
         "--dashboard",
-        nargs="?",
-        type=listen_address,
+        action=OptionalAddress,
+        read=listen_address,
         const=USUAL,
         metavar="HOST:PORT",
         help="show the run in the browser (default: 127.0.0.1:8265, or a free port where that is taken; "
@@ -47,7 +48,8 @@ def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
 
     collector = RunCollector(out)
     more = [metrics_route(collector)]
-    with hosted(out, args.dashboard, token=token_of(args), live=True, more=more) as host:
+    registry = getattr(args, "registry", None)
+    with hosted(out, args.dashboard, token=token_of(args), live=True, registry=registry, more=more) as host:
         tell_address(host.url, args.format)
         yield Together(host, collector)
 

@@ -24,8 +24,11 @@ SAME_MOMENT_S = 1.0
 """A deadline that is counted anew from each look moves by less, and has not moved."""
 
 
-def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool) -> Json:
-    """What `/api/run` says, without the history; `now` in seconds since 1970."""
+def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool, events: int = 0) -> Json:
+    """What `/api/run` says, without the history; `now` in seconds since 1970.
+
+    `events` is the number of the newest change of the event list.
+    """
     summary = (snapshot.summary if snapshot else None) or facts.summary
     config, shown = facts.config, snapshot or _from_folder(facts)
     return {
@@ -49,6 +52,7 @@ def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
         "virtual": is_virtual(facts, snapshot),
+        "events": events,
     }
 
 

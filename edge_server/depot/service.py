@@ -66,7 +66,10 @@ def serving(
     try:
         service = Service((host, port), Shelf(folder, keep_s=keep_hours * 3600), key, context)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot serve {folder} on {host} port {port}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot serve {folder} on {host} port {port}: {reason}; name another --port, or another folder"
+        ) from error
     thread = threading.Thread(target=service.serve_forever, args=(POLL_S,), name="blobs", daemon=True)
     thread.start()
     try:

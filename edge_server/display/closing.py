@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
 from edge_server.display.crowd import is_crowd, tier_table
 from edge_server.display.tables import device_table, outcome_text, round_table
+from edge_server.display.trials import on_trial, trial_line, trial_table
+from edge_server.history import DeviceRecord
 from edge_server.snapshot import Snapshot
 
 COMFORTABLE_WIDTH = 100
@@ -24,8 +28,17 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print()
         table = tier_table if is_crowd(snapshot.summary.devices) else device_table
         console.print(table(snapshot.summary, dense=dense))
+        _print_trials(console, snapshot.summary.devices, dense=dense)
     console.print()
     console.print(Text(_outcome(snapshot), style="bold"))
+
+
+def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:
+    """What became of the new model where another was in use, if it was anywhere."""
+    if not on_trial(devices):
+        return
+    console.print()
+    console.print(Text(trial_line(devices)) if is_crowd(devices) else trial_table(devices, dense=dense))
 
 
 def _outcome(snapshot: Snapshot) -> str:

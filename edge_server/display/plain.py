@@ -58,6 +58,8 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
         known = {} if before is None else {view.device: view for view in before.devices}
         for view in now.devices:
             yield from _device_changes(known.get(view.device), view)
+    if before is None and now.tested_on:
+        yield clean(now.tested_on)
     closed = before.history[-1].round if before is not None and before.history else 0
     if before is None and now.history:
         last = now.history[-1]

@@ -13,6 +13,7 @@ from edge_server.display.units import (
     bytes_text,
     clean,
     count_text,
+    counted_text,
     duration_text,
     loss_text,
     ms_text,
@@ -25,6 +26,7 @@ from edge_server.history import DeviceRecord, RoundRecord, Summary
 
 LAST_ROUNDS = 20
 """Rounds in the final table; a longer run has the others in `history.jsonl` and in the report."""
+LINK_BYTES = "down, up: over the device's own link, broadcasts included; those of rounds are the server's"
 
 
 def plain_table(title: str = "", *, dense: bool = False) -> Table:
@@ -56,6 +58,7 @@ def device_table(summary: Summary, *, dense: bool = False) -> Table:
     if all(device.parameters is None for device in summary.devices):
         return _part_table(summary, dense=dense)
     table = plain_table("Devices", dense=dense)
+    table.caption = Text(LINK_BYTES)
     table.add_column("device", overflow="fold")
     add_numbers(table, "tier", "params" if dense else "parameters", "MACs", "down", "up", "torch", "onnx")
     differs = any(runtimes_differ(device) for device in summary.devices)
@@ -70,6 +73,7 @@ def device_table(summary: Summary, *, dense: bool = False) -> Table:
 
 def _part_table(summary: Summary, *, dense: bool) -> Table:
     table = plain_table("Devices", dense=dense)
+    table.caption = Text(LINK_BYTES)
     table.add_column("device", overflow="fold")
     add_numbers(table, "tier", "pruned", "updates", "refused", "down", "up")
     for device in summary.devices:
@@ -174,8 +178,9 @@ def outcome_text(summary: Summary) -> str:
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
     spent = epsilon_text(summary)
     return (
-        f"{clean(summary.outcome)}{detail}: {summary.rounds} rounds in {duration_text(summary.duration_s)}, "
+        f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
+        f"in {duration_text(summary.duration_s)}, "
         f"test accuracy {percent_text(summary.test_accuracy)} (best {percent_text(summary.best_accuracy)}), "
-        f"{bytes_text(summary.downlink_bytes)} down, {bytes_text(summary.uplink_bytes)} up"
-        + (f", {spent}" if spent else "")
+        f"the server sent {bytes_text(summary.downlink_bytes)} "
+        f"and received {bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
     )

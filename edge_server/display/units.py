@@ -34,6 +34,11 @@ def count_text(count: int | None) -> str:
     return UNKNOWN if count is None else f"{count:,}"
 
 
+def counted_text(count: int, thing: str) -> str:
+    """So many of a thing: `1 round`, `2 rounds`."""
+    return f"{count_text(count)} {thing}" if count == 1 else f"{count_text(count)} {thing}s"
+
+
 def percent_text(share: float | None) -> str:
     """A share of one as a percentage: `97.12%`."""
     return UNKNOWN if share is None else f"{share:.2%}"

@@ -36,8 +36,9 @@ STATE_STYLES = {
     "missed": "yellow",
     "offline": "yellow",
     "quarantined": "red",
+    "incompatible": "red",
 }
-AT_REST = frozenset({"idle", "done", "offline", "quarantined"})
+AT_REST = frozenset({"idle", "done", "offline", "quarantined", "incompatible"})
 
 
 def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = False) -> Group:
@@ -72,6 +73,8 @@ def _header(snapshot: Snapshot) -> Table:
         (clean(snapshot.run), "dim"),
         "  ",
         (clean(snapshot.no_link), "red") if snapshot.no_link else (snapshot.phase, "cyan"),
+        "  ",
+        (clean(snapshot.tested_on), "dim"),
     )
     right = f"elapsed {clock_text(snapshot.elapsed_s)}"
     if snapshot.virtual_s is not None:

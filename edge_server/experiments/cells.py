@@ -49,7 +49,7 @@ class Cell:
 
         Tables tell of the full model, so that tiers are tested at the end only.
         """
-        fixed = {"seed": seed, "deliver": False, "evaluate-tiers-every": 1_000_000}
+        fixed = {"seed": seed, "deliver": "none", "evaluate-tiers-every": 1_000_000}
         seeded = merge_tables(self.table, {"federation": fixed})
         return check_config(seeded, f"row '{self.row}', column '{self.column}'")
 

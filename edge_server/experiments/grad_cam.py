@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from edge_client.data.fitting import fit
 from edge_client.data.labelled import LabelledData
+from edge_client.data.parts import part_of
 from edge_client.data.sources import load_source
 from edge_client.evaluation import evaluate
 from edge_client.models.build import build_model
@@ -24,9 +26,9 @@ from edge_client.surgery import load_arrays
 from edge_server.experiments.cells import Plan
 from edge_server.experiments.findings import Findings, Table
 from edge_server.experiments.runner import Done, Progress, Simulate, run_all, run_path
+from edge_server.testing import model_spec
 from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError
-from schemas.values import ModelSpec
 
 Heat = NDArray[np.float32]
 MEASURED = 200
@@ -101,8 +103,10 @@ def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progre
 
 def _pictures(plan: Plan, count: int) -> LabelledData:
     """The first test pictures of each class in turn, so that all classes are among those shown."""
-    settings = plan.cells[0].config().data
-    data = load_source(str(settings.source), data_root=settings.data_root, split="test")
+    config = plan.cells[0].config()
+    source, root = part_of(str(config.data.source), "test"), config.data.data_root
+    data = load_source(source, data_root=root, split="test")
+    data = fit(data, model_spec(config, data).input_shape)
     turns = np.zeros(len(data), dtype=np.int64)
     for label in range(data.num_classes):
         own = np.flatnonzero(data.labels == label)
@@ -112,11 +116,7 @@ def _pictures(plan: Plan, count: int) -> LabelledData:
 
 def _trained(one: Done, out: Path, data: LabelledData) -> nn.Module:
     config = one.run.cell.config(one.run.seed)
-    spec = ModelSpec(
-        name=config.model.name,
-        input_shape=config.model.input_shape or data.input_shape,
-        num_classes=config.model.num_classes or data.num_classes,
-    )
+    spec = model_spec(config, data)
     versions = sorted((run_path(one.run, out) / "models").glob("round-*/state.safetensors"))
     if not versions:
         raise ConfigError(f"{run_path(one.run, out)} holds no model")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.labelled import LabelledData
 from edge_client.data.partition import parse_partition, partition_indices
+from edge_client.data.parts import part_of
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.single_thread import single_thread
@@ -93,7 +94,7 @@ _UNMAPPED = all_of(ChannelMap(groups={}, parameters={}))
 
 def attend(config: Config) -> Population:
     """Do all rounds of one population."""
-    data = load_source(str(config.data.source), data_root=config.data.data_root)
+    data = load_source(part_of(str(config.data.source), "train"), data_root=config.data.data_root)
     shares = _shares(config, data)
     shape, classes = data.input_shape, data.num_classes
     spec = ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes)

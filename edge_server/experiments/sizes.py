@@ -8,7 +8,6 @@ from functools import lru_cache
 from statistics import fmean
 
 from edge_client.channels import trace_channels
-from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning import group_ratios, prefix_spec
@@ -17,6 +16,7 @@ from edge_server.config import Config
 from edge_server.experiments.cells import Cell, Plan
 from edge_server.experiments.experiment import PaperNumbers
 from edge_server.experiments.findings import Findings, Table, without_empty
+from edge_server.testing import load_test_data, model_spec
 from schemas.values import ModelSpec
 
 MEAN = "Average"
@@ -33,10 +33,9 @@ class Size:
 
 def tier_sizes(config: Config) -> list[Size]:
     """The size of every tier's sub-model, the weakest first; shape and classes as the run has them."""
-    shape, classes = config.model.input_shape, config.model.num_classes
-    if shape is None or classes is None:
-        data = load_source(str(config.data.source), data_root=config.data.data_root, split="test")
-        shape, classes = shape or data.input_shape, classes or data.num_classes
+    stated = config.model.input_shape is not None and config.num_classes is not None
+    spec = model_spec(config, None if stated else load_test_data(config))
+    shape, classes = spec.input_shape, spec.num_classes
     ratios = [tuple(r.items()) if isinstance(r, Mapping) else r for r in config.tiers.ratios]
     multiple = config.tiers.keep_multiple
     return [_size(config.model.name, shape, classes, ratio, multiple) for ratio in ratios]

@@ -7,11 +7,15 @@
     within its size bound          `edge_server.participant`    oversized
     the bytes of its digest        `edge_server.uploads`        digest-mismatch
     encoded as the task asks       `encoded`                    malformed, oversized, wrong-shape, ...
+    its steps those of its task    `answers`                    out-of-bounds
     a blob of groups, its shapes   `contents`                   malformed, wrong-shape
     finite, below any sense        `contents`                   not-finite, out-of-bounds
+    what devices can measure       `answers`                    out-of-bounds
     not of an earlier round        `replays`                    replayed
     norm among the recent ones     `norms`                      out-of-bounds
+    no variance below 0            `answers`                    out-of-bounds
     harmless by itself             `canary` (where configured)  harmful
+    like the others of its round   `norms`, when it closes      out-of-bounds
 
 Whatever it is not has a reason code, which its device is told and which is counted; the round goes on.
 """

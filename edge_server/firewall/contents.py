@@ -13,6 +13,7 @@ import numpy as np
 from edge_client.codecs.chain import make_chain
 from edge_client.pruning import kept_count
 from edge_client.slicing import check, expected_shapes
+from edge_server.firewall.answers import check_beside
 from edge_server.firewall.sizes import Sizes, sizes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.blobs import Array, Groups
@@ -58,6 +59,7 @@ def examine(
         _check_shapes(group, arrays, shapes[group])
     sizes = sizes_of(groups)
     _check_numbers(sizes)
+    check_beside(update, groups, rules)
     return sizes
 
 

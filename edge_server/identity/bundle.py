@@ -15,12 +15,25 @@ from edge_server.identity.authority import Authority
 
 
 def write_bundle(
-    authority: Authority, device: str, out: Path, *, trust: str = "", wheel: Path | None = None
+    authority: Authority,
+    device: str,
+    out: Path,
+    *,
+    trust: str = "",
+    wheel: Path | None = None,
+    data: str | None = None,
 ) -> Path:
-    """Issue a certificate for a new key, which is kept nowhere else, and pack it; returns the archive."""
+    """Issue a certificate for a new key, which is kept nowhere else, and pack it; returns the archive.
+
+    `data` is the source that its `client.toml` names; without it the device's owner must.
+    """
     settings, key = authority.settings, new_key()
     texts = board_files(
-        broker=settings.broker, federation=settings.federation, device=device, trusts=bool(trust)
+        broker=settings.broker,
+        federation=settings.federation,
+        device=device,
+        trusts=bool(trust),
+        data=data,
     )
     contents = {name: text.encode() for name, text in texts.items()}
     contents[CA] = authority.ca_pem

@@ -90,6 +90,7 @@ topic read {root}/devices/+/up/#
 topic write {root}/devices/+/down/#
 topic readwrite {root}/all/#
 topic write {root}/layers/#
+topic readwrite {root}/server/echo
 topic write {root}/devices/+/predict/request
 topic read {root}/devices/+/predict/answer
 
@@ -98,6 +99,7 @@ topic read {root}/devices/+/up/birth
 topic read {root}/devices/+/up/rollout
 topic write {root}/devices/+/down/rollout
 topic write {root}/devices/+/down/blob
+topic readwrite {root}/rollout/echo
 
 user {service}
 topic read {enrol}+/request
@@ -130,6 +132,7 @@ topic write spBv1.0/STATE/+
 # A device: its own topics, and what is everybody's. Two rules have no %u, of which Mosquitto warns.
 pattern write {root}/devices/%u/up/#
 pattern read {root}/devices/%u/down/#
+pattern readwrite {root}/devices/%u/echo
 pattern read {root}/all/#
 pattern read {root}/layers/#
 # `edge-client serve` under a certificate of its own.

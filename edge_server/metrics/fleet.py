@@ -12,7 +12,7 @@ from edge_server.participant import Status
 from edge_server.snapshot import Snapshot
 from schemas.values import Reason
 
-STATES = ("offline", "idle", "quarantined", "fetching", "exporting", *map(str, Status))
+STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
 OTHER = "other"
 """Whatever has no name of ours: what devices say must not make labels."""
 
@@ -27,6 +27,16 @@ def fleet_families(snapshot: Snapshot) -> Iterator[Metric]:
         (state, str(tier)): float(counted[state, tier]) for state in states for tier in tiers
     }
     yield from gauges("devices", "Devices by what they do and by tier.", ("state", "tier"), devices)
+    over_links: Counter[tuple[str, ...]] = Counter()
+    for view in snapshot.devices:
+        over_links["received", str(view.tier)] += view.downlink_bytes
+        over_links["sent", str(view.tier)] += view.uplink_bytes
+    yield from gauges(
+        "device_link_bytes",
+        "What went over the devices' own links, by tier; each that hears a broadcast counts it.",
+        ("direction", "tier"),
+        {said: float(size) for said, size in over_links.items()},
+    )
     yield from counters("updates", "Parts of devices in closed rounds.", ("outcome",), _updates(snapshot))
     refusals: dict[tuple[str, ...], float] = {(str(reason),): 0.0 for reason in Reason}
     for reason, count in snapshot.load.refusals.items():

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.command_output import OptionalAddress
 from edge_server.metrics.address import DEFAULT, Listen, parse_listen
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def add_metrics_option(parser: argparse.ArgumentParser) -> None:
     """Add `--metrics`."""
     parser.add_argument(
         "--metrics",
-        nargs="?",
+        action=OptionalAddress,
         const=DEFAULT,
         metavar="HOST:PORT",
         help=f"serve /metrics for Prometheus (default address: {DEFAULT}; who is to be asked from elsewhere "

@@ -12,9 +12,9 @@ from edge_server.workload import Workload
 
 def work_families(load: Workload) -> Iterator[Metric]:
     """The server's work."""
-    yield from counter("received_bytes", "MQTT payloads of devices.", load.uplink_bytes)
+    yield from counter("received_bytes", "MQTT payloads that the server received.", load.uplink_bytes)
     yield from counter(
-        "sent_bytes", "MQTT payloads to devices; a broadcast counts once.", load.downlink_bytes
+        "sent_bytes", "MQTT payloads that the server sent; a broadcast counts once.", load.downlink_bytes
     )
     yield from counter("dropped_messages", "Messages not heard, the inbox being full.", load.unheard)
     queues: Labelled = {

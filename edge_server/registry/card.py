@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_server.display.units import bytes_text, count_text, ms_text, percent_text, ratio_text, si_text
+from edge_server.display.units import (
+    bytes_text,
+    count_text,
+    counted_text,
+    ms_text,
+    percent_text,
+    ratio_text,
+    si_text,
+)
 from edge_server.registry.version import TierModel, Version
 
 COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices", "ms/image")
@@ -33,6 +41,7 @@ def _head(version: Version) -> dict[str, Any]:
         "created": datetime.fromtimestamp(version.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "state_sha256": version.state_sha256,
         "parents": list(version.parents),
+        "started_from": version.started_from.stated if version.started_from else None,
         "signed_by": version.key,
         "epsilon": version.epsilon,
         "delta": version.delta,
@@ -45,6 +54,7 @@ def _head(version: Version) -> dict[str, Any]:
                 "bytes": tier.bytes,
                 "test_accuracy": tier.test_accuracy,
                 "device_accuracy": tier.device_accuracy,
+                "devices_serving": tier.devices_serving,
             }
             for tier in version.tiers
         ],
@@ -82,8 +92,9 @@ def card_body(version: Version, described: Mapping[str, Any], *, files: str = ""
         [
             f"# {version.version}",
             "",
-            f"`{version.model}` ({count_text(version.parameters)} parameters) after {version.round} rounds of"
-            f" federation `{version.federation}`, one compact file per capability tier.{takes}",
+            f"`{version.model}` ({count_text(version.parameters)} parameters) after "
+            f"{counted_text(version.round, 'round')} of federation `{version.federation}`, "
+            f"one compact file per capability tier.{takes}",
             "",
             "## Files",
             "",
@@ -123,9 +134,15 @@ def _row(tier: TierModel, files: str) -> tuple[str, ...]:
         count_text(tier.parameters),
         si_text(tier.macs),
         percent_text(tier.test_accuracy),
-        f"{percent_text(tier.device_accuracy)} ({tier.devices})",
+        f"{percent_text(tier.device_accuracy)} ({tier.devices}{_serving_text(tier)})",
         ms_text(tier.device_latency_ms),
     )
+
+
+def _serving_text(tier: TierModel) -> str:
+    """How many of its devices serve it, where some have kept the model before."""
+    serving = tier.devices_serving
+    return "" if serving in (None, tier.devices) else f", {serving or 'none'} of them serving it"
 
 
 def _origin(version: Version) -> list[str]:
@@ -133,6 +150,9 @@ def _origin(version: Version) -> list[str]:
     if version.state_sha256:
         lines.append(f"- global model `{version.state_sha256}`, in `model/`")
     lines += [f"- made from `{parent}`" for parent in version.parents[:1]]
+    if version.started_from is not None:
+        first = version.started_from
+        lines.append(f"- its run started from {first.in_words()}, `{first.state_sha256}`")
     if version.epsilon is not None:
         lines.append(f"- differential privacy: epsilon {version.epsilon:.3g} at delta {version.delta:.3g}")
     return lines

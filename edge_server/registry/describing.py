@@ -12,11 +12,11 @@ from statistics import fmean
 from pydantic import ValidationError
 
 from edge_client.trust import check_model, read_trusted_key
-from edge_server.history import DeviceRecord, RoundRecord, Summary
+from edge_server.history import DeviceRecord, RoundRecord, StartedFrom, Summary
 from edge_server.journal_reader import JournalReader
 from edge_server.registry.version import TierModel, Version
-from edge_server.report.run_files import read_history
-from edge_server.run_folder import RunFolder
+from edge_server.report.run_files import first_problem, read_history
+from edge_server.run_folder import RunFolder, run_title
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest, decode_manifest, manifest_path
 
@@ -36,7 +36,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     described = [_tier(path, signed[tier_of_file(path)], summary, last) for path in paths]
     states, device_tiers = _states(run), _device_tiers(run)
     fields = {
-        "version": name or summary.run,
+        "version": name or run_title(run, summary.run),
         "federation": summary.federation,
         "run": summary.run,
         "round": last.round if last else 0,
@@ -46,7 +46,8 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
         "model": summary.model,
         "parameters": summary.parameters,
         "state_sha256": states[0] if states else None,
-        "parents": states[1 : 1 + KEPT_PARENTS],
+        "parents": _parents(states, summary.started_from),
+        "started_from": summary.started_from,
         "key": _key(signed.values()),
         "test_accuracy": summary.test_accuracy,
         "epsilon": summary.epsilon,
@@ -63,6 +64,12 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
         raise ConfigError(f"{run}: {where}: {problem['msg']}") from error
 
 
+def _parents(states: list[str], first: StartedFrom | None) -> list[str]:
+    """The last models before the one that the run ended with, and the one that the run started from."""
+    nearest = states[1 : 1 + KEPT_PARENTS]
+    return nearest if first is None else list(dict.fromkeys([*nearest, first.state_sha256]))
+
+
 def tier_of_file(path: Path) -> int:
     """The tier that a file's name says."""
     try:
@@ -77,8 +84,10 @@ def _summary(run: Path) -> Summary:
         return Summary.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError(f"{run} is no folder of a run that is over: there is no summary.json") from None
-    except (OSError, ValidationError) as error:
-        raise ConfigError(f"{path}: not a summary: {str(error).splitlines()[0]}") from error
+    except ValidationError as error:
+        raise ConfigError(f"{path}: not a summary: {first_problem(error)}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _manifest(path: Path) -> Signed | None:
@@ -102,7 +111,7 @@ def _states(run: Path) -> list[str]:
     if not journal.exists():
         return []
     with closing(JournalReader(journal)) as reader:
-        return [closed.state_sha256 for closed in reversed(reader.rounds())]
+        return list(dict.fromkeys(reversed(reader.begun_with().values())))
 
 
 def _device_tiers(run: Path) -> dict[str, int]:
@@ -130,6 +139,7 @@ def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord
         macs=devices[0].macs if devices else None,
         test_accuracy=last.tier_accuracy.get(number) if last else None,
         devices=len(devices),
+        devices_serving=sum(one.serves_new is True for one in devices) if devices else None,
         device_accuracy=_mean(devices, "onnx_accuracy"),
         device_latency_ms=_mean(devices, "latency_ms"),
     )

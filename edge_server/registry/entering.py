@@ -26,13 +26,21 @@ def default_registry(run: Path) -> Path:
 
 
 def enter_run(registry: Registry, run: Path, *, name: str | None = None) -> Version:
-    """Enter what the run in that folder has ended with, under its own name unless another is given.
+    """Enter what the run in that folder has ended with, under its folder's name unless another is given.
 
+    Where another run has that name already it is entered under its id, which no other has.
     Raises `ConfigError` for a folder without a run that is over, or one that has left no ONNX files.
     """
     version = describe_run(run, name=name)
+    if name is None and any(_is_another(known, version) for known in registry.versions()):
+        version = version.model_copy(update={"version": version.run})
     registry.enter(version, lambda folder: _fill(folder, run, version))
     return version
+
+
+def _is_another(known: Version, version: Version) -> bool:
+    """Whether the registry has another run's version of that name."""
+    return known.version == version.version and known.run != version.run
 
 
 def enter_or_say_why_not(folder: Path, run: Path) -> Version | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from edge_server.history import StartedFrom
 from schemas.frozen import Frozen
 from schemas.names import Digest, Name
 from schemas.values import Fraction
@@ -17,6 +18,7 @@ Milliseconds = Annotated[float, Field(ge=0)]
 class TierModel(Frozen):
     """One tier's ONNX file. `test_accuracy` is the server's; `devices` measured the means beside it.
 
+    `devices_serving` of them serve it, the others have kept the model before; None where that was not told.
     `parent_sha256` is the state of the global model that it was cut from.
     """
 
@@ -30,6 +32,7 @@ class TierModel(Frozen):
     macs: int | None = None
     test_accuracy: Fraction | None = None
     devices: int = Field(default=0, ge=0)
+    devices_serving: int | None = Field(default=None, ge=0)
     device_accuracy: Fraction | None = None
     device_latency_ms: Milliseconds | None = None
 
@@ -39,6 +42,7 @@ class Version(Frozen):
 
     `state_sha256` is the global model's, `parents` those that it was made from, the nearest first. `key` is
     the fingerprint of the key that has signed every tier's file; None where one of them is not signed.
+    The run was `started_from` another's model, if it did not begin with a network of its own.
     `created_at` is in seconds since 1970; `device_tiers` are those that the run's devices trained last.
     """
 
@@ -60,6 +64,7 @@ class Version(Frozen):
     created_at: float
     tiers: tuple[TierModel, ...]
     device_tiers: Mapping[Name, Annotated[int, Field(ge=1)]] = {}
+    started_from: StartedFrom | None = None
 
     def tier(self, number: int) -> TierModel | None:
         """The model of a tier, if it has one."""

@@ -22,15 +22,17 @@ def cost_section(run: Contents) -> Section:
     durations = [record.duration_s for record in run.history]
     rows = [
         _row(
-            "sent to devices",
+            "sent by the server, a broadcast once",
             bytes_text(run.summary.downlink_bytes),
             _mean_bytes(cost.downlink_bytes, rounds),
         ),
         _row(
-            "received from devices",
+            "received by the server",
             bytes_text(run.summary.uplink_bytes),
             _mean_bytes(cost.uplink_bytes, rounds),
         ),
+        _row("received by devices, over their links", _together(run, "downlink_bytes"), ""),
+        _row("sent by devices, over their links", _together(run, "uplink_bytes"), ""),
         _row("updates asked for", count_text(cost.updates), f"{cost.updates / rounds:.3g}"),
         _row("of all devices in every round", _share(run, cost.updates), ""),
         _row("received, in full models", f"{cost.models:.3g}", f"{cost.models / rounds:.3g}"),
@@ -52,6 +54,10 @@ def cost_section(run: Contents) -> Section:
     return Section(
         "Costs", (table("What the run cost", ("cost", "total", "per round"), rows), Paragraph(explained))
     )
+
+
+def _together(run: Contents, name: str) -> str:
+    return bytes_text(sum(getattr(device, name) for device in run.summary.devices))
 
 
 def training_macs(run: Contents) -> float | None:

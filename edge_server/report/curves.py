@@ -42,7 +42,7 @@ def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
         curve("down", history, lambda record: record.downlink_bytes),
         curve("up", history, lambda record: record.uplink_bytes),
     )
-    return Chart("bytes", "Bytes per round", "bytes", series, bytes_text, from_zero=True)
+    return Chart("bytes", "Bytes per round, at the server", "bytes", series, bytes_text, from_zero=True)
 
 
 def time_chart(history: Sequence[RoundRecord]) -> Chart:

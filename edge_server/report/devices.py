@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from edge_server.display.tables import runtimes_differ
+from edge_server.display.trials import serves_text
 from edge_server.display.units import (
     UNKNOWN,
     bytes_text,
@@ -49,6 +50,10 @@ DEVICE_COLUMNS = (
     "refused",
     "accuracy in torch",
     "accuracy in onnxruntime",
+    "new on trial",
+    "earlier on trial",
+    "serves",
+    "verdict",
     "largest difference",
     "ms per image",
     "board",
@@ -65,8 +70,7 @@ def tier_section(run: Contents) -> Section:
     rows = [_tier_row(run, tier, by_tier[tier]) for tier in sorted(by_tier)]
     caption = (
         "Each capability tier: its sub-model, its accuracy on the server's test data and the mean and the "
-        "lowest on its devices' own held-out data, and what its devices sent and received together (what is "
-        "published once for all counts for no tier)"
+        "lowest on its devices' own held-out data, and what went over its devices' links together"
     )
     files = [
         (Cell(f"tier {tier}", words=True), words(path), words(_digest(run, tier)))
@@ -113,9 +117,22 @@ def device_section(run: Contents) -> Section:
     if not devices:
         return Section("Devices", (Paragraph("No device took part."),))
     ordered = sorted(devices, key=lambda one: -one.refusals)
-    caption = "Each device's compact model, its traffic, and its accuracy on held-out data in both runtimes"
+    caption = (
+        "Each device's compact model, what went over its link (broadcasts included), and its accuracy on "
+        "held-out data in both runtimes"
+    )
     rows = [_device_row(one, run.boards) for one in ordered]
     return Section("Devices", (without_empty(table(caption, DEVICE_COLUMNS, rows)),))
+
+
+def _trial_cells(device: DeviceRecord) -> tuple[Cell, ...]:
+    """What its trial came to, if another model was in use before."""
+    verdict = device.verdict
+    if verdict is None or not verdict.earlier:
+        return (*numbers("", ""), words(""), words(""))
+    accuracies = numbers(percent_text(verdict.accuracy), percent_text(verdict.earlier_accuracy))
+    serves = Cell(serves_text(device), words=True, alert=not verdict.served)
+    return (*accuracies, serves, words(verdict.why))
 
 
 def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
@@ -138,6 +155,7 @@ def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
         Cell(count_text(device.refusals), alert=device.refusals > 0),
         Cell(percent_text(device.torch_accuracy)),
         Cell(onnx, alert=differs),
+        *_trial_cells(device),
         *numbers(difference, ms_text(device.latency_ms)),
         words(boards.get(device.device, "")),
     ]

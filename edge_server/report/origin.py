@@ -29,6 +29,7 @@ def _facts(run: Contents) -> tuple[tuple[str, str], ...]:
         *((("what it does", str(recipe[0])),) if recipe[0] else ()),
         *((("after", str(recipe[1])),) if recipe[1] else ()),
         ("run", run.summary.run),
+        *((("started from", first.in_words()),) if (first := run.summary.started_from) else ()),
         ("begun", made.date if made else NOT_NOTED),
         ("server", _machine(made)),
         ("versions", _versions(made)),

@@ -13,6 +13,7 @@ from edge_server.report.document import Document, Facts
 from edge_server.report.html_page import html_page
 from edge_server.report.markdown import markdown_page
 from edge_server.report.sections import run_sections
+from edge_server.run_folder import run_title
 from schemas.errors import ConfigError
 
 NAME, MARKDOWN = "report.html", "report.md"
@@ -42,19 +43,20 @@ def run_document(run: Contents) -> Document:
     """What a report says of one run."""
     summary = run.summary
     return Document(
-        title=f"{summary.federation}, run {summary.run}",
+        title=f"{summary.federation}, run {run_title(run.folder, summary.run)}",
         name=summary.federation,
         outcome=summary.outcome,
         detail=summary.detail,
         good=summary.outcome == "finished",
-        facts=Facts(_facts(summary)),
+        facts=Facts(_facts(summary, run_title(run.folder, summary.run))),
         sections=run_sections(run),
     )
 
 
-def _facts(summary: Summary) -> tuple[tuple[str, str], ...]:
+def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
     return (
-        ("run", summary.run),
+        ("run", title),
+        *((("id", summary.run),) if summary.run != title else ()),
         ("recipe", summary.recipe or "none"),
         ("model", f"{summary.model}, {count_text(summary.parameters)} parameters"),
         ("rounds", count_text(summary.rounds)),
@@ -64,7 +66,7 @@ def _facts(summary: Summary) -> tuple[tuple[str, str], ...]:
             "test accuracy",
             f"{percent_text(summary.test_accuracy)}, best {percent_text(summary.best_accuracy)}",
         ),
-        ("sent to devices", bytes_text(summary.downlink_bytes)),
-        ("received from devices", bytes_text(summary.uplink_bytes)),
+        ("sent by the server", bytes_text(summary.downlink_bytes)),
+        ("received by the server", bytes_text(summary.uplink_bytes)),
         *([("privacy spent", epsilon_text(summary))] if summary.epsilon is not None else []),
     )

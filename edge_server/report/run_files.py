@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ def _summary(path: Path) -> Summary:
     try:
         return Summary.model_validate_json(_text(path))
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a summary: {_first(error)}") from error
+        raise ConfigError(f"{path}: not a summary: {first_problem(error)}") from error
 
 
 def read_history(path: Path) -> tuple[RoundRecord, ...]:
@@ -55,11 +56,22 @@ def read_history(path: Path) -> tuple[RoundRecord, ...]:
     return tuple(_record(path, number, line) for number, line in lines if line.strip())
 
 
+def known_rounds(path: Path) -> dict[int, RoundRecord]:
+    """As many rounds of a `history.jsonl` as can be read, by number; none where it is not there."""
+    known = {}
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            with contextlib.suppress(ValidationError):
+                record = RoundRecord.model_validate_json(line)
+                known[record.round] = record
+    return known
+
+
 def _record(path: Path, number: int, line: str) -> RoundRecord:
     try:
         return RoundRecord.model_validate_json(line)
     except ValidationError as error:
-        raise ConfigError(f"{path}, line {number}: not a round: {_first(error)}") from error
+        raise ConfigError(f"{path}, line {number}: not a round: {first_problem(error)}") from error
 
 
 def _federation(path: Path) -> str:
@@ -71,7 +83,8 @@ def _federation(path: Path) -> str:
     return text
 
 
-def _first(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
+    """What is wrong first, and where."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]

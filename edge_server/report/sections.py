@@ -11,7 +11,7 @@ from edge_server.display.units import (
     names_text,
     percent_text,
 )
-from edge_server.history import RoundRecord
+from edge_server.history import RoundRecord, UndoneRecord
 from edge_server.report.contents import Contents
 from edge_server.report.costs import cost_section
 from edge_server.report.curves import run_charts
@@ -29,7 +29,7 @@ def run_sections(run: Contents) -> tuple[Section, ...]:
         Section("Curves", (Curves(run_charts(run.history)),)),
         tier_section(run),
         device_section(run),
-        round_section(run.history),
+        round_section(run.history, run.summary.undone),
         cost_section(run),
         privacy_section(run),
         refusal_section(run),
@@ -40,7 +40,7 @@ def run_sections(run: Contents) -> tuple[Section, ...]:
     )
 
 
-def round_section(history: Sequence[RoundRecord]) -> Section:
+def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord] = ()) -> Section:
     """What each round brought, the last one first, and whose work did not count."""
     if not history:
         return Section("Rounds", (Paragraph("No round was closed."),))
@@ -51,9 +51,19 @@ def round_section(history: Sequence[RoundRecord]) -> Section:
     rows = [_round_row(record, tiers) for record in reversed(history)]
     caption = (
         "Each closed round, the last one first: who completed it of those selected, accuracy and loss of the "
-        "global model, accuracy of each tier's sub-model, traffic, and whose work did not count"
+        "global model, accuracy of each tier's sub-model, what the server sent and received, and whose work "
+        "did not count"
     )
-    return Section("Rounds", (table(caption, columns, rows, rest="history.jsonl"),))
+    given_up = tuple(Paragraph(_given_up(one)) for one in undone)
+    return Section("Rounds", (*given_up, table(caption, columns, rows, rest="history.jsonl")))
+
+
+def _given_up(undone: UndoneRecord) -> str:
+    without = f"without {names_text(undone.left_out)}" if undone.left_out else "with all devices"
+    return (
+        f"The model of round {undone.round} was given up, for nobody could train it or it computed no "
+        f"numbers: the run went on from the model after round {undone.back_to}, {without} for some rounds."
+    )
 
 
 def _round_row(record: RoundRecord, tiers: Sequence[int]) -> list[Cell]:

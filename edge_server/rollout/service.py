@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.address import BrokerAddress
+from edge_client.echo import Echo
 from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
 from edge_client.logs.facts import about
 from edge_server.rollout import rollout as machine
 from edge_server.rollout.events import Command, Connected, Event, Heard, Send, SendChunks, Tick, Withdrawn
 from edge_server.rollout.journal import RolloutJournal
 from edge_server.rollout.state import Rollout
-from schemas.chunks import CHUNK_BYTES, SMALL_CHUNK_BYTES, BlobRef, encode_chunk
+from schemas.chunks import BlobRef, encode_chunk
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, ModelReport, decode_message, encode_message
-from schemas.topics import Channel, DeviceTopic, parse_topic, rollout_filters
+from schemas.topics import Channel, DeviceTopic, echo_topic, parse_topic, rollout_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 LONGEST_DELAY_S = 2.0
-PACKET_SLACK = 1024
 
 Show = Callable[[Rollout, str], None]
 """Called with the rollout after each event, and with what is wrong with the link, if anything."""
@@ -54,13 +54,17 @@ class RolloutService:
         self._rollout, self._journal, self._files, self._show = rollout, journal, files, show
         self._address = address
         self.inbox: Inbox = queue.SimpleQueue()
+        echo = echo_topic(rollout.federation, "rollout")
         self._link = Link(
             address,
             self.inbox,
             client_id=f"{rollout.federation}-rollout",
-            filters=rollout_filters(rollout.federation),
+            filters=(*rollout_filters(rollout.federation), echo),
             longest_delay_s=LONGEST_DELAY_S,
         )
+        self._echo = Echo(echo, lambda payload: self._link.echo(echo, payload))
+        self._fitted: tuple[int, int] | None = None
+        self._session = 0
         self._next_tick = 0.0
         about(federation=rollout.federation)
         self._no_link = f"connecting to {address}"
@@ -87,6 +91,8 @@ class RolloutService:
         now = time.monotonic()
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
+            self._echo.tick(now)
+            self._fit()
             self._step(Tick())
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
@@ -101,13 +107,14 @@ class RolloutService:
         match event:
             case Arrived(topic, payload):
                 self._arrived(topic, payload)
-            case LinkUp(_, max_packet):
-                self._no_link = ""
+            case LinkUp():
+                self._no_link, self._session = "", event.session
                 self._link.handle(event)
-                small = max_packet is not None and max_packet < CHUNK_BYTES + PACKET_SLACK
-                self._step(Connected(SMALL_CHUNK_BYTES if small else CHUNK_BYTES))
+                self._echo.connected(event, time.monotonic())
+                self._fit()
             case LinkDown(reason):
                 self._no_link = f"no connection to {self._address}: {reason}; trying again"
+                self._echo.cut()
                 self._link.handle(event)
                 self._show(self._rollout, self._no_link)
             case Confirmed():
@@ -117,7 +124,18 @@ class RolloutService:
             case Interrupted():
                 raise event
 
+    def _fit(self) -> None:
+        """Say once per connection that it is up, and how large chunks may be: as soon as that is known."""
+        found = self._echo.found
+        if found is not None and (self._session, found) != self._fitted:
+            self._fitted = self._session, found
+            self._link.fit(found)
+            self._step(Connected(found))
+
     def _arrived(self, topic: str, payload: bytes) -> None:
+        if self._echo.hears(topic, payload, time.monotonic()):
+            self._fit()
+            return
         where = parse_topic(topic)
         if not isinstance(where, DeviceTopic):
             raise PeerError(f"nothing is expected on {topic}")

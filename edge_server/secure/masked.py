@@ -15,6 +15,7 @@ from edge_server.closing import abandon, close
 from edge_server.federation import Federation, Step, announce
 from edge_server.participant import AT_WORK, Status
 from edge_server.participants import Participants
+from edge_server.rolling_back import training_failed
 from edge_server.round_events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send
 from edge_server.secure import gathering as machine
 from edge_server.secure.gathering import Gathering, Stage
@@ -169,7 +170,12 @@ def _go_on(
 
 
 def _abandon(federation: Federation, why: str, now: float) -> Step:
-    return abandon(replace(federation, participants=Participants(), masking=None), why, now)
+    masking, untrained = federation.masking, False
+    # Nobody has trained before the cohort is agreed on.
+    if masking is not None and masking.cohort is not None:
+        untrained = training_failed(federation.participants.values(), quorum=masking.needed)
+    fresh = replace(federation, participants=Participants(), masking=None)
+    return abandon(fresh, why, now, untrained=untrained)
 
 
 def _sends(messages: Iterable[Message]) -> list[Command]:

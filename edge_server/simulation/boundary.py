@@ -44,6 +44,7 @@ class _Written(Frozen):
     devices: Mapping[str, tuple[int, float | None, tuple[int, ...]]]
     uplink: Mapping[str, int]
     downlink: Mapping[str, int]
+    shared: Mapping[str, int] = {}
     refusals: tuple[tuple[str | None, str, int], ...]
 
 
@@ -63,6 +64,7 @@ def write_boundary(folder: Path, boundary: Boundary, tally: Tally) -> None:
         },
         uplink=tally.uplink,
         downlink=tally.downlink,
+        shared=tally.beside.shared,
         refusals=tuple((device, reason, count) for (device, reason), count in tally.refusals.items()),
     )
     # Like the model and the state that belong to it.
@@ -78,7 +80,12 @@ def read_boundary(folder: Path, tally: Tally) -> Boundary | None:
         return None
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} is not a checkpoint of this version: {error}") from error
-    traffic = {"uplink": written.uplink, "downlink": written.downlink, "refusals": written.refusals}
+    traffic = {
+        "uplink": written.uplink,
+        "downlink": written.downlink,
+        "shared": written.shared,
+        "refusals": written.refusals,
+    }
     tally.restore(traffic, ())
     devices = {
         name: Standing(number, lost_at, frozenset(written.blobs[index] for index in held))

@@ -37,7 +37,7 @@ def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]
     for index, share in enumerate(shares):
         tier = index % tiers + 1
         fraction, seed = config.simulation.hold_out, config.federation.seed
-        train, held_out = split_indices(share, fraction=fraction, seed=seed)
+        train, held_out = split_indices(share, labels[share], fraction=fraction, seed=seed)
         board = _board(index, tier, tiers, config.simulation.clock)
         devices.append(VirtualDevice(device_name(index, count), tier, board, train, held_out))
     return tuple(devices)

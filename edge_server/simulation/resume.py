@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from edge_client.files import write_synced
 from edge_server.config import Config
 from edge_server.history import RoundRecord
+from edge_server.journal_reader import JournalReader
 from edge_server.run_folder import RunFolder
 from edge_server.same_run import differences
 from edge_server.simulation.boundary import Boundary, cut_history, read_boundary
@@ -39,10 +41,19 @@ def reopen(out: Path, config: Config) -> RunFolder:
     return RunFolder(out)
 
 
+def _rebuild_history(folder: RunFolder) -> None:
+    """Write the history as the journal has it, where all of that can be read."""
+    if not folder.journal.exists():
+        return
+    with contextlib.closing(JournalReader(folder.journal)) as reader, contextlib.suppress(ValueError):
+        folder.rewrite_history([RoundRecord.model_validate_json(one.record) for one in reader.rounds()])
+
+
 def restore(folder: RunFolder, tally: Tally) -> Boundary | None:
     """Bring history and counts back to the last closed round; None where the run must begin anew."""
     boundary = read_boundary(folder.path, tally)
     closed = boundary.round if boundary else 0
+    _rebuild_history(folder)
     for line in cut_history(folder.path / "history.jsonl", closed):
         tally.closed(RoundRecord.model_validate_json(line))
     return boundary

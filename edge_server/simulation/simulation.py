@@ -17,9 +17,12 @@ from pathlib import Path
 
 from edge_client.logs.facts import about
 from edge_server import rounds
-from edge_server.conduct import ConductRules
+from edge_server.closing import closed_event, found_late
+from edge_server.conduct import ConductRules, Conducts
 from edge_server.config import Config
 from edge_server.durations import PhaseClock
+from edge_server.event_list.notes import round_closed, run_ended
+from edge_server.federation import Undone
 from edge_server.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.history import Summary
 from edge_server.round_events import (
@@ -34,6 +37,7 @@ from edge_server.round_events import (
     FromFleet,
     Note,
     PlanRound,
+    RollBack,
     RoundClosed,
     RoundPlanned,
     Send,
@@ -41,6 +45,7 @@ from edge_server.round_events import (
     Started,
     Stopped,
     Stored,
+    Strike,
     Tick,
 )
 from edge_server.rounds import Federation, Phase, RoundRules
@@ -86,6 +91,8 @@ class Simulation:
         *,
         folder: Path,
         export: bool = True,
+        conducts: Conducts | None = None,
+        undone: tuple[Undone, ...] = (),
     ) -> None:
         self._config, self._workshop, self._watcher = config, workshop, watcher
         self._devices, self._around, self._folder = devices, around, folder
@@ -95,13 +102,23 @@ class Simulation:
         about(federation=config.federation.name, run=run)
         # Nobody here makes up names: all the devices of the file are let in.
         fleet = Fleet(most=max(MAX_DEVICES, len(devices)))
-        self._federation = Federation(config.federation.name, run, _rules(config, devices), fleet=fleet)
+        self._federation = Federation(
+            config.federation.name,
+            run,
+            _rules(config, devices),
+            fleet=fleet,
+            conducts=conducts or {},
+            undone=undone,
+            classes=workshop.classes,
+        )
         self._latency_s = max(device.latency_s for device in devices.values())
         self._ticks: set[float] = set()
         self._seen: set[str] = set()
         self._end: End | None = None
         self._stopping = False
         self._began = time.monotonic()
+        # Seconds since 1970 at virtual time 0.
+        self._epoch = time.time()
         self._next_show = 0.0
         self._first_round = 1
 
@@ -128,6 +145,7 @@ class Simulation:
         if boundary is not None:
             self._first_round = boundary.round + 1
             self._timeline.now = boundary.now
+            self._epoch -= boundary.now
             self._go_on(boundary)
             return
         self._step(Started())
@@ -239,6 +257,7 @@ class Simulation:
                 self._devices[device].download(ref)
             case Announce(message):
                 assert isinstance(message, FromServer)
+                self._tally.announced(self._federation.fleet.present(), len(encode_message(message)))
                 self._timeline.post(now + self._latency_s, ReachesAll(message))
             case PlanRound():
                 self._timeline.post(now, ServerHears(self._plan(command)))
@@ -249,15 +268,25 @@ class Simulation:
                 self._timeline.post(now, ServerHears(checked))
             case CloseRound():
                 self._close(command)
-            case Note(device=device, reason=reason):
-                about_it = {"device": device, "reason": reason}
-                log.warning("%s", self._tally.noted(command), extra=about_it)
+            case RollBack():
+                self._timeline.post(now, ServerHears(self._workshop.roll_back(command)))
+            case Note():
+                self._note(command)
+            case Strike(device, number, why):
+                self._workshop.struck(device, number, why)
             case Deliver(delivery):
                 self._tally.delivered(delivery)
             case End():
                 self._end = command
             case _:
                 raise AssertionError(f"not in a simulation: {command}")
+
+    def _note(self, note: Note) -> None:
+        """Log, count and list it, in virtual time."""
+        level = logging.INFO if note.routine else logging.WARNING
+        about_it = {"what": note.what, "device": note.device, "reason": note.reason}
+        log.log(level, "%s", self._tally.noted(note), extra=about_it)
+        self._workshop.events.record(note.event(self._epoch + self._timeline.now))
 
     def _send(self, device: DeviceEdge, message: Message) -> None:
         assert isinstance(message, FromServer)
@@ -297,14 +326,18 @@ class Simulation:
             )
         self._tally.begin_round()
         self._tally.closed(record)
+        self._note(round_closed(record))
         self._watcher.show(self._snapshot())
-        self._timeline.post(now + self._latency_s, ServerHears(RoundClosed(command.round)))
+        self._timeline.post(now + self._latency_s, ServerHears(closed_event(record)))
 
     def _closed(self, closed: RoundClosed) -> None:
         if self._federation.rules.buffering is None:
+            self._federation, commands = found_late(self._federation, closed)
+            for command in commands:
+                self._do(command)
             boundary = self._boundary(closed.round)
             write_boundary(self._folder, boundary, self._tally)
-            self._go_on(boundary)
+            self._go_on(boundary, diverged=closed.diverged)
         else:
             self._step(closed)
 
@@ -314,7 +347,7 @@ class Simulation:
         run, attempt = self._federation.run, self._federation.attempt
         return Boundary(run, closed, attempt, self._timeline.now, devices)
 
-    def _go_on(self, boundary: Boundary) -> None:
+    def _go_on(self, boundary: Boundary, *, diverged: bool = False) -> None:
         """Begin what follows the closed round from the boundary and from nothing else."""
         self._timeline.clear()
         self._ticks.clear()
@@ -326,13 +359,20 @@ class Simulation:
             if standing.number:
                 fleet[name] = Device(name, standing.number, edge.profile, edge.data, standing.lost_at)
         self._federation = replace(
-            Federation(self._federation.name, boundary.run, self._federation.rules),
+            Federation(
+                self._federation.name,
+                boundary.run,
+                self._federation.rules,
+                classes=self._federation.classes,
+            ),
             phase=Phase.CLOSING,
             round=boundary.round,
             attempt=boundary.attempt,
             fleet=Fleet(fleet, most=max(MAX_DEVICES, len(self._devices))),
+            conducts=self._federation.conducts,
+            undone=self._federation.undone,
         )
-        self._step(RoundClosed(boundary.round))
+        self._step(RoundClosed(boundary.round, diverged))
 
     # --- what is seen ---
     def _show_now_and_then(self) -> None:
@@ -352,6 +392,7 @@ class Simulation:
             now=now,
             began=0.0,
             no_link="",
+            tested_on=self._workshop.tested_on,
             load=make_workload(
                 self._federation,
                 self._tally,
@@ -379,6 +420,7 @@ class Simulation:
                 exported = self._workshop.export_tiers()
         except (EdgeError, OSError) as error:
             end = End("failed", f"the tiers' models: {error}")
+        self._note(run_ended(end))
         summary = make_summary(
             self._federation,
             self._tally,
@@ -388,6 +430,7 @@ class Simulation:
             parameters=self._workshop.model.parameters,
             onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
             duration_s=time.monotonic() - self._began,
+            started_from=self._workshop.started_from,
         )
         self._workshop.finish(summary)
         self._watcher.show(self._snapshot(summary))

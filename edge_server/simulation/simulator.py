@@ -5,22 +5,30 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
+from edge_client.data.fitting import fit
 from edge_client.data.labelled import LabelledData
-from edge_client.data.sources import load_source
+from edge_client.data.parts import part_of
+from edge_server.commands.options import RUNS
+from edge_server.conduct import ConductRules, folded
 from edge_server.config import Config
+from edge_server.federation import Undone
 from edge_server.fleet import MAX_DEVICES
 from edge_server.history import Summary
-from edge_server.journal_reader import read_examined
+from edge_server.journal import GivenUp
+from edge_server.journal_reader import Examined, JournalReader
+from edge_server.network_check import check_network
 from edge_server.privacy_guard import repeatable_secret
 from edge_server.recovery import Resumption
+from edge_server.registry.entering import default_registry
 from edge_server.report.made import write_made
 from edge_server.report.report import write_report
 from edge_server.run_folder import RunFolder
-from edge_server.serving import stopped_by_signals
+from edge_server.serving import say, stopped_by_signals
 from edge_server.simulation.boundary import Boundary
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
@@ -33,7 +41,9 @@ from edge_server.simulation.shared_data import share_data
 from edge_server.simulation.simulation import Simulation
 from edge_server.simulation.timeline import Timeline
 from edge_server.snapshot import Watcher
+from edge_server.starting import find_start
 from edge_server.tally import Tally
+from edge_server.testing import as_the_federation, model_spec, read_source
 from edge_server.workshop import Workshop
 from schemas.blobs import BlobRef
 from schemas.errors import ConfigError
@@ -62,6 +72,9 @@ def simulate(
     config = as_simulated(config)
     begin_engine = prepare_engine(config.simulation)
     data = _train_data(config)
+    registries = [default_registry(out), RUNS / "registry"]
+    first = None if resume else find_start(config, registries)
+    check_network(config, data, first)
     population = make_population(config, data.labels)
     folder = reopen(out, config) if resume else RunFolder.create(out, config)
     write_made(folder.path)
@@ -69,17 +82,22 @@ def simulate(
     timeline: Timeline[Happening] = Timeline()
     tally = Tally(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     boundary = restore(folder, tally) if resume else None
+    before = _before(folder, boundary) if boundary else Before()
     workshop = Workshop(
         config,
         run,
         folder,
         resumable=config.clients.mode == "rounds",
-        resume=_resumption(folder, boundary) if boundary else None,
+        resume=_resumption(boundary, before) if boundary else None,
         durable=False,
         secret=repeatable_secret(config.federation.seed),
         broadcasts=False,
+        first=find_start(config, registries, folder) if resume and boundary is None else first,
     )
+    say(workshop.words)
     workshop.store = LinkedStore(folder.blobs, durable=False)
+    if names := workshop.classes.names:
+        data = as_the_federation(data, names)
     with _scratch(out) as scratch:
         setup = WorkSetup(
             share_data(data, population, scratch),
@@ -109,6 +127,8 @@ def simulate(
                 watcher,
                 folder=out,
                 export=export,
+                conducts=folded(before.strikes, ConductRules(after=0)),
+                undone=tuple(Undone(one.round, one.attempt, one.left_out) for one in before.undone),
             )
             with stopped_by_signals(simulation.stop):
                 summary = simulation.run(boundary)
@@ -120,20 +140,23 @@ def as_simulated(config: Config) -> Config:
     """The configuration with what simulations do unless told.
 
     No device exports a model of its own, and where neither data nor shapes are named, the shipped digits are
-    shared out.
+    shared out. Devices and server have one source: what it names from here on is the server's part.
     """
     update: dict[str, Settings] = {}
     if not {"deliver", "deliver_every"} & config.federation.model_fields_set:
-        update["federation"] = config.federation.model_copy(update={"deliver": False})
+        update["federation"] = config.federation.model_copy(update={"deliver": "none"})
     if config.data.source is None and config.model.input_shape is None:
         update["data"] = config.data.model_copy(update={"source": "digits"})
+    elif config.data.source is not None:
+        update["data"] = config.data.model_copy(update={"source": part_of(config.data.source, "test")})
     return config.model_copy(update=update)
 
 
 def _train_data(config: Config) -> LabelledData:
     if config.data.source is None:
         raise ConfigError("[data] source: none is named, and a simulation needs data of [model] input-shape")
-    return load_source(config.data.source, data_root=config.data.data_root, split="train")
+    data = read_source(config, part_of(config.data.source, "train"))
+    return fit(data, model_spec(config, data).input_shape)
 
 
 @contextlib.contextmanager
@@ -161,10 +184,33 @@ def _macs(workshop: Workshop) -> Callable[[SubModelSpec], int]:
     return macs
 
 
-def _resumption(folder: RunFolder, boundary: Boundary) -> Resumption:
-    """What came after the last closed round is done again, and has not been seen yet."""
-    examined = read_examined(folder.journal)
-    return Resumption(boundary.round, examined=tuple(one for one in examined if one.round <= boundary.round))
+@dataclass(frozen=True)
+class Before:
+    """What the journal of an interrupted run says of its closed rounds: updates, strikes, rounds given up.
+
+    The list of `classes` stays what it was.
+    """
+
+    examined: tuple[Examined, ...] = ()
+    strikes: tuple[tuple[str, int, str], ...] = ()
+    undone: tuple[GivenUp, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+def _before(folder: RunFolder, boundary: Boundary) -> Before:
+    """What came after the last closed round is done again, and has not been seen yet; it stays undone."""
+    with contextlib.closing(JournalReader(folder.journal)) as reader:
+        return Before(
+            tuple(one for one in reader.examined() if one.round <= boundary.round),
+            tuple((one.device, one.round, one.reason) for one in reader.strikes()),
+            tuple(one for one in reader.undone() if one.round <= boundary.round),
+            reader.classes(),
+        )
+
+
+def _resumption(boundary: Boundary, before: Before) -> Resumption:
+    pending = next((one for one in before.undone if one.round == boundary.round), None)
+    return Resumption(boundary.round, examined=before.examined, undone=pending, classes=before.classes)
 
 
 def _edges(
@@ -178,7 +224,7 @@ def _edges(
     @cache
     def card_of(examples: int) -> DataCard:
         return DataCard(
-            source=str(config.data.source),
+            source=part_of(str(config.data.source), "train"),
             examples=examples,
             input_shape=data.input_shape,
             num_classes=data.num_classes,

@@ -49,6 +49,11 @@ COMBINERS: dict[str, Callable[..., Combiner]] = {
     "trimmed-mean": trimmed_mean,
     "krum": krum,
 }
+TRUSTS = {
+    "mean": "an update within bounds counts with its full weight, whichever way it points",
+    "overlap-mean": "an update within bounds counts with its full weight, whichever way it points",
+}
+"""What is taken on trust of devices, in words: bounds do not tell it (the contract in tests/simulation)."""
 IGNORES_WEIGHTS = frozenset({"median", "trimmed-mean", "krum"})
 """Those that do not let weights decide which values count."""
 SUMS = frozenset({"mean"})

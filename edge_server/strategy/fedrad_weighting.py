@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ class FedRad(Weighting):
     before its W' is used; `seed` draws its first weights. The defaults are ours. The state is NeuNet.
     """
 
+    measured: ClassVar[bool] = True
     dynamic: bool = True
     learning_rate: float = 0.1
     hidden: int = 8

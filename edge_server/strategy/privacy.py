@@ -215,14 +215,6 @@ def _planned_holders(plan: Mapping[str, Any], channel_map: ChannelMap) -> Holder
     return rows
 
 
-def without_negative_variances(params: Arrays) -> Arrays:
-    """Running variances of at least 0: noise may have pushed one below, where no network can compute."""
-    return {
-        name: np.maximum(array, 0) if name.rpartition(".")[2] == "running_var" else array
-        for name, array in params.items()
-    }
-
-
 def observed(mechanism: Gaussian, privacy: Mapping[str, Any], clip: float) -> dict[str, Any]:
     """What the history says after a round that was clipped at `clip`."""
     return {"epsilon": mechanism.spent(privacy["releases"]), "delta": mechanism.delta, "clip": clip}

@@ -65,7 +65,8 @@ class Attention(Pruner):
 
     Until channels are ranked, every device gets the whole network, trains it with attention modules and
     keeps its own best channels; from then on the server cuts the last p of the ranked channels.
-    `first_round = "score-only"` skips the training of that first round and only measures attention.
+    `first_round = "score-only"` skips the training of that first round and only measures attention. A network
+    without channels to rank stays whole.
     """
 
     first_round: str = "train"
@@ -76,7 +77,7 @@ class Attention(Pruner):
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The whole network and an order to prune it, or a prefix once channels are ranked."""
-        if evidence.ordered:
+        if evidence.ordered or not ratios:
             return Cut(prefix_spec(ratios, channel_map))
         layers = tuple(layer for group in sorted(ratios) for layer in channel_map.groups[group].layers)
         attentive = Piece(name="attentive", options={"layers": layers})

@@ -46,6 +46,14 @@ def moved_by(params: Arrays, change: Arrays) -> dict[str, Array]:
     return after
 
 
+def without_negative_variances(params: Arrays) -> dict[str, Array]:
+    """Running variances of at least 0: noise or late updates may push one below, which no network can use."""
+    return {
+        name: np.maximum(array, 0) if name.rpartition(".")[2] == "running_var" else array
+        for name, array in params.items()
+    }
+
+
 def _places(params: Arrays) -> Iterator[tuple[str, int, int]]:
     """The blocks (name, start, stop) of all parameters."""
     return ((name, start, stop) for name in params for start, stop in runs(params[name].shape))

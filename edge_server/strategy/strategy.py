@@ -19,6 +19,7 @@ from edge_client.excerpt import Excerpt
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning import Ratio, group_ratios, mean_ratio
 from edge_server.strategy import privacy as dp
+from edge_server.strategy.claims import Claims
 from edge_server.strategy.combiners import COMBINERS, Combiner
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
@@ -28,7 +29,7 @@ from edge_server.strategy.policies import RATIOS, SELECTIONS, Client, Policy, Ro
 from edge_server.strategy.pruners import PRUNERS, Cut, Evidence, Pruner
 from edge_server.strategy.schedules import SCHEDULES, Schedule
 from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
-from edge_server.strategy.stepping import moved_by, stepped
+from edge_server.strategy.stepping import moved_by, stepped, without_negative_variances
 from edge_server.strategy.transforms import TRANSFORMS, Transform
 from edge_server.strategy.updates import (
     Around,
@@ -62,6 +63,7 @@ class Strategy:
     combiner: Combiner
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
+    claims: Claims = field(default_factory=Claims)
     uplink: tuple[Piece, ...] = ()
     downlink: Down = field(default_factory=Down)
 
@@ -231,6 +233,7 @@ def close(
 
     `keep` says where groups and the optimizer's state go; the model is in memory in any case.
     """
+    updates, _ = strategy.claims.believed(updates, births(state))
     matched = _matched(strategy, state, updates, channel_map)
     weighed, change, privacy = _combined(strategy, state, matched, channel_map)
     sources = sources_of(matched)
@@ -273,12 +276,19 @@ def close(
     )
 
 
+def births(state: State) -> dict[str, int]:
+    """How many examples all clients had that were ever there, as they counted at their last planning."""
+    return {name: examples for name, (_, examples) in state.clients.items()}
+
+
 def _combined(
     strategy: Strategy, state: State, matched: RoundUpdates, channel_map: ChannelMap
 ) -> tuple[Weighed, Arrays, Any]:
     """Each update's weight, the change of the model, and what privacy the run has left."""
     if strategy.privacy is None:
         weighed = strategy.weighting.weighed(state.weighting, matched)
+        if strategy.weighting.measured:
+            weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
         return weighed, strategy.combiner(matched, weighed.weights), state.privacy
     change, privacy = dp.noised(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
     return Weighed(np.full(len(matched), 1 / len(matched))), change, privacy
@@ -298,10 +308,10 @@ def _stepped(
     A round that `ranks` channels mostly reorders them: that is taken as it is, no direction to go on in.
     """
     if ranks:
-        return moved_by(state.params, change), {}
+        return without_negative_variances(moved_by(state.params, change)), {}
     held, optimizer = state.server_optimizer, strategy.server_optimizer
     params, gathered = stepped(optimizer, held, state.params, change, keep=keep)
-    return (dp.without_negative_variances(params) if strategy.privacy else params), gathered
+    return without_negative_variances(params), gathered
 
 
 def _matched(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,12 @@ class Weighed:
 
 
 class Weighting(Protocol):
-    """Weights from the round's updates, and from what earlier rounds left in the state (None at first)."""
+    """Weights from the round's updates, and from what earlier rounds left in the state (None at first).
+
+    `measured`: they go by losses or accuracies that devices have measured, and not by examples alone.
+    """
+
+    measured: ClassVar[bool] = False
 
     def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
         """Weights [K], in the order of the updates."""

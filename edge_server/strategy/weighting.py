@@ -54,6 +54,16 @@ WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
     "igfl-global": IgflGlobal,
     "igfl-time": IgflTime,
 }
+_SHARE = "a device may count max-examples-factor times as much as the usual one"
+_LIKENESS = "the larger an update is, within bounds, the more it counts"
+TRUSTS = {
+    "examples": _SHARE,
+    "fedrad": _SHARE,
+    "igfl-self": _LIKENESS,
+    "igfl-global": _LIKENESS,
+    "igfl-time": _LIKENESS,
+}
+"""What is taken on trust of devices, in words."""
 PLAIN = frozenset({"equal", "examples"})
 """Those that go by who sent an update and not by what: nothing is lost where a combiner leaves them aside."""
 ALIKE = frozenset({"equal"})

@@ -13,7 +13,9 @@ from schemas.values import (
     CapabilityProfile,
     DataCard,
     Eligibility,
+    Instance,
     Loss,
+    Moment,
     RoundNumber,
     Tally,
     Text,
@@ -23,7 +25,9 @@ from schemas.values import (
 class Birth(Message):
     """Retained: the device is there. A higher `session` replaces a lower one.
 
-    It is said again within a session where `eligibility` changes, with the reason in words.
+    It is said again within a session where `eligibility` changes, with the reason in words. `instance` names
+    the process that says it, and `origin` its machine in words: two devices with one name are told by them.
+    Its certificate, if it has one, is good until `certificate_until` (seconds since 1970).
     """
 
     kind: Literal["birth"] = "birth"
@@ -33,6 +37,9 @@ class Birth(Message):
     data: DataCard
     eligibility: Eligibility = Eligibility.TRAIN
     ineligible_because: Text = ""
+    instance: Instance = ""
+    origin: Text = ""
+    certificate_until: Moment | None = None
 
 
 class Death(Message):

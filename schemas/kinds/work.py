@@ -14,13 +14,16 @@ from schemas.frozen import Frozen
 from schemas.kinds.message import MAX_MESSAGE_BYTES, Message
 from schemas.manifest import SignedManifest
 from schemas.names import Digest, Name
+from schemas.rollout import Terms
 from schemas.secure import MaskingTerms
 from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.topics import MAX_LAYER_TOPIC
 from schemas.values import (
     Attempt,
+    Bytes,
     DeliveryMetrics,
+    Instance,
     ModelSpec,
     PersonalPruning,
     Preprocessing,
@@ -50,7 +53,8 @@ class Layer(Frozen):
 class Task(Message):
     """One device's work in one round. `blobs` names what it must hold: `channel-map` and those of `layers`.
 
-    A delivery may bring a `graph`, the network as an ONNX model whose weights are inputs.
+    A delivery may bring a `graph`, the network as an ONNX model whose weights are inputs. Its model is served
+    if, by the terms of the `trial`, it is not worse than the one in use; without a trial in any case.
     The layers, frame by frame and smallest sub-model first, add up to the state; without any, `state` is all
     of it. `channels` says of some blobs on which shared topic they are published; all others are the device's
     to ask for.
@@ -82,6 +86,7 @@ class Task(Message):
     layers: tuple[Layer, ...] = ()
     channels: Mapping[str, Annotated[int, Field(ge=0, le=MAX_LAYER_TOPIC)]] = {}
     deadline_s: Seconds | None = None
+    trial: Terms | None = None
     provenance: Mapping[str, Text] = {}
     manifest: SignedManifest | None = None
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
@@ -127,7 +132,9 @@ class TaskReply(Message):
 class Update(Message):
     """The result of a training task: groups in the coordinates of `spec`, as a blob to be fetched.
 
-    One that is `deposited` lies where the task said; the device has it still, in chunks as ever.
+    One that is `deposited` lies where the task said; the device has it still, in chunks as ever. For the task
+    `heard_bytes` have reached the device on topics that it shares with others, as far as it knows, and
+    `fetched_bytes` from the object store.
     """
 
     kind: Literal["update"] = "update"
@@ -139,11 +146,16 @@ class Update(Message):
     spec: SubModelSpec = SubModelSpec.model_construct()
     metrics: TrainingMetrics
     deposited: bool = False
+    heard_bytes: Bytes | None = None
+    fetched_bytes: Bytes | None = None
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
 
 class Delivery(Message):
-    """The result of a delivery task: the compact model is exported, checked and in place."""
+    """The result of a delivery task: the compact model is exported, and served unless the verdict is no.
+
+    `heard_bytes` and `fetched_bytes` are those of an `Update`.
+    """
 
     kind: Literal["delivery"] = "delivery"
     device: Name
@@ -151,6 +163,8 @@ class Delivery(Message):
     round: RoundNumber
     attempt: Attempt
     metrics: DeliveryMetrics
+    heard_bytes: Bytes | None = None
+    fetched_bytes: Bytes | None = None
 
 
 class Acknowledgement(Message):
@@ -170,7 +184,8 @@ class Acknowledgement(Message):
 class Refusal(Message):
     """The server, or a device, will not take what it was sent, and why.
 
-    `run` and `attempt` name the task whose result is refused, `digest` the blob that is meant.
+    `run` and `attempt` name the task whose result is refused, `digest` the blob that is meant, `instance` the
+    process, where another one has the same name.
     """
 
     kind: Literal["refusal"] = "refusal"
@@ -180,3 +195,4 @@ class Refusal(Message):
     digest: Digest | None = None
     reason: Reason
     detail: Text = ""
+    instance: Instance = ""

@@ -107,7 +107,7 @@ def config(recipe: str, uplink: Sequence[Any], downlink: Sequence[Any], setting:
         "federation": {
             "seed": setting.seed,
             "rounds": setting.rounds,
-            "deliver": False,
+            "deliver": "none",
             "evaluate-every": 2,
             "evaluate-tiers-every": 1_000_000,
         },

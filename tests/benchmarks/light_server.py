@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from edge_client.blobstore import BlobStore
+from edge_server.class_list import ClassList
 from edge_server.depot.depot import Depot
 from edge_server.durations import Durations
+from edge_server.event_list.recorder import EventRecorder
 from edge_server.history import RoundRecord, Summary
 from edge_server.notary import Notary
 from edge_server.round_events import (
@@ -36,7 +38,8 @@ class LightWorkshop:
 
     def __init__(self, folder: Path, model: bytes, depot: Depot | None) -> None:
         self.store, self.depot = BlobStore(folder / "blobs"), depot
-        self.durations = Durations()
+        self.durations, self.started_from = Durations(), None
+        self.events, self.classes, self.tested_on = EventRecorder(folder / "events.jsonl"), ClassList(), ""
         self.notary, self.chunk_bytes = Notary(FEDERATION, "run-1"), CHUNK_BYTES
         self.model = SimpleNamespace(parameters=len(model) // 4)
         self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
@@ -69,6 +72,10 @@ class LightWorkshop:
         self.store.keep_sound(command.update.blob for command, _ in checks)
         return [self._check(command) for command, _ in checks]
 
+    def mend(self, digests: Sequence[str], tasks: Sequence[Task]) -> frozenset[str]:
+        """No blob is ever damaged here."""
+        return frozenset()
+
     def _check(self, command: CheckUpdate) -> UpdateChecked:
         """Size and digest."""
         sound = self.store.verify(command.update.blob)
@@ -95,8 +102,16 @@ class LightWorkshop:
         """All are alike."""
         return 1
 
+    def roll_back(self, command: Any) -> Any:
+        """No model of the same bytes for all is ever given up."""
+        raise AssertionError("one round is never rolled back")
+
     def struck(self, *strike: Any) -> None:
         """Nobody is kept in mind."""
+
+    def export_tiers(self) -> dict[int, Path]:
+        """There is no model to export."""
+        return {}
 
     def finish(self, summary: Summary) -> None:
         """Nothing is left."""

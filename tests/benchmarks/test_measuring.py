@@ -31,14 +31,14 @@ def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
 
 
 def test_a_light_workshop_has_all_that_a_server_asks_of_one(tmp_path: Path) -> None:
-    """In rounds of training: with `deliver = false` nothing is exported or delivered."""
+    """In rounds of training: with `deliver = "none"` nothing is delivered."""
     asked = {
         word
         for module in (jobs, server)
         for word in re.findall(r"workshop\.(\w+)", inspect.getsource(module))
     }
     assert {"plan", "check_all", "close", "durations"} <= asked
-    assert asked - {"export_tiers", "delivered"} <= set(dir(LightWorkshop(tmp_path, b"model", None)))
+    assert asked - {"delivered"} <= set(dir(LightWorkshop(tmp_path, b"model", None)))
 
 
 def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:

@@ -23,7 +23,7 @@ def test_an_empty_run_says_how_devices_join(screen: Callable[..., Screen], tmp_p
             ("run", "No device has joined yet"),
             ("fleet", "edge-client run --broker ADDRESS --federation crowd"),
             ("model", "No channel has been scored yet"),
-            ("why", "Ask about a device or a channel"),
+            ("events", "Nothing has happened yet"),
         ):
             seen.open(view)
             seen.until(SAYS, words)
@@ -42,7 +42,7 @@ def test_the_keyboard_alone_reaches_the_content_and_every_view(
         seen.page.keyboard.press("Enter")
         assert seen.page.evaluate("() => document.activeElement.id") == "main"
         seen.page.locator("#theme").focus()
-        for view in ("run", "fleet", "model", "why"):
+        for view in ("run", "fleet", "model", "events"):
             seen.page.keyboard.press("Tab")
             seen.page.keyboard.press("Enter")
             seen.until(CHOSEN, view)

@@ -21,7 +21,7 @@ def test_markup_in_what_devices_say_stays_text(screen: Callable[..., Screen], tm
             ("run", ".refusals"),
             ("fleet", ".rows tbody .state .words"),
             ("fleet", ".rows tbody tr:not(.spacer)"),
-            ("why/device/device-0000", ".facts"),
+            ("fleet/device-0000", ".facts"),
         ):
             seen.open(view)
             seen.until(SAYS, [place, "<script>"])
@@ -33,6 +33,6 @@ def test_markup_in_what_devices_say_stays_text(screen: Callable[..., Screen], tm
 def test_a_name_in_the_address_is_never_markup(screen: Callable[..., Screen], tmp_path: Path) -> None:
     with staged(tmp_path / "run", snapshot(3)) as stage:
         seen = screen(stage.url)
-        seen.open("why/device/" + "%3Cimg%20src%3Dx%20onerror%3D%22window.broken%3D1%22%3E")
+        seen.open("fleet/" + "%3Cimg%20src%3Dx%20onerror%3D%22window.broken%3D1%22%3E")
         seen.until("() => document.querySelector('main').innerText.includes('Nothing is known of <img')")
         assert seen.page.evaluate("() => window.broken") is None

@@ -81,10 +81,10 @@ def test_sorting_by_a_column_orders_all_rows_and_says_so(fleet: Screen) -> None:
 
 
 def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
-    fleet.page.get_by_label("Find").fill("device-012 board")
+    fleet.page.get_by_role("searchbox", name="Find").fill("device-012 board")
     # 0120 to 0129.
     assert fleet.text(".count") == "10 of 1,000 devices"
-    fleet.page.get_by_label("Find").fill("")
+    fleet.page.get_by_role("searchbox", name="Find").fill("")
     fleet.page.get_by_role("search").get_by_label("State").select_option("offline")
     fleet.page.get_by_role("search").get_by_label("Tier").select_option("5")
     # Offline is 3 modulo 6, tier 5 is 4 modulo 5: both are 9 modulo 30, which 34 numbers below 1,000 are.
@@ -93,7 +93,7 @@ def test_filters_find_devices_by_words_state_and_tier(fleet: Screen) -> None:
     # The address holds what was asked for.
     fleet.page.reload()
     fleet.until(COUNTED, "34 of 1,000 devices")
-    fleet.page.get_by_label("Find").fill("no such thing")
+    fleet.page.get_by_role("searchbox", name="Find").fill("no such thing")
     assert "No device is like that" in fleet.text(".fleet")
 
 
@@ -110,8 +110,8 @@ def test_a_change_of_one_device_touches_no_other_row(stage: Stage, fleet: Screen
 def test_a_row_leads_to_its_device(fleet: Screen) -> None:
     fleet.page.get_by_role("link", name="device-0010", exact=True).focus()
     fleet.page.keyboard.press("Enter")
-    fleet.until("() => location.hash === '#why/device/device-0010'")
-    fleet.page.wait_for_selector("article:not([hidden]) h3:has-text('device-0010')")
+    fleet.until("() => location.hash === '#fleet/device-0010'")
+    fleet.page.wait_for_selector(".view:not([hidden]) h2:has-text('device-0010')")
     fleet.page.go_back()
     fleet.row("device-0005").locator("td").nth(2).click()
-    fleet.until("() => location.hash === '#why/device/device-0005'")
+    fleet.until("() => location.hash === '#fleet/device-0005'")

@@ -10,7 +10,7 @@ import pytest
 from tests.browser.federation import DOOMED, LIAR, ROUNDS, STEADY, Running, running_federation
 from tests.browser.screen import DEADLINE_S, Screen, own
 
-VIEWS = ("run", "fleet", "model", f"why/device/{LIAR}")
+VIEWS = ("run", "fleet", "model", "events", f"fleet/{LIAR}")
 PHONE = {"width": 360, "height": 740}
 ASKED = "() => !document.querySelector('.view:not([hidden])').innerText.includes('Asking the server')"
 LATEST = "#rounds-title ~ .scroll tbody th"
@@ -29,6 +29,7 @@ def test_a_running_federation_is_followed_without_reloading(
         a_refusal_shows_its_reason(seen)
         a_killed_device_turns_offline(seen, running)
         channels_are_shown_and_explained(seen)
+        events_are_listed_and_filtered(seen)
         running.rest()
         everybody_can_use_every_view(seen)
         it_fits_a_phone(screen(running.url, viewport=PHONE, device_scale_factor=2))
@@ -73,7 +74,7 @@ def a_refusal_shows_its_reason(seen: Screen) -> None:
     assert seen.page.evaluate("() => document.activeElement.textContent") == LIAR
     seen.page.keyboard.press("Enter")
     seen.page.locator("article tbody tr", has_text="refused: not-finite").first.wait_for()
-    seen.shot("why-device")
+    seen.shot("device")
 
 
 def a_killed_device_turns_offline(seen: Screen, running: Running) -> None:
@@ -99,8 +100,32 @@ def channels_are_shown_and_explained(seen: Screen) -> None:
     cut.get_by_role("link").click()
     seen.page.locator(".because li").first.wait_for()
     assert "tier 1 keeps" in seen.text(".because").lower()
-    assert "cuts it" in seen.text("article:not([hidden]) table")
-    seen.shot("why-channel")
+    assert "cuts it" in seen.text(".view:not([hidden]) article table")
+    seen.shot("channel")
+
+
+def events_are_listed_and_filtered(seen: Screen) -> None:
+    """Joins, rounds and refusals are there, kinds and words narrow them down, new ones come by themselves."""
+    seen.page.get_by_role("link", name="Events").click()
+    seen.page.locator(".listed:visible tbody tr", has_text="begun").first.wait_for()
+    seen.page.get_by_role("button", name="loss").click()
+    seen.page.locator(".listed:visible tbody tr", has_text=DOOMED).first.wait_for()
+    assert {
+        row.split("\t")[1].strip() for row in seen.page.locator(".listed:visible tbody tr").all_inner_texts()
+    } == {"loss"}
+    seen.page.get_by_role("button", name="loss").click()
+    seen.page.get_by_role("button", name="round").click()
+    closed = seen.page.evaluate(CLOSED)
+    seen.page.locator(".listed:visible tbody tr", has_text=f"round {closed + 1} closed").first.wait_for()
+    seen.page.get_by_role("button", name="round").click()
+    seen.page.get_by_role("search", name="Events").get_by_label("Find").fill(f"{LIAR} not-finite")
+    seen.page.locator(".listed:visible tbody tr", has_text="update refused").first.wait_for()
+    seen.shot("events")
+
+
+def name_of(view: str) -> str:
+    """A view's part in the name of its picture."""
+    return "device" if "/" in view else view
 
 
 def everybody_can_use_every_view(seen: Screen) -> None:
@@ -112,7 +137,7 @@ def everybody_can_use_every_view(seen: Screen) -> None:
             seen.until(ASKED)
             assert seen.violations(*rules) == [], (scheme, view)
             if scheme == "dark":
-                seen.shot(f"{view.split('/')[0]}-dark")
+                seen.shot(f"{name_of(view)}-dark")
 
 
 def it_fits_a_phone(seen: Screen) -> None:
@@ -120,5 +145,5 @@ def it_fits_a_phone(seen: Screen) -> None:
     for view in VIEWS:
         seen.open(view)
         assert seen.page.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"], view
-        seen.shot(f"{view.split('/')[0]}-phone")
+        seen.shot(f"{name_of(view)}-phone")
     assert seen.complaints == []

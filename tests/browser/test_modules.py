@@ -95,7 +95,7 @@ def test_a_lost_connection_is_tried_ever_more_slowly(run: Callable[..., Any]) ->
 
 def test_addresses_survive_any_name(run: Callable[..., Any]) -> None:
     names = ["pi 4/kitchen?x=1#2", "ü%41", "layer1.0.conv1"]
-    there_and_back = "(it, names) => names.map(name => it.parseRoute(it.deviceRoute(name)).path[1])"
+    there_and_back = "(it, names) => names.map(name => it.parseRoute(it.deviceRoute(name)).path[0])"
     assert run("router", there_and_back, names) == names
     assert run("router", "it => it.parseRoute('#nowhere/%E0%A4%A').view") == "run"
 

@@ -20,7 +20,9 @@ from edge_client.private import PrivateState
 from edge_client.work import do_training
 from edge_client.workplace import LocalData, Workplace
 from edge_server import rounds
+from edge_server.closing import closed_event
 from edge_server.config import Config
+from edge_server.dealings import blobs_lost
 from edge_server.history import Summary
 from edge_server.reopening import open_run
 from edge_server.round_events import (
@@ -35,7 +37,7 @@ from edge_server.round_events import (
     FromFleet,
     Note,
     PlanRound,
-    RoundClosed,
+    RollBack,
     Send,
     SendChunks,
     SpoolChunk,
@@ -104,9 +106,17 @@ class Desk:
         self.federation = (
             recovered.federation if recovered else Federation(FEDERATION, RUN, make_rules(config))
         )
+        self._mend()
         self.found = self.workshop.store.parts()
         self.todo: deque[Callable[[], None]] = deque()
         self.outcome: str | None = None
+
+    def _mend(self) -> None:
+        """As the server does when it takes a run up: what is damaged is made again, or asked for."""
+        tasks = [part.assignment.task for part in self.federation.participants.values()]
+        updates = [update.blob.digest for update in self.federation.updates.values()]
+        named = [ref.digest for task in tasks for ref in task.blobs.values()]
+        self.federation = blobs_lost(self.federation, self.workshop.mend([*named, *updates], tasks))
 
     def live(self) -> str:
         """Go on until the run is over; returns its outcome."""
@@ -153,8 +163,9 @@ class Desk:
             case PlanRound():
                 self._step(self.workshop.plan(command))
             case CloseRound():
-                self.workshop.close(command, uplink=0, downlink=0, duration_s=0.0)
-                self._step(RoundClosed(command.round))
+                self._step(closed_event(self.workshop.close(command, uplink=0, downlink=0, duration_s=0.0)))
+            case RollBack():
+                self._step(self.workshop.roll_back(command))
             case SpoolChunk(_, chunk):
                 self.workshop.store.write_chunk(chunk.ref, chunk.index, chunk.data)
             case Deliver(delivery):

@@ -102,3 +102,11 @@ def _norm(kind: str, width: int) -> nn.Module:
     return {"none": nn.Identity(), "batch": nn.BatchNorm2d(width), "group": nn.GroupNorm(width // 2, width)}[
         kind
     ]
+
+
+def conv1d(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """A network of signals [channels, moments]."""
+    channels, moments = input_shape
+    return nn.Sequential(
+        nn.Conv1d(channels, 6, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(6 * moments, num_classes)
+    )

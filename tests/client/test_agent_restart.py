@@ -21,6 +21,7 @@ from edge_client.private import PrivateState
 from edge_client.session import Phase
 from edge_client.session_events import WorkDone
 from edge_client.transfer import MAX_PATIENCE_S
+from edge_client.worker import DataChanged
 from edge_client.workplace import LocalData
 from schemas.blobs import encode_chunk
 from schemas.messages import (
@@ -68,6 +69,9 @@ class StillLink:
         self.chunks.append(key[1])
 
     def listen(self, topics: frozenset[str]) -> None:
+        pass
+
+    def fit(self, chunk_bytes: int) -> None:
         pass
 
     def handle(self, event: Any) -> None:
@@ -399,3 +403,24 @@ def test_a_device_imports_torch_once_and_only_when_nothing_has_come_for_a_while(
     life.agent._warm_up(due)
     life.agent._warm_up(due + 1.0)
     assert worker.warmed_up == 1
+
+
+def test_the_birth_follows_the_data(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    assert [birth.data.examples for birth in life.said(Birth)] == [10]
+    life.hand(DataChanged(LocalData(DIGITS.subset(range(7)), DIGITS)))
+    assert [birth.data.examples for birth in life.said(Birth)] == [10, 7]
+    assert len({birth.session for birth in life.said(Birth)}) == 1
+    assert len(life.agent._place.data.train) == 7
+
+
+def test_data_that_is_less_than_a_batch_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(*range(STATE.chunks))
+    life.hear(task(2))
+    said = [line for line in caplog.messages if "fewer than a batch" in line]
+    assert said == ["10 examples are trained on, fewer than a batch of 32: a step takes them all"]
+    assert len(life.started) == 2

@@ -33,6 +33,7 @@ from tests.session.by_hand import (
     after,
     announcement,
     chunks,
+    damaged,
     request,
     task,
     update,
@@ -102,7 +103,7 @@ def test_what_is_missing_after_a_fetch_comes_in_chunks():
 
 def test_wrong_bytes_of_the_store_are_asked_for_in_chunks():
     wrong = after(FETCHING, FetchEnded(STATE.digest, ALL))
-    assert commands_of(wrong, BlobChecked(STATE.digest, False)) == [request(STATE, 0, 3)]
+    assert commands_of(wrong, BlobChecked(STATE.digest, False)) == [damaged(STATE), request(STATE, 0, 3)]
 
 
 def test_what_has_gone_wrong_once_is_not_tried_again_when_the_task_is_repeated():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,6 @@ def test_help_teaches_by_example(arguments: list[str], capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["infr"],
         ["infer"],
         ["infer", "m.onnx"],
@@ -76,7 +76,7 @@ def test_help_teaches_by_example(arguments: list[str], capsys: pytest.CaptureFix
 )
 def test_bad_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
-    assert "usage: edge-client" in capsys.readouterr().err
+    assert re.fullmatch(r"edge-client: .*--help says what there is\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("name", ["no.png", "no.npy", "no.npz"])

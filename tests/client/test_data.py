@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from PIL import Image
 
 from edge_client.data.arrays import channels_first
 from edge_client.data.labelled import LabelledData, Pixels, labelled, preprocess
-from edge_client.data.sources import SOURCES, load_source, split_off
+from edge_client.data.parts import part_of, split_off
+from edge_client.data.sources import SOURCES, load_source
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -26,6 +28,10 @@ def given_examples() -> tuple[np.ndarray, list[int]]:
 
 def given_data() -> LabelledData:
     return labelled(np.zeros((5, 1, 2, 2), np.uint8), np.arange(5))
+
+
+def given_as_asked(split: str) -> tuple[np.ndarray, list[int]]:
+    return np.zeros((7 if split == "train" else 3, 4, 4), np.uint8), [0] * (7 if split == "train" else 3)
 
 
 def given_nonsense() -> int:
@@ -74,7 +80,7 @@ def test_preprocess_leaves_the_images_alone() -> None:
     [((5, 8, 8), (5, 1, 8, 8)), ((5, 8, 9, 3), (5, 3, 8, 9)), ((5, 3, 8, 9), (5, 3, 8, 9)), ((5, 7), (5, 7))],
 )
 def test_channels_come_first(given: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    assert channels_first(np.zeros(given)).shape == expected
+    assert channels_first(np.zeros(given, np.uint8)).shape == expected
 
 
 def test_labels_must_fit_their_classes() -> None:
@@ -99,7 +105,10 @@ def test_no_examples_are_fine() -> None:
         ("npz", "is written npz:PATH"),
         ("npz:/nowhere.npz", "cannot read /nowhere.npz"),
         ("folder:/nowhere", "no image folder at /nowhere"),
-        ("python:no_such_module:f", "No module named 'no_such_module'"),
+        (
+            "python:no_such_module:f",
+            "there is no module 'no_such_module': install it, put its folder in PYTHONPATH, or start",
+        ),
         (f"python:{__name__}:fails", "sensor unplugged"),
         (f"python:{__name__}:given_nonsense", "expected \\(images, labels\\)"),
         ("MNIST", "needs data-root"),
@@ -113,6 +122,8 @@ def test_wrong_sources_say_what_is_wrong(source: str, message: str) -> None:
 def test_a_missing_set_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no MNIST below .* download=True"):
         load_source("mnist", data_root=tmp_path)
+    with pytest.raises(ConfigError, match=r"EMNIST\('.*', split='letters', download=True\)"):
+        load_source("emnist", data_root=tmp_path)
 
 
 def test_every_kind_of_source_is_lower_case() -> None:
@@ -121,17 +132,49 @@ def test_every_kind_of_source_is_lower_case() -> None:
 
 def test_python_functions_give_arrays_or_data() -> None:
     arrays = load_source(f"python:{__name__}:given_examples")
-    # Ten examples of two classes in label order: the fifth of each is for testing.
-    assert (len(arrays), arrays.input_shape, arrays.class_names) == (8, (1, 4, 4), ("0", "1"))
-    assert len(load_source(f"python:{__name__}:given_examples", split="test")) == 2
+    assert (len(arrays), arrays.input_shape, arrays.class_names) == (10, (1, 4, 4), ("0", "1"))
     assert load_source(f"python:{__name__}:given_data").num_classes == 5
+
+
+def test_a_source_without_official_parts_is_whole_for_its_owner_and_apart_where_a_part_is_named() -> None:
+    source = f"python:{__name__}:given_examples"
+    assert [len(load_source(source, split=split)) for split in ("train", "test")] == [10, 10]
+    # Ten examples of two classes in label order: the fifth of each is for testing.
+    assert [len(load_source(part_of(source, split))) for split in ("train", "test")] == [8, 2]
+    assert sorted(load_source(f"{source}#test", split="train").labels) == [0, 1]
+
+
+def test_a_python_function_that_takes_split_is_asked_for_its_own_parts() -> None:
+    source = f"python:{__name__}:given_as_asked"
+    assert [len(load_source(source, split=split)) for split in ("train", "test")] == [7, 3]
+    assert [len(load_source(part_of(source, split))) for split in ("train", "test")] == [7, 3]
+
+
+@pytest.mark.parametrize(
+    ("source", "train", "test"),
+    [
+        ("digits", "digits", "digits"),
+        ("MNIST", "MNIST", "MNIST"),
+        ("npz:a.npz", "npz:a.npz#train", "npz:a.npz#test"),
+        (" folder:p#train", "folder:p#train", "folder:p#test"),
+    ],
+)
+def test_the_readers_of_a_common_source_name_their_parts(source: str, train: str, test: str) -> None:
+    assert (part_of(source, "train"), part_of(source, "test")) == (train, test)
+
+
+def test_the_parts_of_a_common_source_have_no_example_in_common(tmp_path: Path) -> None:
+    images = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1)
+    np.savez(tmp_path / "one.npz", images=images, labels=np.arange(60) % 3)
+    parts = [load_source(part_of(f"npz:{tmp_path / 'one.npz'}", split)) for split in ("train", "test")]
+    assert sorted(int(pixel) for part in parts for pixel in part.images.ravel()) == list(range(60))
 
 
 def test_npz_with_and_without_a_test_part(tmp_path: Path) -> None:
     images, labels = np.zeros((10, 5, 6, 3), np.uint8), np.arange(10) % 2
     np.savez(tmp_path / "one.npz", images=images, labels=labels, class_names=np.array(["cat", "dog"]))
     one = load_source("npz:one.npz", data_root=tmp_path)
-    assert (len(one), one.input_shape, one.class_names) == (8, (3, 5, 6), ("cat", "dog"))
+    assert (len(one), one.input_shape, one.class_names) == (10, (3, 5, 6), ("cat", "dog"))
     np.savez(tmp_path / "two.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
     assert len(load_source(f"npz:{tmp_path / 'two.npz'}")) == 10
     assert len(load_source(f"npz:{tmp_path / 'two.npz'}", split="test")) == 4
@@ -156,7 +199,7 @@ def test_folder_has_a_class_per_sub_folder(tmp_path: Path) -> None:
         save_picture(tmp_path / "cat" / f"{number}.png")
         save_picture(tmp_path / "dog" / f"{number}.png", value=9)
     data = load_source(f"folder:{tmp_path}")
-    assert (len(data), data.input_shape, data.class_names) == (8, (1, 3, 4), ("cat", "dog"))
+    assert (len(data), data.input_shape, data.class_names) == (10, (1, 3, 4), ("cat", "dog"))
     assert {
         (int(label), int(image[0, 0, 0])) for label, image in zip(data.labels, data.images, strict=True)
     } == {
@@ -174,20 +217,44 @@ def test_folder_with_parts_of_its_own_and_colour(tmp_path: Path) -> None:
     assert load_source("folder:.", data_root=tmp_path, split="test").input_shape == (1, 3, 4)
 
 
-def test_folder_with_two_sizes_names_both_files(tmp_path: Path) -> None:
+def test_pictures_of_unlike_sizes_are_resized_to_that_of_most_and_it_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, size in (("a", (5, 5)), ("b", (4, 3)), ("c", (4, 3)), ("d", (9, 2))):
+        save_picture(tmp_path / "cat" / f"{name}.png", size=size)
+    with caplog.at_level(logging.INFO, "edge_client"):
+        data = load_source(f"folder:{tmp_path}")
+    assert data.input_shape == (1, 3, 4)
+    assert (data.images == 7).all()
+    assert caplog.messages == [f"{tmp_path}: 2 of 4 pictures are not 4x3 like most: they are resized to it"]
+
+
+def test_pictures_stand_as_they_were_taken(tmp_path: Path) -> None:
+    """A camera that was held upright saves a picture that lies, and says so; `infer` heeds it."""
+    (tmp_path / "cat").mkdir()
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.new("L", (4, 3)).save(tmp_path / "cat" / "a.jpg", exif=turned)
+    assert load_source(f"folder:{tmp_path}").input_shape == (1, 4, 3)
+
+
+def test_a_picture_that_is_none_and_a_folder_without_any_are_named(tmp_path: Path) -> None:
     save_picture(tmp_path / "cat" / "a.png")
-    save_picture(tmp_path / "cat" / "b.png", size=(5, 5))
-    with pytest.raises(ConfigError, match=r"a\.png is 4x3, .*b\.png is 5x5"):
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(ConfigError, match=r"no images in .*dog"):
         load_source(f"folder:{tmp_path}")
+    (tmp_path / "dog").rmdir()
     (tmp_path / "cat" / "b.png").write_bytes(b"no picture")
     with pytest.raises(ConfigError, match=r"cannot read image .*b\.png"):
         load_source(f"folder:{tmp_path}")
 
 
-def test_plain_sources_do_not_import_torch() -> None:
+def test_plain_sources_do_not_import_torch(tmp_path: Path) -> None:
+    save_picture(tmp_path / "cat" / "a.png")
     program = (
         "import sys; from edge_client.data.sources import load_source;"
         f"load_source('digits'); load_source('python:{__name__}:given_data');"
+        f"load_source('folder:{tmp_path}');"
         "assert not {'torch', 'torchvision', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])

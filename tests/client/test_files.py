@@ -22,7 +22,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
 
 
 def test_what_a_killed_write_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
-    left = ["", "blobs", "models", "epochs", "private/run-1", "serving", "serving/a"]
+    left = ["", "blobs", "models", "models/waiting", "epochs", "private/run-1", "serving", "serving/a"]
     mine = ["notes.part", ".hidden.part", "blobs/0123.part", "elsewhere/.model.onnx.12.part"]
     for name in mine + [f"{folder}/.model.onnx.{4711}.part".lstrip("/") for folder in left]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -131,6 +131,20 @@ def test_a_retained_message_is_there_for_those_who_come_later(broker: RunningBro
     assert make(broker.port, filters=(topic,)).next(Arrived).payload == b"state"
 
 
+def test_a_message_beyond_the_size_that_fits_arrives_whole(broker: RunningBroker, make: Make) -> None:
+    topic, payload = f"t/{uuid.uuid4().hex}", b"{" + bytes(200_000)
+    reader = make(broker.port, filters=(topic,))
+    reader.next(LinkUp)
+    listening(reader, topic)
+    writer = make(broker.port)
+    writer.link.fit(15 * 1024)
+    writer.next(LinkUp)
+    writer.link.publish(topic, payload)
+    while (got := reader.next(Arrived).payload) == b"ping":
+        pass
+    assert got == payload
+
+
 def test_what_is_published_offline_is_sent_on_connecting(broker: RunningBroker, make: Make) -> None:
     topic = f"t/{uuid.uuid4().hex}"
     owner = Owner(broker.port)

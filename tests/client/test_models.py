@@ -70,7 +70,7 @@ def test_what_a_network_draws_for_other_things_than_parameters_is_drawn_for_a_bl
             super().__init__(shape[-1], classes)
             self.register_buffer("seen", torch.empty(3).uniform_(), persistent=False)
 
-    monkeypatch.setattr("edge_client.models.build._factory", lambda _: Projected)
+    monkeypatch.setattr("edge_client.models.build.users_function", lambda *_, **__: Projected)
     one, other = build_model(spec("mlp")), build_blank(spec("mlp"))
     assert other.seen.min() > 0
     assert one.seen.shape == other.seen.shape

@@ -15,6 +15,7 @@ from edge_client.data.partition import (
     parse_partition,
     partition_indices,
     share,
+    split_indices,
 )
 from schemas.errors import ConfigError
 
@@ -170,6 +171,45 @@ def test_holdout_sizes(count: int, expected: tuple[int, int]) -> None:
     train, held = holdout(data, seed=1)
     assert (len(train), len(held)) == expected
     assert sorted(np.concatenate([train.images, held.images]).ravel()) == list(range(count))
+
+
+@given(
+    labels=st.lists(st.integers(0, 6), min_size=2, max_size=80),
+    fraction=st.sampled_from((0.05, 0.2, 0.5, 0.9)),
+    seed=st.integers(0, 2**32),
+)
+def test_every_class_of_two_or_more_has_an_example_on_each_side(
+    labels: list[int], fraction: float, seed: int
+) -> None:
+    array = np.asarray(labels, np.int64)
+    train, held = split_indices(np.arange(len(array)), array, fraction=fraction, seed=seed)
+    assert sorted([*train, *held]) == list(range(len(array)))
+    assert len(train) >= 1 <= len(held)
+    classes, sizes = np.unique(array, return_counts=True)
+    for label in classes[sizes > 1]:
+        assert label in array[train]
+        assert label in array[held]
+    # Where the bounds of every class allow it, the fraction is kept exactly.
+    if (sizes * fraction >= 1).all() and (sizes * (1 - fraction) >= 1).all():
+        assert len(held) == round(len(array) * fraction)
+    again = split_indices(np.arange(len(array)), array, fraction=fraction, seed=seed)
+    assert (again[1] == held).all()
+
+
+def test_the_hold_out_of_uneven_classes_by_hand() -> None:
+    # 12, 6 and 2 examples: a fifth of 20 is 4, shares 2.4, 1.2 and 0.4, of which each class has one at least.
+    labels = np.repeat(np.arange(3), (12, 6, 2))
+    _, held = split_indices(np.arange(20), labels, fraction=0.2, seed=0)
+    assert np.bincount(labels[held]).tolist() == [2, 1, 1]
+    # A class of one is trained on, where others have enough to hold out.
+    _, held = split_indices(np.arange(11), np.array([0] * 10 + [1]), fraction=0.2, seed=0)
+    assert 10 not in held
+
+
+def test_nothing_held_out_leaves_the_indices_as_they_are() -> None:
+    indices = np.array([5, 3, 9])
+    train, held = split_indices(indices, np.array([0, 1, 0]), fraction=0, seed=3)
+    assert (train.tolist(), held.tolist()) == ([5, 3, 9], [])
 
 
 def test_holdout_fractions() -> None:

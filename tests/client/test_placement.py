@@ -1,21 +1,24 @@
-"""A model and the server's word for it: always a fitting pair, wherever a crash falls."""
+"""The model in use is one file, and the server's word for it fits it, wherever a crash falls."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from edge_client import placement
+from edge_client.files import sweep
 from edge_client.signed_only import SignedOnly
 from edge_client.slots import ServedModel
 from edge_client.trust import check_model
 from schemas.blobs import digest_of
-from schemas.errors import ConfigError, PeerError
-from schemas.manifest import SignedManifest, manifest_path
+from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.messages import Acknowledgement
 from schemas.values import Reason
 from tests.client.signed import SERVER, STRANGER, TRUSTED, manifest_of
+from tests.client.test_slots import PowerCut, failing_power
 
 OLD, NEW = b"the model of run one", b"the model of run two"
 
@@ -26,11 +29,17 @@ def word(data: bytes, **more: str) -> SignedManifest:
 
 def export(models: Path, data: bytes) -> None:
     placement.begin(models).write_bytes(data)
+    placement.note(models, ServedModel(version="run-1 round 3", digest=digest_of(data)))
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    return tmp_path / "models"
 
 
 def deliver(models: Path, data: bytes) -> None:
     export(models, data)
-    assert placement.take_word(models, word(data))
+    assert placement.take_signature(models, word(data))
 
 
 def serves(models: Path) -> bytes:
@@ -40,141 +49,199 @@ def serves(models: Path) -> bytes:
     return data
 
 
-def test_a_waiting_model_is_served_once_the_server_has_signed(tmp_path: Path):
-    deliver(tmp_path, OLD)
-    export(tmp_path, NEW)
-    assert serves(tmp_path) == OLD
-    assert placement.take_word(tmp_path, word(NEW))
-    assert serves(tmp_path) == NEW
-    assert list(placement.waiting(tmp_path).parent.iterdir()) == []
+def test_a_waiting_model_is_served_once_the_server_has_signed(models: Path):
+    deliver(models, OLD)
+    export(models, NEW)
+    assert serves(models) == OLD
+    assert placement.take_signature(models, word(NEW))
+    assert serves(models) == NEW
+    assert list(placement.waiting(models).parent.iterdir()) == []
 
 
-def test_a_word_for_a_model_that_is_not_here_changes_nothing(tmp_path: Path):
-    assert not placement.take_word(tmp_path, word(NEW))
-    deliver(tmp_path, OLD)
-    assert not placement.take_word(tmp_path, word(NEW))
-    assert serves(tmp_path) == OLD
+def test_a_word_for_a_model_that_is_not_here_changes_nothing(models: Path):
+    assert not placement.take_signature(models, word(NEW))
+    deliver(models, OLD)
+    assert not placement.take_signature(models, word(NEW))
+    assert serves(models) == OLD
 
 
-def test_a_word_that_comes_twice_changes_nothing(tmp_path: Path):
-    deliver(tmp_path, OLD)
-    assert placement.take_word(tmp_path, word(OLD))
-    assert serves(tmp_path) == OLD
+def test_a_word_that_comes_twice_changes_nothing(models: Path):
+    deliver(models, OLD)
+    assert placement.take_signature(models, word(OLD))
+    assert serves(models) == OLD
 
 
-class PowerCut(Exception):
-    """The process ends here."""
-
-
-@pytest.mark.parametrize("steps", range(4))
-def test_after_a_crash_at_any_step_a_restart_serves_a_signed_model(
-    tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+# --- the power goes ---
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("signed", [True, False])
+def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_after_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool, linked: bool
 ):
-    """The renames on the way: the manifest is written (1), the model moves (2), its manifest follows (3)."""
-    deliver(tmp_path, OLD)
-    export(tmp_path, NEW)
-    renamed, done = Path.replace, []
-
-    def replace(path: Path, target: Path) -> Path:
-        if len(done) == steps:
-            raise PowerCut
-        done.append(target)
-        return renamed(path, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", replace)
-        if steps < 3:
-            with pytest.raises(PowerCut):
-                placement.take_word(tmp_path, word(NEW))
+    def put_in_use(models: Path) -> None:
+        if signed:
+            placement.take_signature(models, word(NEW))
         else:
-            placement.take_word(tmp_path, word(NEW))
-    assert len(done) == steps
-    placement.repair(tmp_path)
-    assert serves(tmp_path) == (OLD if steps == 0 else NEW)
-    # The server says it again, should it not have been heard.
-    placement.take_word(tmp_path, word(NEW))
-    assert serves(tmp_path) == NEW
+            placement.put_in_use(models)
+
+    if not linked:
+        without_links(monkeypatch)
+    cut_at, seen = 0, []
+    while True:
+        models = tmp_path / f"cut-{cut_at}" / "models"
+        deliver(models, OLD)
+        export(models, NEW)
+        with failing_power(models.parent, monkeypatch, cut_at) as steps, suppress(PowerCut):
+            put_in_use(models)
+        if len(steps) <= cut_at:
+            break
+        if linked:
+            assert placement.served(models).read_bytes() in (OLD, NEW), steps
+        sweep(models.parent)
+        placement.repair(models)
+        seen.append(in_slot(models))
+        assert placement.served(models).read_bytes() == seen[-1], steps
+        if signed:
+            serves(models)
+        # Done again, or told again by the server, it comes to its end.
+        if seen[-1] != NEW:
+            put_in_use(models)
+        assert (placement.served(models).read_bytes(), in_slot(models)) == (NEW, NEW), steps
+        assert placement.slots(models).back().read() == OLD, steps
+        assert placement.served(models).read_bytes() == OLD, steps
+        cut_at += 1
+    assert (seen[0], seen[-1]) == (OLD, NEW)
 
 
 @pytest.mark.parametrize("content", [b"", b"no manifest", b"{}"])
-def test_a_waiting_manifest_that_is_none_is_thrown_away(tmp_path: Path, content: bytes):
-    deliver(tmp_path, OLD)
-    export(tmp_path, NEW)
-    manifest_path(placement.waiting(tmp_path)).write_bytes(content)
-    placement.repair(tmp_path)
-    assert serves(tmp_path) == OLD
-    assert not manifest_path(placement.waiting(tmp_path)).exists()
+def test_a_waiting_manifest_that_is_none_is_thrown_away(models: Path, content: bytes):
+    deliver(models, OLD)
+    export(models, NEW)
+    manifest_path(placement.waiting(models)).write_bytes(content)
+    placement.repair(models)
+    assert serves(models) == OLD
+    assert not manifest_path(placement.waiting(models)).exists()
 
 
-def test_an_unsigned_model_never_lies_beside_the_manifest_of_the_last_one(tmp_path: Path):
-    deliver(tmp_path, OLD)
-    export(tmp_path, NEW)
-    placement.serve_unsigned(tmp_path)
-    assert placement.served(tmp_path).read_bytes() == NEW
+def test_an_unsigned_model_never_lies_beside_the_manifest_of_the_last_one(models: Path):
+    deliver(models, OLD)
+    export(models, NEW)
+    placement.put_in_use(models)
+    assert placement.served(models).read_bytes() == NEW
     with pytest.raises(ConfigError, match="no signed manifest"):
-        serves(tmp_path)
-    assert placement.take_word(tmp_path, word(NEW))
-    assert serves(tmp_path) == NEW
+        serves(models)
+    assert placement.take_signature(models, word(NEW))
+    assert serves(models) == NEW
 
 
-# --- the slots ---
-def noted(models: Path, data: bytes) -> None:
-    export(models, data)
-    placement.note(models, ServedModel(version="run-1 round 3", digest=digest_of(data)))
-
-
+# --- one file ---
 def in_slot(models: Path) -> bytes | None:
     current = placement.slots(models).current()
     return None if current is None else current.read()
 
 
-def test_an_unsigned_model_is_served_from_a_slot_at_once(tmp_path: Path):
-    models = tmp_path / "models"
+def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a FAT file system."""
+
+    def refuse(path: Path, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+
+
+def test_the_file_in_models_is_the_very_file_in_the_slot(models: Path):
     for data in (OLD, NEW):
-        noted(models, data)
-        placement.serve_unsigned(models)
-        assert in_slot(models) == data
+        export(models, data)
+        placement.put_in_use(models)
+        current = placement.slots(models).current()
+        assert placement.served(models).samefile(current.path)
+        assert (models / "model.json").samefile(current.folder / "model.json")
+        assert (current.read(), current.model.version) == (data, "run-1 round 3")
+    placement.slots(models).back()
+    assert placement.served(models).read_bytes() == OLD
+    assert placement.slots(models).folder == models.parent / "serving"
+
+
+def test_the_links_still_lead_there_when_the_state_folder_is_moved(models: Path, tmp_path: Path):
+    deliver(models, OLD)
+    models.parent.rename(tmp_path.parent / f"{tmp_path.name}-moved")
+    assert serves(tmp_path.parent / f"{tmp_path.name}-moved" / "models") == OLD
+
+
+def test_where_there_are_no_links_the_file_is_a_copy_that_follows_every_switch(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+):
+    without_links(monkeypatch)
+    for data in (OLD, NEW):
+        deliver(models, data)
+        assert serves(models) == in_slot(models) == data
+        assert not placement.served(models).is_symlink()
+    placement.slots(models).back()
+    assert serves(models) == OLD
+    # An unsigned one leaves no manifest behind.
+    export(models, NEW)
+    placement.put_in_use(models)
+    assert placement.served(models).read_bytes() == NEW
+    assert not manifest_path(placement.served(models)).exists()
+
+
+def test_copies_become_links_where_links_are_possible_again(models: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patched:
+        without_links(patched)
+        deliver(models, OLD)
+    placement.repair(models)
+    assert placement.served(models).is_symlink()
+    assert serves(models) == OLD
+
+
+def test_a_file_of_an_earlier_version_is_moved_into_a_slot(models: Path):
+    models.mkdir()
+    placement.served(models).write_bytes(OLD)
+    manifest_path(placement.served(models)).write_bytes(encode_manifest(word(OLD)))
+    placement.repair(models)
+    assert serves(models) == in_slot(models) == OLD
+    assert placement.served(models).is_symlink()
+    export(models, NEW)
+    placement.put_in_use(models)
     assert placement.slots(models).back().read() == OLD
-    assert placement.slots(models).folder == tmp_path / "serving"
 
 
-def test_a_signed_model_is_served_from_a_slot_with_its_manifest_once_the_server_has_signed(tmp_path: Path):
-    models = tmp_path / "models"
-    noted(models, NEW)
-    assert in_slot(models) is None
-    assert placement.take_word(models, word(NEW))
-    assert in_slot(models) == NEW
-    check_model(placement.slots(models).current().path, NEW, TRUSTED)
-    # Told again, or told what nobody has: nothing changes.
-    placement.take_word(models, word(NEW))
-    placement.take_word(models, word(OLD))
-    assert in_slot(models) == NEW
-
-
-def test_a_word_that_comes_late_lies_beside_the_model_in_its_slot(tmp_path: Path):
-    models = tmp_path / "models"
-    noted(models, NEW)
-    placement.serve_unsigned(models)
-    with pytest.raises(ConfigError, match="no signed manifest"):
-        check_model(placement.slots(models).current().path, NEW, TRUSTED)
-    placement.take_word(models, word(NEW))
-    check_model(placement.slots(models).current().path, NEW, TRUSTED)
+def test_a_file_of_an_earlier_version_beside_a_slot_gives_way_to_the_served_one(models: Path):
+    deliver(models, NEW)
+    for name in ("model.onnx", "model.json", "model.onnx.manifest.json"):
+        (models / name).unlink()
+    placement.served(models).write_bytes(OLD)
+    placement.repair(models)
+    assert serves(models) == NEW
 
 
 @pytest.mark.parametrize("what", ["damaged", "of another model"])
-def test_a_note_that_does_not_fit_costs_the_slot_alone(
-    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
-):
-    models = tmp_path / "models"
-    noted(models, OLD)
-    placement.serve_unsigned(models)
+def test_a_note_that_does_not_fit_leaves_the_model_before_in_use(models: Path, what: str):
+    deliver(models, OLD)
     export(models, NEW)
     if what == "damaged":
-        (models / "model.json").write_bytes(b"{")
-    placement.serve_unsigned(models)
-    assert placement.served(models).read_bytes() == NEW
-    assert in_slot(models) == OLD
+        placement.waiting(models).with_name("model.json").write_bytes(b"{")
+    else:
+        placement.note(models, ServedModel(version="run-1 round 3", digest=digest_of(OLD + NEW)))
+    with pytest.raises(EdgeError):
+        placement.put_in_use(models)
+    assert serves(models) == in_slot(models) == OLD
+
+
+def test_a_disk_that_takes_no_signed_model_leaves_it_waiting_for_the_next_start(
+    models: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    deliver(models, OLD)
+    export(models, NEW)
+    with monkeypatch.context() as patched:
+        patched.setattr("edge_client.slots.write_synced", full)
+        placement.take_signature(models, word(NEW))
+    assert serves(models) == OLD
     assert "the new model is not served" in caplog.text
+    placement.repair(models)
+    assert serves(models) == NEW
 
 
 # --- the server's word as it comes ---
@@ -203,14 +270,15 @@ def test_a_device_with_a_key_takes_the_servers_word_and_nobody_elses(tmp_path: P
 def test_a_device_without_a_key_keeps_the_word_for_whoever_has_one(tmp_path: Path):
     device = SignedOnly("home", "pi", tmp_path, None)
     export(tmp_path / "models", NEW)
-    placement.serve_unsigned(tmp_path / "models")
+    placement.put_in_use(tmp_path / "models")
     device.check(acknowledged(word(NEW)))
     assert serves(tmp_path / "models") == NEW
 
 
 def test_what_was_cut_off_is_finished_when_the_device_starts(tmp_path: Path):
     models = tmp_path / "models"
-    deliver(models, NEW)
-    manifest_path(placement.served(models)).rename(manifest_path(placement.waiting(models)))
+    deliver(models, OLD)
+    export(models, NEW)
+    manifest_path(placement.waiting(models)).write_bytes(encode_manifest(word(NEW)))
     SignedOnly("home", "pi", tmp_path, TRUSTED)
     assert serves(models) == NEW

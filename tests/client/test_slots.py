@@ -159,7 +159,7 @@ class PowerCut(BaseException):
 def failing_power(folder: Path, patch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
     """The power goes in step number `at`: a write comes half way, what was not synced is lost."""
     steps: list[str] = []
-    synced = {path.stat().st_ino for path in folder.rglob("*")}
+    synced = {path.lstat().st_ino for path in folder.rglob("*")}
     opened, replaced, unlinked, fsynced = Path.open, Path.replace, Path.unlink, os.fsync
 
     def step(what: str, half: Callable[[], object] = lambda: None) -> None:
@@ -225,22 +225,25 @@ def test_wherever_the_power_goes_one_whole_model_serves(
         served_after.append(serves(slots))
         # The next start tidies up and does it again, to the end.
         sweep(slots.folder.parent)
+        slots.show()
+        shown = slots.folder.parent / "models" / "model.onnx"
+        assert shown.read_bytes() == serves(slots), steps
         change(slots)
-        assert serves(slots) == NEW, steps
+        assert serves(slots) == shown.read_bytes() == NEW, steps
         assert slots.back().read() == OLD, steps
         assert list(slots.folder.rglob("*.part")) == [], steps
         cut_at += 1
-    # Four files, each written, synced, renamed and its folder synced, and two folders' names.
-    assert len(served_after) == cut_at >= 4 * 4 + 2
-    # The old one until current.json is renamed, which is the last step but the sync after it.
-    assert served_after == [OLD] * (cut_at - 1) + [NEW]
+    # Four files, each written, synced, renamed and its folder synced, and two folders' names; then the sync
+    # after current.json is renamed, and the links to the slot and to its manifest, renamed and synced.
+    assert len(served_after) == cut_at == 4 * 4 + 2 + 2 * 2
+    assert served_after == [OLD] * (cut_at - 5) + [NEW] * 5
 
 
 def test_wherever_the_power_goes_on_the_way_back_one_whole_model_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Written, synced, renamed, the folder synced.
-    for cut_at, served in enumerate([NEW, NEW, NEW, OLD]):
+    # Written, synced, renamed, the folder synced; then the link renamed, the folder synced.
+    for cut_at, served in enumerate([NEW, NEW, NEW, OLD, OLD, OLD]):
         slots = Slots(tmp_path / f"cut-{cut_at}" / "serving")
         take(slots, OLD)
         take(slots, NEW)

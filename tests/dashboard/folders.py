@@ -15,7 +15,7 @@ from edge_server.journal import Aggregated, Journal
 from edge_server.round_events import Assignment
 from edge_server.run_folder import RunFolder
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment
-from schemas.values import CapabilityProfile, DataCard
+from schemas.values import CapabilityProfile, DataCard, DeliveryVerdict
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 UPDATE, TASK = MESSAGES_BY_KIND["update"], MESSAGES_BY_KIND["task"]
@@ -123,6 +123,14 @@ def summary() -> Summary:
         variant="int8",
         variant_accuracy=0.5,
         why=f"fastest {MARKUP}",
+        verdict=DeliveryVerdict(
+            served=False,
+            why=f"accuracy: 50.0% of 4 examples, 75.0% before {MARKUP}",
+            earlier="home-1 round 4",
+            accuracy=0.5,
+            earlier_accuracy=0.75,
+            examples=4,
+        ),
         rounds=2,
     )
     beta = DeviceRecord(device="beta", tier=2, ratio=0.0, refusals=2, refused={"not-finite": 2})

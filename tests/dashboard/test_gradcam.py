@@ -72,6 +72,17 @@ def test_a_tier_that_is_not_there_is_refused(run):
         looked_at(run, 3, 1)
 
 
+def test_labels_are_those_that_the_model_was_trained_by(tmp_path):
+    words = ["data.source=digits", "model.name=cnn", "tiers.ratios=[0.5, 0.0]"]
+    folder = RunFolder.create(tmp_path / "run", load_config("attending", words))
+    module, names = build_model(SPEC, seed=1), [f"digit {number}" for number in range(10)]
+    manifest = {"preprocessing": {"class_names": names}}
+    folder.save_model(0, arrays_of(module), trace_channels(module, SPEC.input_shape), manifest)
+    told = looked_at(tmp_path / "run", 0, 10)
+    assert [one["label"] for one in told["images"]] == names
+    assert {one["predicted"] for one in told["images"]} <= set(names)
+
+
 def test_pixels_are_shown_in_their_own_range():
     grey = np.asarray(picture(np.array([[[0, 8, 16]]]), 16.0))
     # 8 of 16 is 127.5, which is rounded to even.

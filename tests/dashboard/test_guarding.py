@@ -20,7 +20,16 @@ from tests.dashboard.folders import MARKUP, ended
 TOKEN = "a token of a few words"
 LOCAL = access_of("127.0.0.1", 8265, None, bound="127.0.0.1")
 GUARDED = access_of("192.168.1.5", 8265, TOKEN, bound="192.168.1.5")
-PATHS = ("/", "/api/run", "/api/fleet", "/api/model", "/api/device/alpha", "/api/events", "/onnx/tier-1.onnx")
+PATHS = (
+    "/",
+    "/api/run",
+    "/api/fleet",
+    "/api/model",
+    "/api/device/alpha",
+    "/api/events",
+    "/api/stream",
+    "/onnx/tier-1.onnx",
+)
 
 Ask = Callable[..., TestClient]
 
@@ -192,7 +201,7 @@ def test_the_page_holds_nothing_of_the_run(ask):
 
 
 def test_events_are_lines_that_no_text_can_break(ask):
-    answer = ask().get("/api/events")
+    answer = ask().get("/api/stream")
     assert answer.headers["content-type"].startswith("text/event-stream")
     blocks = [block.splitlines() for block in answer.text.split("\n\n") if block]
     assert [[line.partition(":")[0] for line in block] for block in blocks] == [["id", "event", "data"]] * 5
@@ -203,20 +212,20 @@ def test_events_are_lines_that_no_text_can_break(ask):
 
 
 def test_events_go_on_after_a_round_that_the_page_knows(ask):
-    assert ask().get("/api/events?since=1").text.count("event: round") == 1
-    assert ask().get("/api/events?since=x").status_code == 400
+    assert ask().get("/api/stream?since=1").text.count("event: round") == 1
+    assert ask().get("/api/stream?since=x").status_code == 400
 
 
 def test_one_page_too_many_is_told_to_try_again(ask, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 0)
-    answer = ask().get("/api/events")
+    answer = ask().get("/api/stream")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
 def test_pages_that_have_gone_make_room(ask, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 1)
     client = ask()
-    assert [client.get("/api/events").status_code for _ in range(3)] == [200] * 3
+    assert [client.get("/api/stream").status_code for _ in range(3)] == [200] * 3
 
 
 @pytest.mark.parametrize(

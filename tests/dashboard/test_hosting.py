@@ -41,7 +41,7 @@ def asked(url: str, **headers: str) -> Any:
 
 def events_of(url: str) -> Generator[tuple[str, Any], None, None]:
     """A page's events, until the server ends them."""
-    with urlopen(f"{url}/api/events", timeout=PATIENCE_S) as stream:
+    with urlopen(f"{url}/api/stream", timeout=PATIENCE_S) as stream:
         name = ""
         for line in stream:
             key, _, value = line.decode().rstrip("\n").partition(": ")
@@ -92,7 +92,7 @@ def test_a_hundred_pages_are_all_told_and_one_who_reads_nothing_holds_up_nobody(
         host.show(MOMENT)
         port = int(host.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as deaf:
-            deaf.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            deaf.sendall(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
             sizes = asyncio.run(_pages(port, 100))
     assert set(sizes) == {1000}
 
@@ -102,7 +102,7 @@ async def _pages(port: int, count: int) -> list[int]:
 
     async def page() -> int:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
-        writer.write(b"GET /api/events HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        writer.write(b"GET /api/stream HTTP/1.0\r\nHost: localhost\r\n\r\n")
         told = await reader.readuntil(b"\nevent: fleet\n")
         assert told.startswith(b"HTTP/1.1 200")
         told = await reader.readuntil(b"\n")

@@ -42,7 +42,7 @@ def look(folder: Path) -> int:
             "/api/channel/hidden/1",
         ):
             assert client.get(path).status_code == 200
-        return client.get("/api/events").text.count("event: round")
+        return client.get("/api/stream").text.count("event: round")
 
 
 def killed(folder: Path) -> Path:

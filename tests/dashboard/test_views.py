@@ -69,7 +69,7 @@ def test_a_round_costs_its_bytes_over_everyones_full_model_both_ways(tmp_path):
     (first, second) = round_values(facts, facts.history)
     # (40 + 120) / (2 ways x 2 clients x 20 numbers x 4 bytes) = 160 / 320
     assert first["cost_relative"] == second["cost_relative"] == 0.5
-    assert first["rejected"] == [{"device": "beta", "reason": "not-finite"}]
+    assert first["rejected"] == [{"device": "beta", "reason": "not-finite", "detail": ""}]
 
 
 def test_a_live_run_is_told_from_the_snapshot(tmp_path):
@@ -178,6 +178,8 @@ def test_the_channels_of_a_model_are_told_with_their_scores_over_the_rounds():
     (variant,) = told["variants"]
     # The variant's own accuracy, where it has one.
     assert (variant["device"], variant["variant"], variant["accuracy"]) == ("alpha", "int8", 0.5)
+    # It is not served: the one before is the better one.
+    assert (variant["verdict"]["served"], variant["verdict"]["earlier_accuracy"]) == (False, 0.75)
 
 
 def test_a_model_without_observations_is_told_empty():

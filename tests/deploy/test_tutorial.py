@@ -112,7 +112,9 @@ def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
         assert run.summary.outcome == "finished"
         # Three classes: whoever guesses is right in a third.
         assert (run.summary.test_accuracy or 0) > 0.6
-    assert simulated.federation_toml.replace("deliver = false", "deliver = true") == devices.federation_toml
+    assert (
+        simulated.federation_toml.replace('deliver = "none"', 'deliver = "trial"') == devices.federation_toml
+    )
     sizes = [(folder / f"state/board-{n}/models/model.onnx").stat().st_size for n in (1, 3)]
     assert sizes[0] < 0.7 * sizes[1]
     assert "2 runs compared" in (folder / "compare.html").read_text()

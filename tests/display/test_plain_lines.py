@@ -50,6 +50,13 @@ def test_rounds_closed_between_two_snapshots_all_get_a_line() -> None:
     assert [line.split(":")[0] for line in lines] == ["round 2 of 10 closed", "round 3 of 10 closed"]
 
 
+def test_what_the_server_tests_on_is_said_once_at_the_start() -> None:
+    tested = "tested on 300 examples of python:mine:held_back"
+    lines = lines_of(snapshot(tested_on=tested), snapshot(tested_on=tested, elapsed_s=70))
+    assert [line for line in lines if "tested" in line] == [f"   1:05  {tested}"]
+    assert not any("tested" in line for line in lines_of(snapshot()))
+
+
 def test_a_device_first_seen_offline_is_back_when_it_comes() -> None:
     offline, there = DeviceView("phone", 1, 0.7, "offline"), DeviceView("phone", 1, 0.7, "idle")
     lines = lines_of(snapshot(devices=(offline,)), snapshot(devices=(there,)))

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from edge_server.display.closing import print_closing
 from edge_server.display.tables import LAST_ROUNDS, device_table, round_table
+from edge_server.display.trials import trial_table
 from edge_server.history import DeviceRecord
+from schemas.values import DeliveryVerdict
 from tests.display.shown import MEASURED, drawn, record, scored, snapshot, summary
 
 
@@ -34,6 +36,45 @@ def test_devices_without_models_of_their_own_are_told_by_their_part_in_the_round
     lines = drawn(device_table(summary(devices=(virtual,))))
     assert lines[1].split() == ["device", "tier", "pruned", "updates", "refused", "down", "up"]
     assert lines[3].split() == ["board", "1", "70%", "3", "0", "0", "B", "2", "kB"]
+
+
+KEPT = DeliveryVerdict(
+    served=False,
+    why="accuracy: 10.0% of 96 examples, 98.6% before",
+    earlier="home-1 round 4",
+    accuracy=0.1003,
+    earlier_accuracy=0.9861,
+    examples=96,
+)
+
+
+def test_the_trials_of_a_new_model_are_told_with_both_accuracies() -> None:
+    kept = MEASURED.model_copy(update={"onnx_bytes": 9, "verdict": KEPT})
+    taken = kept.model_copy(
+        update={"device": "board", "verdict": KEPT.model_copy(update={"served": True, "why": "98.6% before"})}
+    )
+    first = MEASURED.model_copy(
+        update={"verdict": DeliveryVerdict(served=True, why="no model was in use before")}
+    )
+    lines = drawn(trial_table((kept, taken, first)), width=100)
+    assert [line.split()[:5] for line in lines[3:]] == [
+        ["phone", "earlier", "10.03%", "98.61%", "96"],
+        ["board", "new", "10.03%", "98.61%", "96"],
+    ]
+    assert lines[3].endswith("accuracy: 10.0% of 96 examples, 98.6% before")
+
+
+def test_the_end_of_a_run_tells_of_trials_where_a_model_was_in_use() -> None:
+    def closing(*devices: DeviceRecord) -> str:
+        console = Console(width=120, record=True, file=io.StringIO())
+        print_closing(console, snapshot(history=(scored(1),), summary=summary(devices=devices)))
+        return console.export_text()
+
+    kept = MEASURED.model_copy(update={"onnx_bytes": 9, "verdict": KEPT})
+    assert "Trials of the new model" in closing(kept)
+    assert "Trials" not in closing(MEASURED)
+    # Many devices are counted.
+    assert "30 of 30 devices on trial keep their earlier model" in closing(*[kept] * 30)
 
 
 def test_virtual_time_is_called_so() -> None:

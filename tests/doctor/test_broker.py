@@ -183,18 +183,28 @@ def test_a_broker_that_wants_a_name_refuses_strangers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("most", "level"),
-    # Chunks of 262,144 and of 65,536 bytes, and 1,024 bytes around them.
-    [(None, "ok"), (263_168, "ok"), (263_167, "warning"), (66_560, "warning"), (66_559, "failure")],
+    # Chunks of 262,144 and of 15,360 bytes, and 1,024 bytes around them.
+    [(None, "ok"), (263_168, "ok"), (263_167, "warning"), (16_384, "warning"), (16_383, "failure")],
 )
 def test_a_packet_limit_is_held_against_what_chunks_need(most: int | None, level: str) -> None:
     assert packets(most).level == level
 
 
-def test_the_limit_that_a_broker_announces_is_seen(tmp_path: Path) -> None:
-    with mosquitto(tmp_path, "max_packet_size 100000") as address:
+@pytest.mark.parametrize(
+    ("line", "level", "words"),
+    [
+        ("max_packet_size 100000", "warning", "100000 bytes; chunks of 64 kB come back"),
+        ("message_size_limit 65535", "warning", "none announced; chunks of 31 kB come back"),
+        ("message_size_limit 20000", "warning", "chunks of 15 kB come back"),
+        ("message_size_limit 10000", "failure", "not even 16384 bytes pass"),
+        ("max_packet_size 16000", "failure", "16000 bytes: not even 16384 bytes pass"),
+    ],
+)
+def test_what_the_broker_passes_on_is_tried(tmp_path: Path, line: str, level: str, words: str) -> None:
+    with mosquitto(tmp_path, line) as address:
         found = told(broker(address, "home", "pi"), "packet limit")
-    assert found.level == "warning"
-    assert "100000 bytes" in found.detail
+    assert found.level == level
+    assert words in found.detail
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +226,9 @@ def test_an_enrolled_device_is_well(
     address, _ = place
     reached = levels(network(address, "pi", NOW))
     assert reached == {"broker": "ok", "certificate": "ok", "tls": "ok"}
-    assert set(levels(broker(address, FEDERATION, "pi")).values()) == {"ok"}
+    found = list(broker(address, FEDERATION, "pi"))
+    assert set(levels(found).values()) == {"ok"}
+    assert "chunks of 256 kB come back" in told(found, "packet limit").detail
 
 
 def test_another_authority_is_told_from_the_right_one(place: tuple[BrokerAddress, Path]) -> None:

@@ -24,6 +24,7 @@ from edge_client.codecs.compression import unpack
 from edge_client.codecs.frames import added_up, changes
 from edge_client.codecs.numbers import Fp16, Int8
 from edge_client.layers import Holding, assemble
+from edge_client.parts import PART_HEADER_BYTES, Parts, split
 from edge_client.slicing import extract
 from edge_server.broker.decoding import decode, frame_length
 from edge_server.broker.encoding import encode
@@ -150,6 +151,22 @@ def _packet(data: bytes, version: int) -> None:
         decode(data[0], memoryview(data)[frame[0] : frame[0] + frame[1]], version)
 
 
+def _parts(data: bytes) -> list[bytes]:
+    """Packets of one topic, each behind its length in two bytes; returns the messages that they make up."""
+    parts, whole, rest = Parts(), [], data
+    while rest:
+        size = int.from_bytes(rest[:2], "big")
+        message, rest = parts.take("topic", rest[2 : 2 + size]), rest[2 + size :]
+        whole += [] if message is None else [message]
+    assert len(parts) <= 1
+    return whole
+
+
+def _in_parts(message: bytes) -> bytes:
+    pieces = split(message, PART_HEADER_BYTES + 40)
+    return b"".join(struct.pack("!H", len(piece)) + piece for piece in pieces)
+
+
 def _topic(data: bytes) -> None:
     text = data.decode(errors="surrogateescape")
     assert str(parse_topic(text)) == text
@@ -207,6 +224,7 @@ _PACKETS: tuple[Packet, ...] = (
 
 TARGETS: Mapping[str, Target] = {
     "message": Target(_message, tuple(encode_message(one) for one in MESSAGES_BY_KIND.values())),
+    "parts": Target(_parts, tuple(_in_parts(encode_message(one)) for one in MESSAGES_BY_KIND.values())),
     "chunk": Target(decode_chunk, (encode_chunk(DIGEST, 3, b"some bytes"),)),
     "groups": Target(_groups, (encode_groups(GROUPS), *LIES.values())),
     "update": Target(_update, (encode_groups(HONEST), encode_groups(HONEST_PERSONAL))),

@@ -84,11 +84,22 @@ def test_the_archive_is_a_device_that_can_run(enroll, tmp_path):
         "cert": folder / "device.pem",
         "key": folder / "device.key",
         "trust": folder / "signing.pub",
-        "data": "digits",
     }
     assert (folder / "signing.pub").read_text() == public_key_text(tmp_path / "signing.key")
     made = x509.load_pem_x509_certificate((folder / "device.pem").read_bytes())
     made.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
+
+
+def test_what_a_device_learns_from_is_what_its_owner_says_and_nothing_else(enroll, tmp_path):
+    code, out, _ = enroll("pi")
+    assert code == 0
+    assert "with `data` set in pi/client.toml first" in out
+    text = (unpacked(tmp_path, "pi") / "client.toml").read_text()
+    assert "It must be set: without it `edge-client run` ends with exit code 2." in text
+    assert enroll("pi-2", "--data", "folder:/srv/photos")[0] == 0
+    assert read_client_file(unpacked(tmp_path, "pi-2") / "client.toml")["data"] == "folder:/srv/photos"
+    code, _, said = enroll("pi-3", "--code", "--data", "folder:/srv/photos")
+    assert (code, "edge-client enroll --data SOURCE writes it" in said) == (2, True)
 
 
 def test_the_key_to_trust_goes_into_archive_and_code_and_never_the_private_one(enroll, tmp_path):

@@ -122,9 +122,9 @@ def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_
     monkeypatch.setattr(edge_client.work, "do_training", train_slowly)
     new, before = tmp_path / "pi-new", time.time() - 0.75 * 365 * DAY_S
     with serving(authority):
-        redeem(give_out(authority, "pi-new", lifetime_s=3600), new)
+        redeem(give_out(authority, "pi-new", lifetime_s=3600), new, data="digits")
     aged = replace(authority, clock=lambda: before)
-    old = unpack(write_bundle(aged, "pi-old", tmp_path / "out"), tmp_path)
+    old = unpack(write_bundle(aged, "pi-old", tmp_path / "out", data="digits"), tmp_path)
     first = serial(old)
     words = {"federation.name": FEDERATION, "num-clients": 2, "rounds": 1, "deliver": "false"}
     with ExitStack() as stack:

@@ -12,11 +12,13 @@ import pytest
 from cryptography import x509
 
 from edge_client.address import TlsFiles, parse_address
+from edge_client.cli import main
+from edge_client.client_file import read_client_file
 from edge_client.identity.credentials import common_name
 from edge_client.identity.private_files import write_private
 from edge_client.identity.redeeming import redeem
 from edge_server.identity.codes import find, give_out
-from schemas.enrolment import EnrolmentCode
+from schemas.enrolment import EnrolmentCode, encode_code
 from schemas.errors import EdgeError
 from schemas.topics import EnrolTopic
 from tests.identity.clients import Client, refusal
@@ -50,6 +52,13 @@ def test_a_device_redeems_its_code_and_is_let_in(authority, tmp_path):
     files = TlsFiles(*(tmp_path / "pi" / name for name in ("ca.pem", "device.pem", "device.key")))
     assert common_name(x509.load_pem_x509_certificate(files.certificate.read_bytes())) == "pi"
     assert refusal(address_of(authority, files)) == ""
+
+
+def test_what_the_device_learns_from_is_named_where_it_is_enrolled_or_left_open(authority, tmp_path):
+    for name, data in (("named", "folder:/srv/photos"), ("open", None)):
+        with serving(authority):
+            redeem(give_out(authority, name, lifetime_s=HOUR_S), tmp_path / name, data=data)
+        assert read_client_file(tmp_path / name / "client.toml").get("data") == data
 
 
 def test_a_code_is_good_once(authority, tmp_path):
@@ -143,3 +152,15 @@ def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path)
         server.publish(f"fed/v1/{FEDERATION}/all/state", b"", retain=True)
         for client in (spy, peer, server):
             client.close()
+
+
+def test_what_is_waited_for_is_said_while_nobody_answers(authority, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("edge_client.identity.redeeming.ASK_AGAIN_S", 0.1)
+    code = encode_code(give_out(authority, "patient", lifetime_s=HOUR_S))
+    words = ["enroll", "--code", code, "--out", str(tmp_path / "patient"), "--deadline-s", "1"]
+    assert main(words) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("connecting to mqtts://")
+    assert said[1] == "connected, waiting for the certificate"
+    assert said[2].startswith("nobody answers: does `edge-server enroll --serve` run")
+    assert said[2].endswith("s at most")

@@ -38,7 +38,7 @@ def devices(
 
 def _agent(config: Config, address: BrokerAddress, state: Path, index: int) -> Agent:
     name, seed = device_name(index), config.federation.seed
-    (state / name).mkdir(parents=True)
+    (state / name).mkdir(parents=True, exist_ok=True)
     settings = AgentSettings(
         federation=config.federation.name,
         device=name,

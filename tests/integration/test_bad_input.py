@@ -17,6 +17,7 @@ from schemas.blobs import BlobRef, digest_of, encode_chunk
 from schemas.messages import (
     Acknowledgement,
     Birth,
+    BlobRequest,
     Death,
     Refusal,
     Task,
@@ -25,7 +26,7 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.values import DataCard, TrainingMetrics
+from schemas.values import DataCard, Reason, TrainingMetrics
 from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config
 from tests.integration.in_threads import devices
@@ -58,6 +59,15 @@ class Rogue:
             message = decode_message(self.inbox.get(timeout=DEADLINE_S))
             if isinstance(message, kind):
                 return message
+
+    def answer_question(self) -> None:
+        """Say that the blob which the server asks newcomers for is not here, as any device does."""
+        asked = self.expect(BlobRequest)
+        assert isinstance(asked, BlobRequest)
+        answer = Refusal(
+            federation="test", device=asked.device, reason=Reason.UNKNOWN_BLOB, digest=asked.digest
+        )
+        self.send(encode_message(answer))
 
     def close(self) -> None:
         self.client.disconnect()
@@ -127,6 +137,7 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
     )
     with devices(config, address, tmp_path / "devices"):
         run = serve(config)
+        rogue.answer_question()
         task = rogue.expect(Task)
         assert isinstance(task, Task)
         data = nan_blob()
@@ -138,7 +149,7 @@ def test_bad_updates_are_refused_and_the_round_goes_on_without_them(
             round=task.round,
             attempt=task.attempt,
             blob=blob,
-            metrics=TrainingMetrics(examples=10**6, epochs=1, steps=1),
+            metrics=TrainingMetrics(examples=10, epochs=1, steps=1),
         )
         rogue.send(encode_message(update))
         rogue.send(encode_chunk(blob.digest, 0, data), "mallory/up/blob")

@@ -23,7 +23,9 @@ def unused_port() -> int:
 
 def test_a_device_without_a_broker_says_so_and_ends_at_ctrl_c(command: Command, tmp_path: Path) -> None:
     broker = f"mqtt://127.0.0.1:{unused_port()}"
-    process = command("edge-client", "run", "--broker", broker, "--state-dir", str(tmp_path))
+    process = command(
+        "edge-client", "run", "--data", "digits", "--broker", broker, "--state-dir", str(tmp_path)
+    )
     said = read_until(process, "trying again")
     assert f"no connection to {broker}" in said
     assert "Traceback" not in said
@@ -82,6 +84,7 @@ def test_ctrl_c_in_mid_run_ends_server_and_devices_and_keeps_the_last_model(
         (("edge-server", "check", "attending", "learning-rat=1"), "did you mean 'learning-rate'"),
         (("edge-server", "check", "attending", "model.name=two-n"), "did you mean 'two-nn'"),
         (("edge-server", "report", "nowhere"), "nowhere"),
+        (("edge-client", "run"), "no data: say what this device learns from with --data"),
         (("edge-client", "run", "--data", "digit"), "did you mean 'digits'"),
         (("edge-client", "run", "--data", "MNIST", "--data-root", "/nowhere"), "MNIST"),
         (("edge-client", "run", "--partition", "dirichle(1)"), "did you mean 'dirichlet'"),

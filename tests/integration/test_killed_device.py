@@ -126,6 +126,7 @@ def begin(address: BrokerAddress, tmp_path: Path) -> Iterator[START]:
             "--device-id": DEVICE,
             "--tier": 5,
             "--threads": 1,
+            "--data": "digits",
             "--share": "1/12",
             "--state-dir": tmp_path / "state",
             "--checkpoint-s": 0.001,

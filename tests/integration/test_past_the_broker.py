@@ -21,6 +21,7 @@ from edge_server.config import Config, load_config
 from edge_server.depot.opening import opened_depot
 from edge_server.history import Summary
 from schemas.errors import ConfigError
+from schemas.messages import Update
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER, Run
 
@@ -80,6 +81,11 @@ def check_paths(summary: Summary, folder: Path, caplog: pytest.LogCaptureFixture
         tasks = [row[0] for row in journal.execute("SELECT task FROM tasks")]
     assert len(updates) == 2
     assert all('"deposited":true' in update for update in updates)
+    sizes = {one.device: one.blob.size for one in map(Update.model_validate_json, updates)}
+    for device in summary.devices:
+        # The model, in halves, and the update went over its link all the same, from and to the store.
+        assert 0.5 < device.downlink_bytes / sizes[device.device] < 0.52
+        assert 1.0 < device.uplink_bytes / sizes[device.device] < 1.02
     kept = [
         path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".safetensors"
     ]

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from edge_server.firewall.guard import Guard
+from edge_server.journal_reader import read_examined
 from edge_server.replay import Verdict, replay
+from edge_server.settings import FirewallSettings
 from edge_server.spool import BEFORE, MODEL
+from schemas.messages import Update
+from tests.groups import encode_groups, read_groups
 from tests.integration.bench import Bench
 
 SUM_OVER_PARAMETERS = [
@@ -30,6 +36,42 @@ def test_a_run_is_computed_again_to_the_bit(tmp_path: Path, recipe: str) -> None
         (1, Verdict.AGREES),
         (2, Verdict.AGREES),
     ]
+
+
+class Lying(Bench):
+    """One of five devices sends controls of 9e5, and says that it has 3e9 examples."""
+
+    def said(self, name: str, update: Update) -> Update:
+        if name != "liar":
+            return update
+        place, examples = self.places[name], 3 * 10**9
+        groups = read_groups(place.store.path(update.blob.digest))
+        for known, array in groups.get("control", {}).items():
+            groups["control"][known] = np.full(array.shape, 9e5, np.float32)
+        figures = {"examples": examples, "steps": update.metrics.epochs * (examples // 8)}
+        metrics = update.metrics.model_copy(update=figures)
+        blob = place.store.put(encode_groups(groups))
+        return update.model_copy(update={"metrics": metrics, "blob": blob})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "refused", "cut"), [("scaffold", {"liar"}, set()), ("fednova", set(), {"liar"})]
+)
+def test_what_was_refused_or_cut_beside_all_the_others_is_so_again(tmp_path, recipe, refused, cut):
+    bench = Lying(tmp_path, recipe, names=("a", "b", "c", "d", "liar"))
+    for number in (1, 2):
+        record, _ = bench.round(number)
+        assert {one.device for one in record.rejected} == refused
+        assert set(record.exaggerated) == cut
+        assert set(record.completed) == {"a", "b", "c", "d", "liar"} - refused
+        assert all(len(one.detail) > 0 for one in record.rejected)
+    assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
+    # A server that goes on remembers what this one does.
+    guard, rows = bench.workshop._checking.guard, read_examined(bench.folder.journal)
+    again = Guard(FirewallSettings(), bench.workshop._network.channel_map)
+    again.restore(rows)
+    assert (again._norms, again._replays) == (guard._norms, guard._replays)
+    assert {row.device for row in rows if row.reason} == refused
 
 
 def test_an_update_that_was_changed_afterwards_is_damaged(tmp_path: Path) -> None:

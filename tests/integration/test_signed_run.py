@@ -145,7 +145,7 @@ def test_the_public_key_lies_in_the_run_folder_and_the_private_one_does_not(ende
 
 def test_the_models_of_the_run_are_entered_in_the_registry_beside_it(ended: Ended):
     (version,) = Registry(ended.folder.parent / "registry").versions()
-    assert (version.version, version.run, version.round) == (ended.summary.run, ended.summary.run, 1)
+    assert (version.version, version.run, version.round) == (ended.folder.name, ended.summary.run, 1)
     assert version.key == read_trusted_key(ended.key).fingerprint
     assert [(tier.tier, tier.devices) for tier in version.tiers] == [(1, 1), (2, 1)]
     served = json.loads((ended.devices / "careful" / "serving" / "current.json").read_text())

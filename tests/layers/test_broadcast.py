@@ -6,6 +6,7 @@ and nobody may be more than 8 chunks behind.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -19,8 +20,8 @@ from edge_server.broadcast import QUIET_S, STALL_S
 from edge_server.participant import Status
 from edge_server.participants import Participants
 from edge_server.rounds import RoundRules
-from schemas.blobs import Chunk
-from schemas.messages import BlobRequest, BroadcastEnd, Heard, TaskReply
+from schemas.blobs import CHUNK_HEADER_BYTES, Chunk
+from schemas.messages import BlobRequest, BroadcastEnd, Heard, TaskReply, Update
 from tests.rounds.world import CHUNK, Packet, World
 
 CHUNKS = 40
@@ -267,3 +268,48 @@ def test_a_chunk_of_something_else_is_ignored_on_a_shared_topic():
     before = scene.nodes["d0"].session
     scene.on_device("d0", ChunkArrived(Chunk("0" * 16, 0, b"x"), shared=True))
     assert scene.nodes["d0"].session.task == before.task
+
+
+def claims(scene: World) -> dict[str, int | None]:
+    """What each device says to have heard on shared topics, once its work is done."""
+    for name in scene.nodes:
+        scene.finish_work(name)
+    said = (packet.content for packet in scene.network)
+    return {one.device: one.heard_bytes for one in said if isinstance(one, Update)}
+
+
+FRAMES = CHUNKS * (CHUNK + CHUNK_HEADER_BYTES) - 7
+
+
+def test_an_update_says_how_much_its_device_has_heard_on_shared_topics():
+    scene = world()
+    settle(scene, lossy="d1", lost=(3, 4, 17))
+    lost = 3 * (CHUNK + CHUNK_HEADER_BYTES)
+    assert claims(scene) == {"d0": FRAMES, "d1": FRAMES - lost, "d2": FRAMES}
+
+
+def test_a_device_that_was_restarted_does_not_know_how_much_it_has_heard():
+    scene = world()
+    for _ in range(30):
+        scene.deliver()
+    scene.kill_and_remember("d1")
+    scene.connect("d1")
+    settle(scene)
+    assert claims(scene)["d1"] is None
+
+
+def test_what_is_published_names_those_who_are_there_and_listen():
+    scene = world()
+    heard: Counter[str] = Counter()
+    publish = scene._publish
+
+    def counted(command: on_server.Publish) -> None:
+        heard.update(dict.fromkeys(command.listeners, command.count))
+        publish(command)
+
+    scene._publish = counted  # type: ignore[method-assign]
+    settle(scene, deaf="d1")
+    scene.pass_time(STALL_S)
+    settle(scene, deaf="d1")
+    # Nothing more is published for who is told to ask for the rest.
+    assert heard == {"d0": CHUNKS, "d1": AHEAD, "d2": CHUNKS}

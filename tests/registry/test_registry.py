@@ -20,6 +20,7 @@ from edge_server.run_folder import RunFolder
 from schemas.blobs import digest_of
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.values import DeliveryVerdict
 from tests.rollout.shelf import classifier, entered, fitted, key_in
 
 STATES = [digest_of(f"round {number}".encode()) for number in (1, 2, 3)]
@@ -80,7 +81,7 @@ def registry(tmp_path: Path) -> Registry:
 
 
 def test_a_run_is_entered_with_its_parents_its_metrics_and_its_signature(registry, tmp_path) -> None:
-    entered_one = enter_run(registry, run_folder(tmp_path / "run"))
+    entered_one = enter_run(registry, run_folder(tmp_path / "home-1"))
     (version,) = registry.versions()
     assert version == entered_one
     assert (version.version, version.round, version.recipe) == ("home-1", 3, "attending")
@@ -88,16 +89,29 @@ def test_a_run_is_entered_with_its_parents_its_metrics_and_its_signature(registr
     tier = version.tier(1)
     # Two devices with 90% and 70%: 80% in the mean.
     assert (tier.ratio, tier.parent_sha256, tier.devices, tier.device_accuracy) == (0.5, STATES[2], 2, 0.8)
+    assert tier.devices_serving == 2
     # "pi" trained tier 3 at first and tier 1 in the end; "gone" was there in the first round alone.
     assert version.device_tiers == {"pi": 1, "gone": 2}
     public = registry.path("home-1") / "signing.pub"
     assert version.key == read_trusted_key(public).fingerprint
 
 
+def test_the_registry_says_how_many_devices_serve_what_they_were_delivered(registry, tmp_path) -> None:
+    run = run_folder(tmp_path / "run")
+    path = run / "summary.json"
+    summary = Summary.model_validate_json(path.read_bytes())
+    verdict = DeliveryVerdict(served=False, why="accuracy: 70.0%, 90.0% before", earlier="home-0")
+    devices = (summary.devices[0], summary.devices[1].model_copy(update={"verdict": verdict}))
+    path.write_text(summary.model_copy(update={"devices": devices}).model_dump_json())
+    tier = enter_run(registry, run, name="home-1").tier(1)
+    assert (tier.devices, tier.devices_serving) == (2, 1)
+    assert "80.00% (2, 1 of them serving it)" in (registry.path("home-1") / "README.md").read_text()
+
+
 def test_what_is_entered_needs_the_run_no_more(registry, tmp_path) -> None:
     import shutil
 
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     enter_run(registry, run)
     shutil.rmtree(run)
     path, key = registry.onnx("home-1", 1), read_trusted_key(registry.path("home-1") / "signing.pub")
@@ -108,7 +122,7 @@ def test_what_is_entered_needs_the_run_no_more(registry, tmp_path) -> None:
 
 def test_the_card_has_a_head_that_programs_read_and_says_what_each_file_is(registry, tmp_path) -> None:
     yaml = pytest.importorskip("yaml")
-    version = enter_run(registry, run_folder(tmp_path / "run"))
+    version = enter_run(registry, run_folder(tmp_path / "home-1"))
     card = (registry.path("home-1") / "README.md").read_text()
     head = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
     assert (head["version"], head["recipe"], head["parents"]) == (
@@ -124,7 +138,7 @@ def test_the_card_has_a_head_that_programs_read_and_says_what_each_file_is(regis
 
 def test_a_text_that_would_break_the_head_is_spelled_out(registry, tmp_path) -> None:
     yaml = pytest.importorskip("yaml")
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     summary = Summary.model_validate_json((run / "summary.json").read_bytes())
     odd = 'yes: "no"\n- x #'
     (run / "summary.json").write_text(summary.model_copy(update={"recipe": odd}).model_dump_json())
@@ -134,7 +148,7 @@ def test_a_text_that_would_break_the_head_is_spelled_out(registry, tmp_path) -> 
 
 
 def test_a_version_entered_again_replaces_the_one_before(registry, tmp_path) -> None:
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     first = enter_run(registry, run)
     again = enter_run(registry, run)
     assert [one.created_at for one in registry.versions()] == [again.created_at]
@@ -142,7 +156,7 @@ def test_a_version_entered_again_replaces_the_one_before(registry, tmp_path) -> 
 
 
 def test_a_kill_while_a_version_is_entered_leaves_none_half(registry, tmp_path, monkeypatch) -> None:
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     rename = Path.rename
 
     def killed(*_: object) -> None:
@@ -159,7 +173,7 @@ def test_a_kill_while_a_version_is_entered_leaves_none_half(registry, tmp_path, 
 
 
 def test_a_file_that_is_not_the_one_that_was_signed_is_not_entered(registry, tmp_path) -> None:
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     classifier(run / "onnx" / "tier-1.onnx", fitted() * 2)
     with pytest.raises(ConfigError, match="is not trusted"):
         enter_run(registry, run)
@@ -169,7 +183,7 @@ def test_a_file_that_is_not_the_one_that_was_signed_is_not_entered(registry, tmp
 def test_a_run_that_is_not_over_or_has_no_models_is_not_entered(registry, tmp_path) -> None:
     with pytest.raises(ConfigError, match="no folder of a run that is over"):
         enter_run(registry, tmp_path)
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     (run / "onnx" / "tier-1.onnx").unlink()
     with pytest.raises(ConfigError, match="no ONNX files"):
         enter_run(registry, run)
@@ -177,14 +191,14 @@ def test_a_run_that_is_not_over_or_has_no_models_is_not_entered(registry, tmp_pa
 
 
 def test_a_registry_that_cannot_be_written_takes_nothing_from_the_run(tmp_path, caplog) -> None:
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     (tmp_path / "registry").write_text("in the way")
     assert enter_or_say_why_not(default_registry(run), run) is None
     assert "not entered in registry" in caplog.text
 
 
 def test_an_unknown_version_is_answered_with_the_nearest(registry, tmp_path) -> None:
-    enter_run(registry, run_folder(tmp_path / "run"))
+    enter_run(registry, run_folder(tmp_path / "home-1"))
     with pytest.raises(ConfigError, match=r"there is no version 'home-2' in .*did you mean 'home-1'"):
         registry.version("home-2")
 
@@ -199,7 +213,7 @@ def test_each_federation_has_its_own_active_version(registry) -> None:
 
 
 def test_a_version_without_a_signature_says_so(registry, tmp_path) -> None:
-    run = run_folder(tmp_path / "run")
+    run = run_folder(tmp_path / "home-1")
     (run / "onnx" / "tier-1.onnx.manifest.json").unlink()
     (run / "signing.pub").unlink()
     assert enter_run(registry, run).key is None
@@ -214,8 +228,8 @@ def test_a_database_that_is_none_is_said_to_be_damaged(registry) -> None:
 
 
 def test_two_versions_beside_each_other(registry, tmp_path) -> None:
-    before = enter_run(registry, run_folder(tmp_path / "one"))
-    after = enter_run(registry, run_folder(tmp_path / "two", run="home-2", accuracy=0.9, scale=1.5))
+    before = enter_run(registry, run_folder(tmp_path / "home-1"))
+    after = enter_run(registry, run_folder(tmp_path / "home-2", run="home-2", accuracy=0.9, scale=1.5))
     found = {one.what: one for one in differences(before, after)}
     assert found["tier 1: test accuracy"].change == "+10.00 points"
     assert found["run"].after == "home-2"
@@ -231,6 +245,6 @@ def test_weights_that_are_not_there_are_no_distance_apart(registry) -> None:
 
 
 def test_the_version_lies_beside_its_files_as_json(registry, tmp_path) -> None:
-    version = enter_run(registry, run_folder(tmp_path / "run"))
+    version = enter_run(registry, run_folder(tmp_path / "home-1"))
     written = json.loads((registry.path("home-1") / "version.json").read_text())
     assert written["tiers"][0]["sha256"] == version.tier(1).sha256

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+from edge_client.data.labelled import labelled
 from edge_client.data.sources import load_source
 from edge_client.rollout.examples import local_examples
 from edge_client.rollout.judging import judge_comparison
@@ -38,7 +42,7 @@ def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, A
 
     shown = local_examples(data, 60)
     model = None if running is None else load_model(running, threads=1)
-    return _found(candidate, model, shown.images, shown.labels)
+    return _found(candidate, model, shown)
 
 
 def test_a_process_of_its_own_compares_two_models_and_says_what_it_found(data, good, tmp_path) -> None:
@@ -64,6 +68,67 @@ def test_the_same_model_against_itself_loses_nothing(data, good) -> None:
     same = found(good, good, data)
     assert (same["lost"], same["won"]) == (0, 0)
     assert same["running"]["accuracy"] == same["candidate"]["accuracy"]
+
+
+def named(data: LocalData) -> LocalData:
+    """The same digits on a device that calls them by their names, in another order."""
+    order = np.roll(np.arange(10), 3)
+    names = tuple(str(number) for number in order)
+    places = np.argsort(order)
+    parts = (
+        labelled(one.images, places[one.labels], class_names=names) for one in (data.train, data.held_out)
+    )
+    return LocalData(*parts)
+
+
+def with_names(path: Path, source: Path, names: list[str]) -> Path:
+    model = onnx.load(source)
+    metadata = {one.key: one.value for one in model.metadata_props} | {"class_names": json.dumps(names)}
+    onnx.helper.set_model_props(model, metadata)
+    onnx.save(model, str(path))
+    return path
+
+
+def test_a_device_measures_by_the_names_of_the_models_classes(data, good, tmp_path) -> None:
+    model = with_names(tmp_path / "named.onnx", good, list("0123456789"))
+    by_number, by_name = found(model, model, data), found(model, model, named(data))
+    assert by_name["candidate"]["accuracy"] == by_number["candidate"]["accuracy"] > 0.7
+    assert by_name["running"]["accuracy"] == by_number["running"]["accuracy"]
+
+
+def test_names_reach_the_process_that_measures(data, good, tmp_path) -> None:
+    model = with_names(tmp_path / "named.onnx", good, list("0123456789"))
+    comparison = Measuring(named(data), tmp_path / "examples.npz").compare(Pair(model, model), 60)
+    assert comparison.candidate.accuracy > 0.7
+
+
+def test_photographs_are_measured_in_the_size_that_a_model_takes(data, good, tmp_path) -> None:
+    large = LocalData(
+        *(
+            replace(part, images=np.kron(part.images, np.ones((1, 1, 4, 4), np.uint8)), resizable=True)
+            for part in (data.train, data.held_out)
+        )
+    )
+    assert large.held_out.input_shape == (1, 32, 32)
+    comparison = Measuring(large, tmp_path / "examples.npz").compare(Pair(good, good), 60)
+    assert comparison.objection is None
+    # Resizing blurs them; a tenth is chance.
+    assert comparison.running.accuracy == comparison.candidate.accuracy > 0.5
+
+
+def test_a_model_that_lacks_a_class_of_the_device_is_refused_with_both_lists(data, good, tmp_path) -> None:
+    model = with_names(tmp_path / "other.onnx", good, ["0", "1", "2"])
+    cause, why = found(model, good, named(data))["objection"]
+    assert cause == Cause.INCOMPATIBLE
+    assert "the federation knows '0', '1', '2' (3), this data has '7', '8', '9'" in why
+
+
+def test_a_model_in_use_that_lacks_a_class_is_wrong_about_it(data, good, tmp_path) -> None:
+    small = with_names(tmp_path / "small.onnx", good, list("01234"))
+    whole = with_names(tmp_path / "whole.onnx", good, list("0123456789"))
+    measured = found(whole, small, named(data))
+    shares = [measured[which]["accuracy"] for which in ("running", "candidate")]
+    assert shares[0] < shares[1] - 0.3
 
 
 @pytest.mark.parametrize(
@@ -93,8 +158,8 @@ def test_the_fastest_good_form_is_made_and_named(data, good, tmp_path, monkeypat
 
 
 def test_a_model_for_other_images_is_told_as_what_it_is(good) -> None:
-    images, labels = np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64)
-    assert _found(good, None, images, labels)["objection"][0] == Cause.INCOMPATIBLE
+    shown = labelled(np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64))
+    assert _found(good, None, shown)["objection"][0] == Cause.INCOMPATIBLE
 
 
 @pytest.mark.parametrize(
@@ -115,7 +180,7 @@ def test_a_model_that_takes_the_process_down_is_no_end_of_the_device(
         "edge_client.rollout.measuring.subprocess.Popen",
         lambda _, **more: start([sys.executable, "-c", code], **more),
     )
-    comparison = Measuring(data, tmp_path / "examples.npz")._compare(Pair(good, good), 10)
+    comparison = Measuring(data, tmp_path / "examples.npz").compare(Pair(good, good), 10)
     assert comparison.objection == (Cause.CRASHES, f"running it ended with {said}")
 
 
@@ -126,7 +191,7 @@ def test_an_answer_that_is_none_counts_as_a_crash(text: str) -> None:
 
 def test_without_examples_nothing_is_compared_and_that_is_said(data, good, tmp_path) -> None:
     empty = LocalData(data.train.subset([]), data.train.subset([]))
-    comparison = Measuring(empty, tmp_path / "examples.npz")._compare(Pair(good, good), 10)
+    comparison = Measuring(empty, tmp_path / "examples.npz").compare(Pair(good, good), 10)
     assert comparison.objection[0] is Cause.INCOMPATIBLE
 
 
@@ -147,5 +212,5 @@ def test_models_are_timed_in_turns() -> None:
             order.append(self.name)
 
     images = np.zeros((2, 1, 8, 8), np.uint8)
-    assert len(in_turns([Fake("old"), Fake("new")], images, seconds=0.0)) == 2  # type: ignore[list-item]
+    assert len(in_turns([Fake("old"), Fake("new")], [images, images], seconds=0.0)) == 2  # type: ignore[list-item]
     assert order == ["old", "new"] * 10

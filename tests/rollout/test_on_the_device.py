@@ -131,15 +131,16 @@ def test_a_first_model_has_nothing_to_go_back_to_and_says_so(tmp_path, monkeypat
     assert "no model before it" in device.reports[-1].detail
 
 
-def test_a_model_of_the_last_run_is_taken_into_a_slot_so_that_there_is_a_way_back(
-    tmp_path, monkeypatch
-) -> None:
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "model.onnx").write_bytes(OLD)
+def test_the_file_in_models_follows_a_rollout_and_its_way_back(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    shown = tmp_path / "models" / "model.onnx"
     device = Device(tmp_path, monkeypatch)
+    assert shown.read_bytes() == OLD
     begin(device)
+    assert shown.read_bytes() == device.serves() == NEW
+    assert shown.samefile(device.slots.current().path)
     device.hear(TAKEN_BACK)
-    assert device.serves() == OLD
+    assert shown.read_bytes() == device.serves() == OLD
 
 
 def test_another_form_of_the_file_is_served_where_it_is_the_better_one(tmp_path, monkeypatch) -> None:

@@ -26,11 +26,18 @@ DATA = bytes(range(256)) * 1172
 class FakeLink:
     """Keeps what would be sent."""
 
-    def __init__(self, *_: Any, **named: Any) -> None:
+    def __init__(self, _: Any, inbox: Any, **named: Any) -> None:
+        self.inbox = inbox
         self.named, self.published, self.frames = named, list[tuple[str, bytes]](), list[bytes]()
 
     def handle(self, event: Any) -> None:
         """Nothing to do."""
+
+    def fit(self, chunk_bytes: int) -> None:
+        """Nothing is too large here."""
+
+    def echo(self, topic: str, payload: bytes) -> None:
+        self.inbox.put(Arrived(topic, payload))
 
     def publish(self, topic: str, payload: bytes) -> None:
         self.published.append((topic, payload))
@@ -56,6 +63,13 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutService:
     return service
 
 
+def connect(service: RolloutService, max_packet: int | None = None) -> None:
+    """The link is up, and what the service says to itself comes back."""
+    service._handle(LinkUp(1, max_packet))
+    while not service.inbox.empty():
+        service._handle(service.inbox.get())
+
+
 def hear(
     service: RolloutService, message: Any, *, channel: Channel = Channel.UP_ROLLOUT, device: str = ""
 ) -> None:
@@ -64,7 +78,7 @@ def hear(
 
 
 def test_a_device_that_is_born_is_offered_the_model_and_served_its_chunks(service) -> None:
-    service._handle(LinkUp(1, None))
+    connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
     ((topic, payload),) = service._link.published
     assert topic == "fed/v1/home/devices/pi/down/rollout"
@@ -81,7 +95,7 @@ def test_its_connection_is_its_own(service) -> None:
 
 
 def test_a_broker_for_small_packets_gets_small_chunks(service) -> None:
-    service._handle(LinkUp(1, 128 * 1024))
+    connect(service, 128 * 1024)
     assert service._rollout.files[1].ref.chunk_bytes == SMALL_CHUNK_BYTES
 
 
@@ -126,7 +140,7 @@ def test_ctrl_c_leaves_the_rollout_as_it_is(service) -> None:
 
 
 def test_a_digest_that_is_not_of_its_tier_gets_nothing(service) -> None:
-    service._handle(LinkUp(1, None))
+    connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
     other = digest_of(b"another file of the registry")
     hear(service, BlobRequest(federation=FEDERATION, device="pi", digest=other, first=0, count=1))

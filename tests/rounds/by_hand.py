@@ -12,6 +12,7 @@ from edge_server.round_events import (
     CheckUpdate,
     ChunkArrived,
     FromFleet,
+    Note,
     RoundClosed,
     RoundPlanned,
     Send,
@@ -43,7 +44,10 @@ STATE, SMALL_MAP = ref_of(b"s" * 2500), ref_of(b"map")
 
 @dataclass
 class Run:
-    """A federation and its clock; `tell` and `wait` return the commands that come of it."""
+    """A federation and its clock; `tell` and `wait` return the commands that come of it.
+
+    Routine notes are in the log alone.
+    """
 
     federation: Federation
     now: float = 0.0
@@ -52,7 +56,7 @@ class Run:
     def tell(self, event) -> list:
         self.federation, commands = rounds.step(self.federation, event, self.now)
         self.log += commands
-        return commands
+        return [one for one in commands if not (isinstance(one, Note) and one.routine)]
 
     def hear(self, message) -> list:
         return self.tell(FromFleet(message))

@@ -11,16 +11,19 @@ from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import (
     Announce,
+    BlobsLost,
     CheckUpdate,
     CloseRound,
     FromFleet,
+    MendBlob,
     PlanRound,
     Send,
     Started,
 )
 from edge_server.rounds import Phase
-from schemas.messages import BlobRequest
-from tests.rounds.by_hand import NAME, RUN, assignment, of, offers, update
+from schemas.messages import BlobRequest, Refusal
+from schemas.values import Reason
+from tests.rounds.by_hand import NAME, RUN, STATE, assignment, of, offers, update
 from tests.rounds.by_hand import Run as Told
 from tests.rounds.test_fleet import birth, death
 
@@ -102,3 +105,31 @@ def test_an_update_that_is_wholly_here_is_checked_at_once():
     whole = (1 << claim.blob.chunks) - 1
     assert Receiving(claim.blob, have=whole).complete
     assert CheckUpdate("a", claim) in run.tell(FromFleet(claim, have=whole))
+
+
+def test_an_accepted_update_that_is_damaged_by_now_is_sent_again():
+    run = training("a", "b", counted=("a",))
+    run.hear(birth("a"))
+    run.hear(birth("b"))
+    run.tell(BlobsLost(frozenset([update("a").blob.digest])))
+    assert offers(run.wait(1)) == ["a"]
+    run.upload("b")
+    (close,) = of(CloseRound, run.upload("a"))
+    assert sorted(close.updates) == ["a", "b"]
+
+
+def test_whoever_needs_a_blob_that_cannot_be_made_again_is_planned_anew():
+    run = training("a", "b")
+    for name in "ab":
+        run.hear(birth(name))
+    run.tell(BlobsLost(frozenset([STATE.digest])))
+    (plan,) = of(PlanRound, run.wait(60))
+    assert (plan.round, [device.name for device in plan.devices]) == (1, ["a", "b"])
+
+
+def test_a_device_that_cannot_use_a_blob_of_its_task_has_it_looked_at():
+    run = training("a")
+    run.hear(birth("a"))
+    refusal = {"federation": NAME, "device": "a", "reason": Reason.DIGEST_MISMATCH}
+    assert of(MendBlob, run.hear(Refusal(**refusal, digest=STATE.digest))) == [MendBlob(STATE.digest)]
+    assert of(MendBlob, run.hear(Refusal(**refusal, digest="0" * 64))) == []

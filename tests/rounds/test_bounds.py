@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_server import fleet, tally
+from edge_server.per_window import PerWindow
 from edge_server.round_events import Send
 from edge_server.tally import OTHERS, Tally
 from schemas.messages import Telemetry
@@ -44,3 +45,27 @@ def test_made_up_names_are_counted_together():
     assert counts.downlink[OTHERS] == 97
     assert counts.refusals[OTHERS, "malformed"] == 97
     assert len(counts.telemetry) == 3
+
+
+@pytest.mark.usefixtures("three")
+def test_a_device_that_is_known_is_counted_by_name_whoever_was_there_before() -> None:
+    counts = Tally(known=lambda device: device == "honest")
+    for index in range(5):
+        counts.received(f"made-up-{index}", 10)
+        counts.refused(f"made-up-{index}", Reason.MALFORMED)
+    counts.received("honest", 7)
+    assert counts.uplink == {"honest": 7, "made-up-1": 10, "made-up-2": 10, OTHERS: 30}
+    assert counts.refusals[OTHERS, "malformed"] == 3
+    assert counts.uplink.total() == 57
+    assert counts.refused_of("made-up-0") == {}
+
+
+def test_so_much_is_done_in_a_window_and_no_more() -> None:
+    window = PerWindow(2, 10.0)
+    assert [window.allows(at) for at in (100.0, 101.0, 102.0, 109.9, 110.0)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_server.participant import Status
-from edge_server.round_events import CloseRound, Note, RoundClosed, Send, UpdateChecked
+from edge_server.round_events import CloseRound, Note, RoundClosed, Send, Strike, UpdateChecked
 from edge_server.rounds import Phase
 from schemas.blobs import BlobRef
 from schemas.values import Reason
@@ -101,3 +101,41 @@ def test_a_verdict_told_twice_counts_once():
     before = run.federation
     assert run.tell(UpdateChecked("a", update("a").blob.digest, Reason.NOT_FINITE)) == []
     assert run.federation == before
+
+
+# --- what is found only beside all the others ---
+def test_an_update_that_is_refused_beside_the_others_is_counted_against_its_device():
+    run = training("a", "b")
+    run.upload("a")
+    run.upload("b")
+    commands = run.tell(RoundClosed(1, refused={"b": "too large"}))
+    assert Note("update refused", "b", Reason.OUT_OF_BOUNDS, "too large") in commands
+    assert Strike("b", 1, Reason.OUT_OF_BOUNDS) in commands
+    assert run.federation.conducts["b"].strikes == {1: 1.0}
+
+
+def test_who_exaggerates_is_named_and_not_struck():
+    run = training("a", "b")
+    run.upload("a")
+    run.upload("b")
+    commands = run.tell(RoundClosed(1, exaggerated={"b": "examples 1e+12 counts as 300"}))
+    said = [one for one in commands if isinstance(one, Note)]
+    assert said == [
+        Note("counts with less than it says", "b", Reason.EXAGGERATED, "examples 1e+12 counts as 300")
+    ]
+    assert Strike("b", 1, Reason.EXAGGERATED) in commands
+    assert run.federation.conducts == {}
+
+
+def test_training_took_no_longer_than_it_has_been_asked_for():
+    run = training("a")
+    run.now += 7.0
+    claimed = update("a")
+    said = claimed.model_copy(update={"metrics": claimed.metrics.model_copy(update={"seconds": 1e9})})
+    run.hear(said)
+    assert run.federation.participants["a"].update.metrics.seconds == 7.0
+    # The same word again, later: nothing is new.
+    run.now += 5.0
+    before = run.federation.participants["a"]
+    assert run.hear(said) == []
+    assert run.federation.participants["a"] is before

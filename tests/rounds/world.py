@@ -144,7 +144,7 @@ class World:
             case on_server.CloseRound():
                 self.closed.append(command)
                 self.todo.append(command)
-            case on_server.PlanRound() | on_server.CheckUpdate():
+            case on_server.PlanRound() | on_server.CheckUpdate() | on_server.RollBack():
                 self.todo.append(command)
             case on_server.Note():
                 self.notes.append(command)
@@ -173,6 +173,8 @@ class World:
             case on_server.CloseRound() as close:
                 assert all(update.blob.digest in self.disk.blobs for update in close.updates.values())
                 self.on_server(on_server.RoundClosed(close.round))
+            case on_server.RollBack() as back:
+                self.on_server(on_server.RolledBack(back, back.able[back.fewest :]))
 
     def planned(self, plan: on_server.PlanRound) -> on_server.RoundPlanned:
         """Choose as many as are wanted, or all; with over-selection not all of them are needed."""

@@ -45,6 +45,7 @@ from schemas.values import (
     CapabilityProfile,
     DataCard,
     DeliveryMetrics,
+    DeliveryVerdict,
     Eligibility,
     MeasuredSpeed,
     ModelSpec,
@@ -81,6 +82,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         federation=FEDERATION,
         device=DEVICE,
         session=1700000000001,
+        certificate_until=1.8e9,
         profile=CapabilityProfile(
             machine="Raspberry Pi 3",
             processor="BCM2835",
@@ -105,6 +107,8 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         data=DataCard(source="digits", examples=120, input_shape=(1, 8, 8), num_classes=10),
         eligibility=Eligibility.PAUSE,
         ineligible_because="80 °C, at most 70 °C",
+        instance="4f2a31c09d8e7b60",
+        origin="raspberrypi, process 411, 192.168.1.7",
     ),
     "death": Death(federation=FEDERATION, device=DEVICE, session=1700000000001),
     "task": Task(
@@ -153,6 +157,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         layers=(Layer(blob="layer-1", unpacked=400_000),),
         channels={"layer-1": 1},
         deadline_s=599.5,
+        trial=Terms(examples=100, watch_s=0.0),
         provenance={"git": "c405d1a"},
         manifest=SIGNED,
     ),
@@ -189,6 +194,8 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             seconds=12.25,
         ),
         deposited=True,
+        heard_bytes=1_000_000,
+        fetched_bytes=2_000_000,
     ),
     "delivery": Delivery(
         federation=FEDERATION,
@@ -209,7 +216,17 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             variant="int8",
             variant_accuracy=0.875,
             why="fastest at 3.500 ms; int8 2.00 x as fast as fp32, no accuracy lost",
+            verdict=DeliveryVerdict(
+                served=False,
+                why="accuracy: 87.5% of 16 examples, 93.8% before",
+                earlier="run-1 round 4",
+                accuracy=0.875,
+                earlier_accuracy=0.9375,
+                examples=16,
+            ),
         ),
+        heard_bytes=1_000_000,
+        fetched_bytes=2_000_000,
     ),
     "blob-request": BlobRequest(federation=FEDERATION, device=DEVICE, digest=DIGEST, first=16, count=8),
     "acknowledgement": Acknowledgement(
@@ -223,6 +240,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         digest=DIGEST,
         reason=Reason.STALE_ROUND,
         detail="round 4 is under way",
+        instance="4f2a31c09d8e7b60",
     ),
     "telemetry": Telemetry(
         federation=FEDERATION,

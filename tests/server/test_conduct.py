@@ -21,10 +21,12 @@ HONEST = (
     Reason.WRONG_FEDERATION,
     Reason.UNTRUSTED,
     Reason.NOT_ENTITLED,
+    Reason.SAME_NAME,
     Reason.TOO_MANY_REQUESTS,
     Reason.NO_SPACE,
     Reason.INELIGIBLE,
     Reason.NO_MEMORY,
+    Reason.EXAGGERATED,
 )
 NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 

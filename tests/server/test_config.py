@@ -10,6 +10,7 @@ import pytest
 
 from edge_server.config import Config, load_config
 from edge_server.recipe_files import read_recipe, recipe_names
+from edge_server.rules import make_rules
 from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
@@ -139,11 +140,18 @@ def test_an_unknown_name_is_said_with_its_file_and_the_nearest_one(write, what):
     assert complaint(write(text)) == f"home.toml: {said}"
 
 
-def test_a_key_outside_of_any_section_lists_the_sections(write):
+def test_a_key_that_stands_in_the_wrong_place_is_said_with_its_section(write):
     said = complaint(write("rounds = 3\n"))
-    assert said.startswith(
-        "home.toml: [rounds] unknown key 'rounds' (known: blobs, clients, data, federation, "
-    )
+    assert said == "home.toml: 'rounds' stands outside of any section: it belongs in [federation]"
+    said = complaint(write("[federation]\nnum-clients = 3\n"))
+    assert said == "home.toml: 'num-clients' stands in [federation]: it belongs in [clients]"
+    said = complaint(write('name = "home"\n'))
+    assert said == "home.toml: 'name' stands outside of any section: it belongs in [federation] or [model]"
+
+
+def test_an_unknown_key_outside_of_any_section_lists_the_sections(write):
+    said = complaint(write("zzz = 3\n"))
+    assert said.startswith("home.toml: [zzz] unknown key 'zzz' (known: blobs, clients, data, federation, ")
 
 
 @pytest.mark.parametrize(
@@ -186,9 +194,9 @@ TYPES = {
         '[strategy]\nserver-optimizer = { name = "sgd", learning-rate = "fast" }\n',
         "[strategy] server optimizer 'sgd': learning-rate: input should be a valid number",
     ),
-    "a word for yes or no": (
+    "a word that is none of three": (
         '[federation]\ndeliver = "maybe"\n',
-        "[federation] deliver: input should be a valid boolean",
+        "[federation] deliver: input should be 'trial', 'force' or 'none'",
     ),
     "a number for a recipe": ("recipe = 3\n", "[recipe] input should be a valid dictionary"),
 }
@@ -275,7 +283,7 @@ def test_what_is_no_federation_file_is_said_in_one_line(write, tmp_path):
     assert complaint(source).startswith("home.toml: not valid TOML: ")
     Path("home.toml").write_bytes(b"\xff\xfe")
     assert complaint(source).startswith("home.toml: cannot be read: ")
-    assert complaint(str(tmp_path)).startswith(f"{tmp_path}: cannot be read: ")
+    assert complaint(str(tmp_path)) == f"{tmp_path}: this is a folder: name a federation file, or a recipe"
     assert complaint("none.toml") == "none.toml: there is no such file or recipe"
     assert complaint("fedav") == "fedav: there is no such file or recipe (did you mean 'fedavg'?)"
 
@@ -389,6 +397,21 @@ def test_the_resolved_file_writes_defaults_out_in_the_users_words():
     assert table["strategy"]["weighting"] == "examples"
     assert table["strategy"]["pruner"] == {"name": "attention", "first-round": "train"}
     assert "_" not in "".join(key for section in table.values() for key in section)
+
+
+@pytest.mark.parametrize(
+    ("written", "means"),
+    [("true", "trial"), ("false", "none"), ('"trial"', "trial"), ('"force"', "force"), ('"none"', "none")],
+)
+def test_how_models_are_delivered_is_a_word_and_the_yes_or_no_of_earlier_files_keeps_a_meaning(
+    write, written, means
+):
+    config = load_config(write(f"[federation]\ndeliver = {written}\n"))
+    assert config.federation.deliver == means
+    assert load_config("fedavg", [f"deliver={written}"]).federation.deliver == means
+    assert tomllib.loads(config.to_toml())["federation"]["deliver"] == means
+    assert make_rules(config).deliver == (means != "none")
+    assert load_config("fedavg").federation.deliver == "trial"
 
 
 # --- the share of clients ---

@@ -13,6 +13,7 @@ from edge_server.history import DeviceRecord, RoundRecord, Summary
 from edge_server.journal import Journal
 from edge_server.journal_reader import Examined, Strike, read_examined, read_strikes
 from edge_server.run_folder import RunFolder
+from edge_server.tally import Tally
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from tests.schemas.examples import MESSAGES_BY_KIND
@@ -58,10 +59,23 @@ def told(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> list[dict]:
 
 
 def test_it_tells_rounds_refusals_and_quarantine_while_the_run_goes_on(folder, capsys):
+    nothing = {"downlink_bytes": 0, "uplink_bytes": 0}
     assert told(folder, capsys) == [
-        {"device": "bad", "rounds": 0, "refused": {"not-finite": 2}, "quarantined_until": 7},
-        {"device": "good", "rounds": 2, "refused": {}, "quarantined_until": None},
+        {"device": "bad", "rounds": 0, **nothing, "refused": {"not-finite": 2}, "quarantined_until": 7},
+        {"device": "good", "rounds": 2, **nothing, "refused": {}, "quarantined_until": None},
     ]
+
+
+def test_it_tells_what_went_over_each_devices_link_broadcasts_included(folder, capsys):
+    tally = Tally()
+    tally.sent("good", 30)
+    tally.published(["good", "bad"], 1, 1000)
+    tally.received("good", 200)
+    journal = Journal(folder.journal)
+    journal.closed(2, "a" * 64, updates=[], over=[], record="{}", traffic=tally.traffic())
+    journal.close()
+    shown = [(one["device"], one["downlink_bytes"], one["uplink_bytes"]) for one in told(folder, capsys)]
+    assert shown == [("bad", 1000, 0), ("good", 1030, 200)]
 
 
 def test_at_the_end_the_summary_knows_of_messages_too(folder, capsys):
@@ -84,7 +98,7 @@ def test_at_the_end_the_summary_knows_of_messages_too(folder, capsys):
 def test_people_get_a_table(folder, capsys):
     assert EDGE_SERVER.run(["devices", str(folder.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["device", "rounds", "refused", "quarantine"]
+    assert lines[0].split() == ["device", "rounds", "down", "up", "refused", "quarantine"]
     assert "not-finite 2" in lines[1]
     assert "until round 7" in lines[1]
 

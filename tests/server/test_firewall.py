@@ -47,7 +47,7 @@ PREFIX = SubModelSpec(kept={"conv": 2, "hidden": 3})
 # ceil(2 blocks * 0.5) = 1 of 2 blocks goes, and ceil(5 * 0.4) = 2 of 5 channels.
 PERSONAL = PersonalPruning(ratios={"conv": 0.5, "hidden": 0.4})
 CHOSEN = SubModelSpec(kept={"conv": (2, 3), "hidden": (4, 0, 2)})
-SCORES = {"conv": np.array([0.1, 0.2, 0.9, 0.8], np.float32), "hidden": np.arange(5, dtype=np.float32)}
+SCORES = {"conv": np.array([0.1, 0.2, 0.9, 0.8], np.float32), "hidden": np.arange(5, dtype=np.float32) / 8}
 
 
 def task(personal: PersonalPruning | None = None, spec: SubModelSpec = PREFIX, **more) -> Task:

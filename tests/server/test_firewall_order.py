@@ -15,7 +15,7 @@ import pytest
 
 from edge_client.address import parse_address
 from edge_client.layers import received_groups
-from edge_client.link import Arrived
+from edge_client.link import Arrived, LinkUp
 from edge_server.config import load_config
 from edge_server.firewall.guard import Guard
 from edge_server.round_events import Started
@@ -66,6 +66,8 @@ class Desk:
         self.server = Server(config, "run-1", parse_address("mqtt://127.0.0.1:1"), self.workshop, Unseen())
         self.sent: list[Any] = []
         self.server._link.publish = self._publish  # type: ignore[method-assign]
+        self.server._link.echo = self._come_back  # type: ignore[method-assign]
+        self.server._handle(LinkUp(1, None))
         self.server._step(Started())
         self.blobs: dict[str, bytes] = {}
         self.says(Birth(federation="federation", device="pi", session=1, data=CARD))
@@ -73,6 +75,9 @@ class Desk:
 
     def _publish(self, topic: str, payload: bytes, **_: Any) -> None:
         self.sent.append(decode_message(payload))
+
+    def _come_back(self, topic: str, payload: bytes) -> None:
+        self.server.inbox.put(Arrived(topic, payload))
 
     def says(self, message: Any, *, topic: str = "pi") -> None:
         self.gets(encode_message(message), topic=topic)
@@ -86,13 +91,20 @@ class Desk:
             for message in [*self.sent]:
                 if isinstance(message, BlobRequest):
                     self.sent.remove(message)
-                    data = self.blobs[message.digest]
-                    self.gets(encode_chunk(message.digest, 0, data), channel="up/blob")
+                    self._answer(message)
                 elif isinstance(message, kind):
                     self.sent.remove(message)
                     return message
             self.server._turn()
         raise AssertionError(f"no {kind.__name__} in {TURNS} turns")
+
+    def _answer(self, request: BlobRequest) -> None:
+        """With the chunk, or that there is no such blob, as newcomers are asked for."""
+        if request.digest in self.blobs:
+            self.gets(encode_chunk(request.digest, 0, self.blobs[request.digest]), channel="up/blob")
+            return
+        common = {"federation": "federation", "device": request.device, "digest": request.digest}
+        self.says(Refusal(**common, reason=Reason.UNKNOWN_BLOB))
 
     def close(self) -> None:
         self.server._jobs.end(finished=False)

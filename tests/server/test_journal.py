@@ -178,3 +178,15 @@ def test_what_is_no_journal_is_named(path, content, said):
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=said):
         JournalReader(path)
+
+
+def test_a_journal_that_is_closed_is_one_file_also_once_others_have_read_it(path: Path) -> None:
+    journal = Journal(path)
+    journal.begun("run-1", "home")
+    reader = JournalReader(path)
+    assert reader.run() == "run-1"
+    reader.close()
+    journal.close()
+    with closing(JournalReader(path)) as again:
+        assert again.run() == "run-1"
+    assert [one.name for one in path.parent.iterdir()] == [path.name]

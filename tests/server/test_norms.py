@@ -121,7 +121,7 @@ def test_unlike_sub_models_have_comparable_norms():
     known = ChannelMap(groups={}, parameters=layouts)
     whole, part = np.full(9, 0.5, np.float32), np.full(4, 0.5, np.float32)
     for array in (whole, part):
-        assert norms_of(sizes_of({"model": {"w": array}}), known) == {"model": 0.5}
+        assert norms_of(sizes_of({"model": {"w": array}}), known) == {"model": 0.5, "model peak": 0.5}
 
 
 def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_parameter_has_none():
@@ -135,8 +135,55 @@ def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_para
         "attention": {"layer": array},
     }
     root = 12.5**0.5
-    expected = {"model": root, STATISTICS: 2 * root, "control": 3 * root}
-    assert norms_of(sizes_of(groups), known) == pytest.approx(expected)
+    norms = {"model": root, STATISTICS: 2 * root, "control": 3 * root}
+    peaks = {"model peak": 4, f"{STATISTICS} peak": 8, "control peak": 12}
+    assert norms_of(sizes_of(groups), known) == pytest.approx({**norms, **peaks})
+
+
+def test_what_a_rule_has_bounded_has_a_norm_though_it_is_no_parameter():
+    groups = {"mean-data": {"images": np.array([3, 4], np.float32), "labels": np.ones(2, np.float32)}}
+    found = norms_of(sizes_of(groups), ChannelMap(groups={}, parameters={}), {("mean-data", "images")})
+    assert found == pytest.approx({"mean-data images": 12.5**0.5, "mean-data images peak": 4})
+
+
+# --- all updates of a round together ---
+def together(*norms: float, kind: str = "model") -> dict[str, dict[str, float]]:
+    return {name: {kind: norm} for name, norm in zip("abcdefghij", norms, strict=False)}
+
+
+def test_of_a_first_round_who_is_unlike_the_others_is_found():
+    # The median of 1, 2, 3, 4 and 99 is 3; deviations 2, 1, 0, 1, 96: 3 + 10 * 1.4826 * 1 = 17.8.
+    found = NormBound(FOUR).outliers(together(1, 2, 3, 4, 99))
+    assert found == {"e": "a typical number of 'model' is 99, at most 17.8 is usual in this round"}
+    assert NormBound(FOUR).outliers(together(1, 2, 3, 4, 17.8)) == {}
+
+
+def test_no_more_than_half_of_a_round_can_be_found_unlike_the_others():
+    assert NormBound(FOUR).outliers(together(1, 1, 1e5, 1e5, 1e5)) == {}
+
+
+def test_a_round_of_two_is_held_against_recent_rounds_and_without_any_against_nothing():
+    bound = fed(NormBound(FOUR), 1, 1, 1)
+    assert set(bound.outliers(together(1, 50))) == {"b"}
+    assert NormBound(FOUR).outliers(together(1, 50)) == {}
+
+
+def test_the_largest_number_counts_where_the_norm_hides_it():
+    sent = {name: {"control": 1.0, "control peak": 2.0} for name in "abc"}
+    sent["c"] = {"control": 1.9, "control peak": 900.0}
+    assert "the largest number of 'control' is 900" in NormBound(FOUR).outliers(sent)["c"]
+
+
+def test_what_spreads_wider_has_a_wider_bound():
+    sent = together(1, 1, 1, 5.9, kind="control")
+    assert NormBound(FOUR).outliers(sent, {"control": 3.0}) == {}
+    assert set(NormBound(FOUR).outliers(sent)) == {"d"}
+
+
+def test_nobody_is_found_where_the_bound_is_off_or_nothing_moved():
+    off = FOUR.model_copy(update={"norm_bound": False})
+    assert NormBound(off).outliers(together(1, 1, 1, 1e9)) == {}
+    assert NormBound(FOUR).outliers(together(0, 0, 0, 5)) == {}
 
 
 def test_sizes_of_codes_are_those_of_the_numbers_that_they_stand_for():

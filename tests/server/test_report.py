@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
+from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from edge_server.report.axes import count_axis, nice_step, value_axis
 from edge_server.report.charts import Chart, Series, line_chart
 from edge_server.report.curves import accuracy_chart
 from edge_server.report.labels import spread
 from edge_server.report.report import write_report
 from schemas.errors import ConfigError
+from schemas.values import DeliveryVerdict
 from tests.display.shown import MEASURED, record, scored, summary
 
 VOID = {"meta"}
@@ -114,8 +115,21 @@ def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
     assert page.tags.count("table") == page.tags.count("caption") == 6
     scopes = [value for name, value in page.attributes if name == "scope"]
     assert len(scopes) == page.tags.count("th")
-    # One tier, one device, two rounds, nine costs, one setting, the seed and one digest.
-    assert scopes.count("row") == 16
+    # One tier, one device, two rounds, eleven costs, one setting, the seed and one digest.
+    assert scopes.count("row") == 18
+
+
+def test_a_device_that_kept_its_earlier_model_says_so_with_both_accuracies(tmp_path: Path) -> None:
+    verdict = DeliveryVerdict(
+        served=False, why="accuracy: 10.0%", earlier="home-0", accuracy=0.1003, earlier_accuracy=0.9861
+    )
+    kept = MEASURED.model_copy(update={"device": "kept", "onnx_bytes": 9, "verdict": verdict})
+    page_of(tmp_path, end=summary(devices=(MEASURED, kept)), history=(scored(1),))
+    lines = (tmp_path / "report.md").read_text().splitlines()
+    head, row = (next(line for line in lines if line.startswith(f"| {word} ")) for word in ("device", "kept"))
+    cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
+    assert (cells["new on trial"], cells["earlier on trial"]) == ("10.03%", "98.61%")
+    assert (cells["serves"], cells["verdict"]) == ("**earlier**", "accuracy: 10.0%")
 
 
 def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
@@ -133,9 +147,9 @@ def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
     )
     page = page_of(tmp_path, end=end, history=(refused,), toml=f"# {MARKUP}\n")
     assert "script" not in page.tags
-    # Two in the title, six in the heading, device, ONNX file, dropped, refused and why, why and who of the
-    # firewall, recipe and run of what ran, federation file.
-    assert page.text.count(MARKUP) == 18
+    # One in the title, whose run is the folder, six in the heading, device, ONNX file, dropped, refused and
+    # why, why and who of the firewall, recipe and run of what ran, federation file.
+    assert page.text.count(MARKUP) == 17
     text = (tmp_path / "report.md").read_text()
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     made = Page(rendered.replace("<hr>", ""))
@@ -149,6 +163,13 @@ def test_refused_and_dropped_devices_are_named_with_the_reason(tmp_path: Path) -
     page = page_of(tmp_path, history=(record(1, dropped=("board",), rejected=refused),))
     assert "watch (not-finite)" in page.text
     assert "board" in page.text
+
+
+def test_a_round_that_was_undone_is_told_with_who_was_left_out(tmp_path: Path) -> None:
+    undone = (UndoneRecord(round=1, back_to=0, left_out=("pi-garage",)),)
+    text = page_of(tmp_path, end=summary(undone=undone), history=(record(1),)).text
+    assert "The model of round 1 was given up" in text
+    assert "after round 0, without pi-garage" in text
 
 
 def test_runtimes_that_disagree_are_marked(tmp_path: Path) -> None:

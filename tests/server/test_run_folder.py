@@ -95,7 +95,7 @@ def test_the_history_has_a_line_per_round(folder):
     lines = (folder.path / "history.jsonl").read_text().splitlines()
     assert [RoundRecord.model_validate_json(line) for line in lines] == [record(1), record(2)]
     first = json.loads(lines[0])
-    assert first["rejected"] == [{"device": "b", "reason": "not-finite"}]
+    assert first["rejected"] == [{"device": "b", "reason": "not-finite", "detail": ""}]
     # JSON has no whole numbers for keys.
     assert first["tier_accuracy"] == {"1": 0.25, "5": 0.75}
 

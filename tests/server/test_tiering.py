@@ -67,7 +67,7 @@ def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_i
     paces = bench.folder.load_state(1).paces
     assert paces.keys() == {"weak", "strong"}
     cost = network_cost(workshop._network_of(4).requires_grad_(True), (1, 8, 8))
-    macs, moved = (one(examples=24, epochs=1) for one in (cost.training_macs, cost.training_bytes))
+    macs, moved = (one(examples=CARD.examples, epochs=1) for one in (cost.training_macs, cost.training_bytes))
     expected = macs / REFERENCE.macs + moved / REFERENCE.bytes
     assert paces["strong"] == pytest.approx(updates["strong"].metrics.seconds / expected)
     assert record.completed == ("strong", "weak")

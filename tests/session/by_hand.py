@@ -107,6 +107,12 @@ def request(ref: BlobRef, first: int, count: int) -> Send:
     )
 
 
+def damaged(ref: BlobRef) -> Send:
+    """The word that a blob is not what its digest says."""
+    about = {"federation": FEDERATION, "device": DEVICE, "run": RUN, "digest": ref.digest}
+    return Send(Refusal(**about, reason=Reason.DIGEST_MISMATCH))
+
+
 def chunks(data: bytes) -> list[ChunkArrived]:
     prefix = digest_of(data)[:16]
     starts = range(0, len(data), CHUNK)

@@ -25,6 +25,7 @@ from tests.session.by_hand import (
     accepted,
     after,
     chunks,
+    damaged,
     request,
     task,
 )
@@ -52,7 +53,7 @@ def test_a_blob_that_is_all_there_but_unchecked_is_checked_before_work_begins():
     session, commands = step(IDLE, Received(task(), {STATE.digest: 0b111}), 0.0)
     assert commands == [accepted(), VerifyBlob(STATE)]
     assert step(session, BlobChecked(STATE.digest, True), 0.0)[1] == [StartWork(task())]
-    assert step(session, BlobChecked(STATE.digest, False), 0.0)[1] == [request(STATE, 0, 3)]
+    assert step(session, BlobChecked(STATE.digest, False), 0.0)[1] == [damaged(STATE), request(STATE, 0, 3)]
 
 
 def test_work_begins_at_once_where_every_blob_is_held():
@@ -104,7 +105,7 @@ def test_work_begins_when_the_last_blob_is_sound():
 def test_a_blob_that_is_not_sound_is_fetched_again():
     complete = after(FETCHING, *chunks(STATE_DATA))
     session, commands = step(complete, BlobChecked(STATE.digest, False), 5.0)
-    assert commands == [request(STATE, 0, 3)]
+    assert commands == [damaged(STATE), request(STATE, 0, 3)]
     assert session.held == frozenset()
     again = after(session, *chunks(STATE_DATA), BlobChecked(STATE.digest, True))
     assert again.phase is Phase.WORKING

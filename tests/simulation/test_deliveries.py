@@ -36,7 +36,7 @@ def delivered(folder: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("deliver=false",), "nothing is delivered with deliver = false: leave one of the two out"),
+        (("deliver=none",), 'nothing is delivered with deliver = "none": leave one of the two out'),
         (
             ("mode=buffered", "buffer-size=1"),
             'leave it out, which delivers at the end, or set mode = "rounds"',

@@ -111,6 +111,13 @@ def test_a_device_holds_no_more_than_it_may_and_keeps_some_for_testing() -> None
         assert not set(device.train) & set(device.held_out)
 
 
+def test_the_hold_out_of_a_virtual_device_has_every_class_of_its_own() -> None:
+    labels = np.repeat(np.arange(10), 24)
+    config = load_config("fedavg", ["num-clients=2", "hold-out=0.2"])
+    for device in make_population(config, labels):
+        assert set(labels[device.held_out]) == set(labels[device.train]) == set(range(10))
+
+
 # --- checkpoints ---
 def test_a_boundary_is_read_as_it_was_written(tmp_path: Path) -> None:
     tally = Tally()
@@ -146,5 +153,7 @@ def test_many_devices_are_counted_by_tier() -> None:
 def test_without_data_or_shapes_the_shipped_digits_are_shared_out() -> None:
     assert as_simulated(load_config("fedavg")).data.source == "digits"
     assert as_simulated(load_config("fedavg", ["data.source=MNIST"])).data.source == "MNIST"
+    # Devices and server read one source, of which the server tests on what no device has.
+    assert as_simulated(load_config("fedavg", ["data.source=npz:a.npz"])).data.source == "npz:a.npz#test"
     shaped = load_config("fedavg", ["model.input-shape=[1, 28, 28]", "num-classes=10"])
     assert as_simulated(shaped).data.source is None

@@ -17,9 +17,9 @@ from edge_server.strategy.privacy import (
     opened,
     over_budget,
     with_plan,
-    without_negative_variances,
 )
 from edge_server.strategy.pruners import Cut
+from edge_server.strategy.stepping import without_negative_variances
 from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.updates import globalised
 from schemas.strategy import Piece, StrategySpec

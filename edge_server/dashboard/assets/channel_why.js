@@ -11,7 +11,6 @@ import { countText, scoreText } from "./units.js";
 /** The answer about a channel. */
 export class ChannelWhy {
   constructor() {
-    this._title = el("h3");
     this._facts = el("p");
     this._because = el("ul", { class: "because" });
     this._table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Tiers and this channel" });
@@ -20,13 +19,12 @@ export class ChannelWhy {
       bounds: (low, high) => [Math.max(1, low - 1), high + 1],
     });
     this._back = el("a", { text: "All channels of the group" });
-    this.element = el("article", { hidden: true }, this._title, this._facts, this._because, this._table, this._chart.element, el("p", {}, this._back));
+    this.element = el("article", { hidden: true }, this._facts, this._because, this._table, this._chart.element, el("p", {}, this._back));
   }
 
   /** Draw the answer; `group` is what the model says of all channels of its group, or undefined. */
   show(channel, group) {
     const { index, layers, measure, score, rank, of, tiers, because } = channel;
-    write(this._title, `${channel.group}, channel ${index}`);
     write(this._facts, `Rank ${countText(rank)} of ${countText(of)} by ${measure} (${scoreText(score)}). It is one output of ${layers.join(", ")}.`);
     this._because.replaceChildren(...[because ?? []].flat().map((text) => el("li", { text })));
     const rows = tiers.map(({ tier, keeps, kept, lowest_kept_score: lowest }) => [

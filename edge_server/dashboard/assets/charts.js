@@ -148,12 +148,8 @@ export class RoundChart {
   }
 }
 
-/** An axis of shares of one: whole tenths around what there is. */
-export function shareBounds(min, max) {
-  if (min === null) return [0, 1];
-  const [low, high] = [Math.floor(min * 10) / 10, Math.ceil(max * 10) / 10];
-  return high > low ? [Math.max(0, low), Math.min(1, high)] : [Math.max(0, low - 0.1), Math.min(1, high + 0.1)];
-}
+/** An axis of shares of one: always all of it, so that heights can be compared between runs. */
+export const shareBounds = () => [0, 1];
 
 /** An axis from zero, with a little air above. */
 export function fromZero(min, max) {

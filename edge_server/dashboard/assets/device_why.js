@@ -12,14 +12,13 @@ const SIGNS = { counted: "✓", refused: "✕", dropped: "!", "under way": "…"
 /** The answer about a device. */
 export class DeviceWhy {
   constructor() {
-    this._title = el("h3");
     this._state = el("p");
     this._facts = el("dl", { class: "facts" });
     this._strip = el("ol", { class: "strip", "aria-hidden": "true" });
     this._tally = el("p", { class: "note" });
     this._table = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Rounds of this device" });
     this._none = emptyState("No round yet", "Each round says here whether it was chosen and why.");
-    this.element = el("article", { hidden: true }, this._title, this._state, this._facts, this._strip, this._tally, this._none, this._table);
+    this.element = el("article", { hidden: true }, this._state, this._facts, this._strip, this._tally, this._none, this._table);
   }
 
   /** What the fleet says of it now. */
@@ -35,7 +34,6 @@ export class DeviceWhy {
 
   /** What the server answers about its rounds. */
   show({ device, rounds, delivery, profile }) {
-    write(this._title, device);
     this._more = [...ability(profile), ...served(delivery)];
     this._list([...(this._row?.device === device ? standing(this._row) : []), ...this._more]);
     mark(this._none, "hidden", rounds.length > 0);
@@ -66,8 +64,8 @@ const standing = (row) => [
   ["Memory", bytesText(row.memory_bytes)],
   ["Memory free", bytesText(row.memory_free_bytes)],
   ["Battery", ratioText(row.battery)],
-  ["Sent", bytesText(row.uplink_bytes)],
-  ["Received", bytesText(row.downlink_bytes)],
+  ["Sent over its link", bytesText(row.uplink_bytes)],
+  ["Received over its link", bytesText(row.downlink_bytes)],
 ];
 
 const ability = (profile) => [
@@ -79,9 +77,16 @@ const ability = (profile) => [
 ];
 
 const served = (delivery) => [
-  ["Serves", delivery?.variant && `${delivery.variant}, ${bytesText(delivery.onnx_bytes)}, ${msText(delivery.latency_ms)}`],
+  ...(delivery?.verdict?.served === false ? earlier(delivery.verdict) : []),
+  [delivery?.verdict?.served === false ? "New model" : "Serves", delivery?.variant && `${delivery.variant}, ${bytesText(delivery.onnx_bytes)}, ${msText(delivery.latency_ms)}`],
   ["Its accuracy", percentText(delivery?.variant_accuracy ?? delivery?.onnx_accuracy)],
   ["Chosen because", delivery?.why],
+];
+
+const earlier = ({ earlier: version, earlier_accuracy: accuracy, why }) => [
+  ["Serves", `${version}, which it had before`],
+  ["Accuracy of that", percentText(accuracy)],
+  ["Kept because", why],
 ];
 
 function box({ round, outcome, reason }) {

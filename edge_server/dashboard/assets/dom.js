@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const LONG = 40;
-const NUMBER = /^(-|-?[\d.,]+(e[+-]?\d+)?\s?[a-zA-Zµ%°]*)$/;
+const NUMBER = /^(-|-?[\d.,]+(e[+-]?\d+)?\s?[a-zA-Zµ%°]*|[\d,]+ (of|min|h) [\d,]+( s| min)?)$/;
 
 /** An element with attributes (`text`, `on` and `class` among them) and children; null children are left out. */
 export function el(tag, attributes = {}, ...children) {
@@ -65,21 +65,27 @@ export function choices(select, options) {
 
 /** A table of rows of texts or nodes; the first cell of each row is its head, numbers stand to the right. */
 export function plainTable(caption, heads, rows) {
-  const sides = heads.map((_, place) => sideOf(rows.map((row) => row[place]), place));
+  const sides = heads.map((_, place) => sideOf(rows.map((row) => row[place])));
   const cell = (value, place) => {
-    const given = { scope: place === 0 ? "row" : null, class: sides[place] };
-    const tag = place === 0 ? "th" : "td";
-    return value instanceof Node ? el(tag, given, value) : el(tag, { ...given, text: String(value) });
+    const given = { "data-head": heads[place], class: sides[place], role: place ? "cell" : "rowheader", scope: place ? null : "row" };
+    return el(place ? "td" : "th", given, value instanceof Node ? value : String(value));
   };
-  return el("table", { class: "plain" },
-    el("caption", { class: "unseen", text: caption }),
-    el("thead", {}, el("tr", {}, heads.map((head, place) => el("th", { scope: "col", class: sides[place], text: head })))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))));
+  const body = el("tbody", { role: "rowgroup" }, rows.map((row) => el("tr", { role: "row" }, row.map(cell))));
+  return tableOf(caption, heads, sides, body);
 }
 
-function sideOf(cells, place) {
-  if (place && cells.every((cell) => NUMBER.test(cell))) return "number";
-  return cells.some((cell) => typeof cell === "string" && cell.length > LONG) ? "words" : null;
+/** A table around its body; it stays one for those who hear it where it is drawn as cards. */
+export function tableOf(caption, heads, sides, body) {
+  const head = (text, place) => el("th", { scope: "col", role: "columnheader", class: sides[place], text });
+  return el("table", { class: "plain", role: "table" },
+    el("caption", { class: "unseen", text: caption }),
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, heads.map(head))), body);
+}
+
+function sideOf(cells) {
+  const texts = cells.map((cell) => (cell instanceof Node ? cell.textContent : String(cell)));
+  if (texts.length && texts.every((text) => NUMBER.test(text))) return "number";
+  return texts.some((text) => text.length > LONG) ? "words" : null;
 }
 
 /** What stands where there is nothing yet: a heading and what to do. */

@@ -58,7 +58,7 @@ export class Events {
 
   _listen() {
     const since = this._since();
-    const source = new EventSource(since === null ? "api/events" : `api/events?since=${since}`);
+    const source = new EventSource(since === null ? "api/stream" : `api/stream?since=${since}`);
     this._source = source;
     for (const kind of KINDS) source.addEventListener(kind, (event) => this._heard(kind, event));
     source.addEventListener("end", (event) => {

@@ -12,22 +12,22 @@ const number = { number: true, downFirst: true };
 export function fleetColumns(now) {
   const seen = ({ seen_at: at }) => (now() === null ? momentText(at) : agoText(at && now() - at));
   return [
-    { key: "device", head: "Device", width: 160, value: ({ device }) => device, fill: fillDevice },
-    { key: "state", head: "State", width: 168, value: (row) => orderOf(row.state) + (1 - (trained(row) ?? 0)) / 2, fill: fillState },
-    textColumn({ key: "tier", head: "Tier", width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
-    { key: "board", head: "Board", width: 144, value: ({ board }) => board || null, fill: fillBoard },
-    textColumn({ key: "seen", head: "Last seen", width: 96, number: true, value: ({ seen_at: at }) => at && -at }, seen),
+    { key: "device", head: "Device", card: "wide", width: 160, value: ({ device }) => device, fill: fillDevice },
+    { key: "state", head: "State", card: "wide", width: 168, value: (row) => orderOf(row.state) + (1 - (trained(row) ?? 0)) / 2, fill: fillState },
+    textColumn({ key: "tier", head: "Tier", card: true, width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
+    { key: "board", head: "Board", card: "wide", width: 144, value: ({ board }) => board || null, fill: fillBoard },
+    textColumn({ key: "seen", head: "Last seen", card: "wide", width: 196, number: true, value: ({ seen_at: at }) => at && -at }, seen),
     textColumn({ key: "attention", head: "Attention", title: "The device's score for being chosen (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
     textColumn({ key: "ratio", head: "Pruned", width: 74, ...number, value: ({ ratio }) => ratio }, ({ ratio }) => ratioText(ratio)),
-    textColumn({ key: "rounds", head: "Rounds", title: "Rounds in which its update counted", width: 74, ...number, value: ({ rounds }) => rounds }, ({ rounds }) => countText(rounds)),
-    { key: "refusals", head: "Refusals", width: 140, downFirst: true, value: ({ refusals }) => refusals, fill: fillRefusals },
+    textColumn({ key: "rounds", head: "Rounds", card: true, title: "Rounds in which its update counted", width: 74, ...number, value: ({ rounds }) => rounds }, ({ rounds }) => countText(rounds)),
+    { key: "refusals", head: "Refusals", card: "wide", width: 140, ...number, value: ({ refusals }) => refusals, fill: fillRefusals },
     textColumn({ key: "celsius", head: "Temp.", title: "Temperature of the board", width: 76, ...number, value: ({ celsius }) => celsius }, ({ celsius }) => celsiusText(celsius)),
     textColumn({ key: "memory", head: "Memory", title: "What its process holds", width: 78, ...number, value: ({ memory_bytes: bytes }) => bytes }, ({ memory_bytes: bytes }) => bytesText(bytes)),
     textColumn({ key: "battery", head: "Battery", width: 76, ...number, value: ({ battery }) => battery }, ({ battery }) => ratioText(battery)),
     textColumn({ key: "loss", head: "Loss", title: "Training loss in this round", width: 76, ...number, value: ({ loss }) => loss }, ({ loss }) => lossText(loss)),
     textColumn({ key: "free", head: "Free", title: "What its process could still take", width: 84, ...number, value: ({ memory_free_bytes: bytes }) => bytes }, ({ memory_free_bytes: bytes }) => bytesText(bytes)),
-    textColumn({ key: "down", head: "Received", title: "Bytes that it was sent in this run", width: 92, ...number, value: ({ downlink_bytes: bytes }) => bytes }, ({ downlink_bytes: bytes }) => bytesText(bytes)),
-    textColumn({ key: "up", head: "Sent", title: "Bytes that it has sent in this run", width: 84, ...number, value: ({ uplink_bytes: bytes }) => bytes }, ({ uplink_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "down", head: "Received", card: true, title: "Bytes that it received over its own link in this run, broadcasts included", width: 92, ...number, value: ({ downlink_bytes: bytes }) => bytes }, ({ downlink_bytes: bytes }) => bytesText(bytes)),
+    textColumn({ key: "up", head: "Sent", card: true, title: "Bytes that it sent over its own link in this run", width: 84, ...number, value: ({ uplink_bytes: bytes }) => bytes }, ({ uplink_bytes: bytes }) => bytesText(bytes)),
   ];
 }
 

@@ -27,13 +27,15 @@ export class FleetView {
     this._words = { text: "", state: "", tier: "", sort: BY_TIER };
     this._now = null;
     this._text = el("input", { type: "search", placeholder: "name, board, reason", autocomplete: "off", spellcheck: "false" });
-    [this._in, this._tier] = [el("select"), el("select")];
+    [this._in, this._tier, this._order] = [el("select"), el("select"), el("select")];
+    this._columns = fleetColumns(() => this._now);
+    choices(this._order, this._columns.map(({ key, head }) => [key, head]));
     this._count = el("p", { class: "note count", role: "status" });
     this._counts = el("ul", { class: "chips", "aria-label": "Devices by state" });
     this._none = el("div");
     this._table = new SortedTable({
       caption: "Devices",
-      columns: fleetColumns(() => this._now),
+      columns: this._columns,
       id: ({ device }) => device,
       onSort: (sort) => this._ask({ sort: `${sort.descending ? "-" : ""}${sort.key}` }),
       onPick: (device) => (location.hash = deviceRoute(device)),
@@ -60,7 +62,9 @@ export class FleetView {
     write(this._count, all ? some(rows.length, "device") : `${countText(found.length)} of ${some(rows.length, "device")}`);
     this._empty(state, rows, found);
     const descending = this._words.sort.startsWith("-");
-    this._table.show(found, { key: this._words.sort.replace(/^-/, ""), descending });
+    const key = this._words.sort.replace(/^-/, "");
+    this._order.value = key;
+    this._table.show(found, { key, descending });
   }
 
   /** Let the times since devices were seen go on. */
@@ -73,8 +77,14 @@ export class FleetView {
     this._text.addEventListener("input", () => this._ask({ text: this._text.value.trim() }));
     this._in.addEventListener("change", () => this._ask({ state: this._in.value }));
     this._tier.addEventListener("change", () => this._ask({ tier: this._tier.value }));
+    this._order.addEventListener("change", () => {
+      const { key, downFirst } = this._columns.find((column) => column.key === this._order.value);
+      this._ask({ sort: `${downFirst ? "-" : ""}${key}` });
+    });
+    const order = field("Sort by", this._order);
+    order.classList.add("on-phone");
     return el("form", { class: "tools", role: "search", "aria-label": "Devices", on: { submit: (event) => event.preventDefault() } },
-      field("Find", this._text), field("State", this._in), field("Tier", this._tier), this._count);
+      field("Find", this._text), field("State", this._in), field("Tier", this._tier), order, this._count);
   }
 
   _ask(change) {

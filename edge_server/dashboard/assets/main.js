@@ -1,8 +1,11 @@
 /** The page: one store, one stream of events, one view in sight. */
 
 import { Banner } from "./banner.js";
+import { ChannelView } from "./channel_view.js";
+import { DeviceView } from "./device_view.js";
 import { el, mark, write } from "./dom.js";
 import { Events } from "./events.js";
+import { EventsView } from "./events_view.js";
 import { FleetView } from "./fleet_view.js";
 import { ModelView } from "./model_view.js";
 import { parseRoute } from "./router.js";
@@ -10,11 +13,12 @@ import { RunView } from "./run_view.js";
 import { lastRound, Store, withEnd, withFleet, withLink, withRound, withRun } from "./store.js";
 import { Teller } from "./teller.js";
 import { lightOnPaper, themeButton } from "./theme.js";
-import { WhyView } from "./why_view.js";
 
 const byId = (id) => document.getElementById(id);
 const seconds = () => Date.now() / 1000;
-const views = { run: new RunView(), fleet: new FleetView(), model: new ModelView(), why: new WhyView() };
+const views = {
+  run: new RunView(), fleet: new FleetView(), device: new DeviceView(), model: new ModelView(), channel: new ChannelView(), events: new EventsView(),
+};
 const loading = el("div", { class: "loading", role: "status" }, el("p", { text: "Loading the run" }), ...[1, 2, 3].map(() => el("div", { class: "bone" })));
 let shown = "run";
 let drawing = false;
@@ -73,7 +77,7 @@ function head({ run, link, history }) {
 function go() {
   const route = parseRoute(location.hash);
   const moved = route.view !== shown;
-  for (const tab of document.querySelectorAll("[data-view]")) mark(tab, "aria-current", tab.dataset.view === route.view ? "page" : null);
+  for (const tab of document.querySelectorAll("[data-view]")) mark(tab, "aria-current", tab.dataset.view === route.tab ? "page" : null);
   for (const [name, view] of Object.entries(views)) mark(view.element, "hidden", name !== route.view || !store.state.run);
   shown = route.view;
   views[shown].go?.(route);

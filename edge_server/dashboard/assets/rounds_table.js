@@ -1,25 +1,23 @@
 /** The rounds as rows: who was chosen, who counted, who was left behind or refused. */
 
-import { arrange, el, mark, write } from "./dom.js";
+import { arrange, el, mark, tableOf, write } from "./dom.js";
 import { deviceRoute } from "./router.js";
 import { bytesText, countText, durationText, lossText, percentText } from "./units.js";
 
-const NAMED = new Set(["Round", "Dropped", "Refused"]);
 const FIRST = 8;
 const MOST_NAMED = 4;
-const HEADS = ["Round", "Chosen", "Counted", "Dropped", "Refused", "Accuracy", "Loss", "To devices", "From devices", "Time"];
+const HEADS = ["Round", "Chosen", "Counted", "Dropped", "Refused", "Accuracy", "Loss", "Server sent", "Server received", "Time"];
 
 /** The last rounds, all of them on request. */
 export class RoundsTable {
   constructor() {
     this._all = false;
     this._lines = new Map();
-    this._body = el("tbody");
+    this._body = el("tbody", { role: "rowgroup" });
     this._more = el("button", { type: "button", class: "quiet", on: { click: () => this._toggle() } });
     this.element = el("section", { "aria-labelledby": "rounds-title", hidden: true }, el("h3", { id: "rounds-title", text: "Rounds" }),
       el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Rounds" },
-        el("table", { class: "plain" }, el("caption", { class: "unseen", text: "Rounds, the latest first" }),
-          el("thead", {}, el("tr", {}, HEADS.map((text) => el("th", { scope: "col", class: NAMED.has(text) ? null : "number", text })))), this._body)), this._more);
+        tableOf("Rounds, the latest first", HEADS, HEADS.map(() => "number"), this._body)), this._more);
   }
 
   /** Show the rounds, the latest first. */
@@ -48,12 +46,15 @@ export class RoundsTable {
 
 function makeRow(line) {
   const count = (names) => countText(names?.length ?? 0);
-  return el("tr", {}, el("th", { scope: "row", text: String(line.round) }),
-    [line.selected, line.completed].map((names) => el("td", { class: "number", text: count(names) })),
-    el("td", {}, named((line.dropped ?? []).map((device) => ({ device })))),
-    el("td", { class: "refusals" }, named(line.rejected ?? [])),
-    [percentText(line.test_accuracy), lossText(line.test_loss), bytesText(line.downlink_bytes), bytesText(line.uplink_bytes), durationText(line.duration_s)]
-      .map((text) => el("td", { class: "number", text })));
+  const cells = [
+    count(line.selected), count(line.completed), named((line.dropped ?? []).map((device) => ({ device }))), named(line.rejected ?? []),
+    percentText(line.test_accuracy), lossText(line.test_loss), bytesText(line.downlink_bytes), bytesText(line.uplink_bytes), durationText(line.duration_s),
+  ];
+  return el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader", class: "number", "data-head": HEADS[0], text: String(line.round) }),
+    cells.map((cell, place) => {
+      const head = HEADS[place + 1];
+      return el("td", { role: "cell", class: head === "Refused" ? "number refusals" : "number", "data-head": head }, cell);
+    }));
 }
 
 function named(devices) {

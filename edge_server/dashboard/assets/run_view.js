@@ -4,11 +4,12 @@ import { fromZero, RoundChart, shareBounds } from "./charts.js";
 import { el, emptyState, mark, write } from "./dom.js";
 import { serverNow } from "./store.js";
 import { RoundsTable } from "./rounds_table.js";
+import { RolloutsTable } from "./rollouts_table.js";
 import { TiersTable } from "./tiers_table.js";
 import { bytesText, clockText, countText, durationText, lossText, momentText, percentText, ratioText, scoreText, some } from "./units.js";
 
 const LAST_NOTES = 12;
-const AT_REST = new Set(["offline", "quarantined"]);
+const AT_REST = new Set(["offline", "quarantined", "incompatible"]);
 const relative = (cost) => (cost === null || cost === undefined ? "-" : percentText(cost));
 
 /** The section and its `show(state)`, `tick(state, now)`. */
@@ -18,13 +19,14 @@ export class RunView {
     this._charts = makeCharts();
     this._rounds = new RoundsTable();
     this._tiers = new TiersTable();
+    this._rollouts = new RolloutsTable();
     this._parts = makeHead();
     this._tiles = el("dl", { class: "tiles" });
     this._notes = el("ol", { class: "notes" });
     this._noted = el("section", { hidden: true }, el("h3", { text: "Notes" }), this._notes);
     this._curves = el("section", { "aria-label": "Curves" }, el("div", { class: "grid" }, this._charts.map(({ chart }) => chart.element)));
     this.element = el("section", { class: "view", "aria-labelledby": "run-title" }, this._parts.head, this._tiles,
-      this._waiting, this._curves, this._tiers.element, this._rounds.element, this._noted);
+      this._waiting, this._curves, this._rollouts.element, this._tiers.element, this._rounds.element, this._noted);
   }
 
   /** Draw what is known of the run. */
@@ -43,7 +45,7 @@ export class RunView {
     for (const one of this._charts) {
       const { chart, columns } = one;
       mark(chart.element, "hidden", !wanted.includes(one));
-      const series = columns(history);
+      const series = columns(history, tiersOf(state.fleet));
       chart.show(rounds, series, Object.fromEntries(series.map(({ key, of }) => [key, history.map(of)])));
     }
     this._tiers.show(run);
@@ -55,6 +57,7 @@ export class RunView {
   tick(state, now) {
     const { run } = state;
     if (!run) return;
+    this._rollouts.look();
     const at = serverNow(state, now);
     const counting = run.live && !run.outcome && run.deadline_at !== null && run.deadline_at !== undefined;
     mark(this._parts.deadline, "hidden", !counting);
@@ -85,8 +88,8 @@ export class RunView {
     const tiles = [
       ["Test accuracy", percentText(tested.at(-1)?.test_accuracy), best ? `best ${percentText(best.test_accuracy)} in round ${best.round}` : "not measured yet"],
       ["Devices", fleet ? (run.live ? `${countText(here)} of ${countText(fleet.size)}` : countText(fleet.size)) : "-", run.live ? "are here" : "are known"],
-      ["Sent by devices", bytesText(last ? sum("uplink_bytes") : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
-      ["Sent to devices", bytesText(last ? sum("downlink_bytes") : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
+      ["Server received", bytesText(last ? sum("uplink_bytes") : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
+      ["Server sent", bytesText(last ? sum("downlink_bytes") : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
       ["Relative cost", relative(mean), "of full-model exchange"],
       ["Time per round", durationText(last?.duration_s), last ? `${durationText(sum("duration_s"))} in all rounds` : "no round has closed"],
     ];
@@ -136,26 +139,29 @@ function firstRound(run, devices) {
   return emptyState("The first round is under way", "Its curves appear here as soon as it has closed; the fleet shows what each device does now.");
 }
 
+/** The tiers that some device has; null while no device is known. */
+export const tiersOf = (fleet) => (fleet?.size ? new Set([...fleet.values()].map(({ tier }) => tier)) : null);
+
 function makeCharts() {
   const line = (key, label, style) => ({ key, label, style, of: (record) => record[key] ?? null });
-  const tiers = (history) => {
+  const tiers = (history, had) => {
     const numbers = new Set(history.flatMap(({ tier_accuracy: accuracy }) => Object.keys(accuracy ?? {})));
-    return [...numbers].sort((a, b) => a - b).map((tier) => ({
+    return [...numbers].filter((tier) => !had || had.has(Number(tier))).sort((a, b) => a - b).map((tier) => ({
       key: `tier-${tier}`, label: `tier ${tier}`, style: Number(tier), of: (record) => record.tier_accuracy?.[tier] ?? null,
     }));
   };
   return [
     {
-      chart: new RoundChart({ title: "Accuracy", note: "On the server's test data, of the whole model and of each tier's part of it", format: percentText, tick: ratioText, bounds: shareBounds }),
-      columns: (history) => [line("test_accuracy", "whole model", 0), ...tiers(history), line("client_accuracy", "devices' own data", 7)],
+      chart: new RoundChart({ title: "Accuracy", note: "On the server's test data, of the whole model and of the part of it that each tier of the fleet has", format: percentText, tick: ratioText, bounds: shareBounds }),
+      columns: (history, had) => [line("test_accuracy", "whole model", 0), ...tiers(history, had), line("client_accuracy", "devices' own data", 7)],
     },
     {
       chart: new RoundChart({ title: "Loss", note: "Mean per example", format: lossText, tick: scoreText }),
       columns: () => [line("test_loss", "test", 0), line("train_loss", "training", 1)],
     },
     {
-      chart: new RoundChart({ title: "Bytes per round", note: "What passed the server, payload of messages", format: bytesText }),
-      columns: () => [line("downlink_bytes", "to devices", 1), line("uplink_bytes", "from devices", 2)],
+      chart: new RoundChart({ title: "Bytes per round", note: "What the server itself sent and received; a broadcast counts once", format: bytesText }),
+      columns: () => [line("downlink_bytes", "sent", 1), line("uplink_bytes", "received", 2)],
     },
     {
       chart: new RoundChart({ title: "Time per round", format: durationText, tick: (seconds) => `${scoreText(seconds)} s`, bars: true }),

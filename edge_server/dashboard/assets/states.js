@@ -2,7 +2,7 @@
 
 const KINDS = {
   training: "busy", fetching: "busy", offered: "busy", waiting: "busy", uploading: "busy", checking: "busy", exporting: "busy",
-  done: "good", idle: "rest", missed: "warn", offline: "gone", refused: "bad", declined: "bad", quarantined: "bad",
+  done: "good", idle: "rest", missed: "warn", offline: "gone", refused: "bad", declined: "bad", quarantined: "bad", incompatible: "bad",
 };
 
 /** All known states, the busiest first: the order of sorting. */

@@ -3,6 +3,10 @@
 import { el, mark, write } from "./dom.js";
 
 export const ROW_HEIGHT = 38;
+/** On a phone a row is a card; views.css draws it in this height. */
+export const CARD_HEIGHT = 196;
+const phone = matchMedia("(max-width: 40rem)");
+const rowHeight = () => (phone.matches ? CARD_HEIGHT : ROW_HEIGHT);
 const BEYOND = 8;
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
@@ -17,13 +21,13 @@ export function sorted(rows, value, descending) {
 }
 
 /** Which rows to hold: those in sight and a few more at both ends. */
-export function windowOf(count, top, height) {
-  const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - BEYOND);
-  const last = Math.min(count, Math.ceil((top + height) / ROW_HEIGHT) + BEYOND);
+export function windowOf(count, top, height, row = ROW_HEIGHT) {
+  const first = Math.max(0, Math.floor(top / row) - BEYOND);
+  const last = Math.min(count, Math.ceil((top + height) / row) + BEYOND);
   return [Math.min(first, last), last];
 }
 
-/** Columns are {key, head, title, value(row), fill(cell, row), width, number}; `id(row)` names a row. */
+/** Columns are {key, head, title, value(row), fill(cell, row), width, number, card}; `id(row)` names a row. Those of a `card` show on a phone. */
 export class SortedTable {
   constructor({ caption, columns, id, onSort, onPick = null }) {
     Object.assign(this, { _columns: columns, _id: id, _onSort: onSort, _onPick: onPick });
@@ -32,16 +36,17 @@ export class SortedTable {
     this._sort = { key: columns[0].key, descending: false };
     this._everything = false;
     this._heads = columns.map((column) => this._head(column));
-    this._above = el("tr", { class: "spacer", "aria-hidden": "true" }, el("td", { colspan: columns.length }));
+    this._above = el("tr", { class: "spacer", role: "row", "aria-hidden": "true" }, el("td", { colspan: columns.length }));
     this._below = this._above.cloneNode(true);
-    this._body = el("tbody", {}, this._above, this._below);
-    this._table = el("table", { class: "rows" }, el("caption", { class: "unseen", text: caption }),
+    this._body = el("tbody", { role: "rowgroup" }, this._above, this._below);
+    this._table = el("table", { class: "rows", role: "table" }, el("caption", { class: "unseen", text: caption }),
       el("colgroup", {}, columns.map((column) => widthOf(column))),
-      el("thead", {}, el("tr", { "aria-rowindex": 1 }, this._heads)), this._body);
+      el("thead", { role: "rowgroup" }, el("tr", { role: "row", "aria-rowindex": 1 }, this._heads)), this._body);
     this._table.style.width = `${columns.reduce((sum, { width }) => sum + width, 0)}px`;
     this.element = el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": caption }, this._table);
     this.element.addEventListener("scroll", () => this._place(), { passive: true });
     new ResizeObserver(() => this._place()).observe(this.element);
+    phone.addEventListener("change", () => this._place());
     addEventListener("beforeprint", () => this._whole(true));
     addEventListener("afterprint", () => this._whole(false));
   }
@@ -68,7 +73,7 @@ export class SortedTable {
       const again = this._sort.key === column.key;
       this._onSort({ key: column.key, descending: again ? !this._sort.descending : Boolean(column.downFirst) });
     });
-    return el("th", { scope: "col", class: column.number ? "number" : null }, button);
+    return el("th", { scope: "col", role: "columnheader", class: column.number ? "number" : null }, button);
   }
 
   _say(head, column, chosen) {
@@ -84,11 +89,11 @@ export class SortedTable {
   /** Bring the rows in the document in line with what is in sight. */
   _place() {
     const { scrollTop, clientHeight } = this.element;
-    const [first, last] = this._everything ? [0, this._rows.length] : windowOf(this._rows.length, scrollTop, clientHeight);
+    const [first, last] = this._everything ? [0, this._rows.length] : windowOf(this._rows.length, scrollTop, clientHeight, rowHeight());
     const shown = this._rows.slice(first, last);
     this._release(new Set(shown.map(this._id)));
-    this._above.firstChild.style.height = `${first * ROW_HEIGHT}px`;
-    this._below.firstChild.style.height = `${(this._rows.length - last) * ROW_HEIGHT}px`;
+    this._above.firstChild.style.height = `${first * rowHeight()}px`;
+    this._below.firstChild.style.height = `${(this._rows.length - last) * rowHeight()}px`;
     let next = this._above.nextSibling;
     shown.forEach((row, place) => {
       const { line } = this._hold(row, first + place);
@@ -117,8 +122,10 @@ export class SortedTable {
 
   _made(id) {
     const cells = this._columns.map((column, place) =>
-      el(place ? "td" : "th", { scope: place ? null : "row", class: column.number ? "number" : null }));
-    const line = el("tr", {}, cells);
+      el(place ? "td" : "th", {
+        scope: place ? null : "row", role: place ? "cell" : "rowheader", class: column.number ? "number" : null, "data-head": column.head, "data-card": column.card,
+      }));
+    const line = el("tr", { role: "row" }, cells);
     if (this._onPick) line.addEventListener("click", (event) => this._picked(event, id));
     const held = { line, cells, row: null };
     this._held.set(id, held);

@@ -69,11 +69,11 @@ export function agoText(seconds) {
   return `${Math.floor(seconds / 86400)} d ago`;
 }
 
-/** A moment (seconds since 1970) in this place's time: `22 Nov, 14:02:09`. */
+/** A moment (seconds since 1970) in this place's time, whole: `22 Nov 2026, 14:02:09`. */
 export function momentText(seconds) {
   if (!known(seconds)) return UNKNOWN;
   const when = new Date(seconds * 1000);
-  const day = when.toLocaleDateString(undefined, { day: "numeric", month: "short" });
+  const day = when.toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
   return `${day}, ${when.toLocaleTimeString(undefined, { hour12: false })}`;
 }
 

@@ -1,11 +1,14 @@
-/** What devices serve: which ONNX variant each one took and why, and the tiers' files to download. */
+/** What devices made: which ONNX variant each one took and why, whether it serves it, and the tiers' files to download. */
 
 import { el, emptyState, mark, plainTable } from "./dom.js";
 import { deviceRoute } from "./router.js";
 import { onnxLink, tierBadge } from "./tiers_table.js";
 import { bytesText, msText, percentText } from "./units.js";
 
-const HEADS = ["Device", "Tier", "Variant", "Size", "Latency", "Accuracy", "Why"];
+const HEADS = ["Device", "Tier", "Variant", "Size", "Latency", "Accuracy", "Why", "Served"];
+
+/** Whether the new model is served, or the earlier one was kept, and why. */
+const servedText = (verdict) => [verdict?.served === false ? `no, ${verdict.earlier} is kept` : "yes", verdict?.why].filter(Boolean).join(": ");
 
 /** The panel. */
 export class VariantsPanel {
@@ -29,9 +32,9 @@ export class VariantsPanel {
   show(variants) {
     mark(this._none, "hidden", variants.length > 0);
     mark(this._table, "hidden", variants.length === 0);
-    const rows = variants.map(({ device, tier, variant, onnx_bytes: bytes, latency_ms: ms, accuracy, why }) => [
-      el("a", { href: deviceRoute(device), text: device }), tierBadge(tier), variant ?? "-", bytesText(bytes), msText(ms), percentText(accuracy), why ?? "",
+    const rows = variants.map(({ device, tier, variant, onnx_bytes: bytes, latency_ms: ms, accuracy, why, verdict }) => [
+      el("a", { href: deviceRoute(device), text: device }), tierBadge(tier), variant ?? "-", bytesText(bytes), msText(ms), percentText(accuracy), why ?? "", servedText(verdict),
     ]);
-    this._table.replaceChildren(plainTable("Variants that devices serve", HEADS, rows));
+    this._table.replaceChildren(plainTable("Variants that devices made", HEADS, rows));
   }
 }

@@ -26,6 +26,7 @@ class Control(GroupRule):
     """
 
     name = "control"
+    spread = 3.0
 
     def start(self, params: Arrays) -> Arrays:
         """Zero everywhere."""

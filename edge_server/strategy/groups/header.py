@@ -13,8 +13,9 @@ from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import GlobalUpdate, group_of
 from schemas.blobs import Array, Arrays
+from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
-from schemas.values import ModelSpec
+from schemas.values import ModelSpec, Reason
 
 Floats = NDArray[np.float64]
 
@@ -62,6 +63,13 @@ class Header(GroupRule):
 
         weight = f"{header_of(network)}.weight"
         return {weight: model[weight], "counts": (network.num_classes,)}
+
+    def check(self, sent: Arrays, examples: int) -> None:
+        """The examples of all classes are those of the update."""
+        counts = sent["counts"]
+        if (counts < 0).any() or float(counts.sum()) > examples:
+            detail = f"prototypes of {counts.sum():g} examples in an update of {examples}"
+            raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """Put the trained header in the averaged one's place."""

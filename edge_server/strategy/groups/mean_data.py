@@ -12,8 +12,9 @@ from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
 from edge_server.strategy.policies import RoundResult
 from edge_server.strategy.updates import sources_of
 from schemas.blobs import Array, Arrays
+from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.values import ModelSpec
+from schemas.values import ModelSpec, Reason
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class MeanData(GroupRule):
 
     pool: int = 256
     name: ClassVar[str] = "mean-data"
+    bounded: ClassVar[frozenset[str]] = frozenset({"images"})
 
     def __post_init__(self) -> None:
         if self.pool < 1:
@@ -45,6 +47,12 @@ class MeanData(GroupRule):
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
         """As many averages as the device makes, of the network's inputs and classes."""
         return {"images": (None, *network.input_shape), "labels": (None, network.num_classes)}
+
+    def check(self, sent: Arrays, examples: int) -> None:
+        """Averages of two examples at least, each with a distribution over the classes."""
+        if 2 * len(sent["images"]) > examples or not _are_means(sent["images"], sent["labels"]):
+            detail = f"{len(sent['images'])} averages of {examples} examples with labels that are no shares"
+            raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """A client's averages replace those that it sent before; what cannot be averages is left out."""

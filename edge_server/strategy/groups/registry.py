@@ -18,3 +18,5 @@ GROUPS: dict[str, Callable[..., GroupRule]] = {
     "overlap": Overlap,
     "mean-data": MeanData,
 }
+TRUSTS = {"control": "what a device adds to the controls within bounds stays in them, round after round"}
+"""What is taken on trust of devices, in words: bounds do not tell it (the contract in tests/simulation)."""

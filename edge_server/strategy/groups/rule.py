@@ -44,12 +44,16 @@ class Folded:
 class GroupRule(Protocol):
     """One group: `held` is what the server has of it, in global coordinates; {} before there is anything.
 
-    `name` is the group's; `downlink` and `uplink` say whether devices receive and send it.
+    `name` is the group's; `downlink` and `uplink` say whether devices receive and send it. Of what they send
+    `bounded` are the arrays that bear no parameter's name and are held to the others' norms all the same;
+    honest norms spread `spread` times as wide as those of trained weights.
     """
 
     name: ClassVar[str]
     downlink: ClassVar[bool] = True
     uplink: ClassVar[bool] = True
+    bounded: ClassVar[frozenset[str]] = frozenset()
+    spread: ClassVar[float] = 1.0
 
     def start(self, params: Arrays) -> Arrays:
         """What the server holds before round one."""
@@ -62,6 +66,13 @@ class GroupRule(Protocol):
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
         """The arrays that a device sends, by its sub-model's parameter shapes; by default just those."""
         return model
+
+    def check(self, sent: Arrays, examples: int) -> None:
+        """Raise `PeerError` for arrays that no device can have measured on so many examples.
+
+        Their shapes are right, and all numbers finite.
+        """
+        return
 
     def fold(self, held: Arrays, result: RoundResult) -> Folded:
         """Take the round's updates in; the result's `after` is the new model as it stands."""

@@ -1,0 +1,104 @@
+"""What `edge-client infer` is asked about: image files, folders of them, arrays, and the shipped digits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
+from edge_client.data.classes import in_classes
+from edge_client.data.digits import read_digits
+from edge_client.data.fitting import fit
+from edge_client.data.labelled import LabelledData, Labels, Pixels, labelled
+from edge_client.data.pictures import has_parts, pictures_below, pictures_of_classes
+from edge_client.inference import LoadedModel, read_image
+from schemas.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class NamedExamples:
+    """Raw examples [N, ...] of one input, a name for each, labels [N] if there are any, notes for people."""
+
+    names: tuple[str, ...]
+    images: Pixels
+    labels: Labels | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_input(given: Path, model: LoadedModel) -> NamedExamples:
+    """Read what a word of the command line names; raises `ConfigError` for what the model cannot be asked."""
+    kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
+    if kind == "digits" and not colon:
+        return _of_data(str(given), read_digits("test"), model)
+    if kind == "python":
+        raise ConfigError(
+            f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
+        )
+    path = Path(argument) if kind in ("folder", "npz") else given
+    if path.is_dir():
+        return _of_folder(path, model)
+    if path.suffix == ".npy":
+        return _numbered(path, as_batch(read_npy(path), model.input_shape))
+    return _of_archive(path, model) if path.suffix == ".npz" else _of_files([path], model)
+
+
+def _of_files(paths: Sequence[Path], model: LoadedModel, labels: Labels | None = None) -> NamedExamples:
+    read = [read_image(path, model.input_shape, scale=model.preprocessing.scale) for path in paths]
+    notes = Counter(image.note for image in read if image.note)
+    # A folder has one note per size, a file its own.
+    told = (
+        note if len(read) == 1 else f"{count} of {len(read)} pictures {note}" for note, count in notes.items()
+    )
+    place = paths[0] if len(paths) == 1 else Path(*_common(paths))
+    names = tuple(str(path) for path in paths)
+    return NamedExamples(
+        names, np.stack([image.pixels for image in read]), labels, tuple(f"{place}: {note}" for note in told)
+    )
+
+
+def _common(paths: Sequence[Path]) -> Sequence[str]:
+    """The folder that all are in, part by part."""
+    first, last = min(paths).parts, max(paths).parts
+    shared = [one for one, other in zip(first, last, strict=False) if one == other]
+    return shared or ["."]
+
+
+def _of_folder(root: Path, model: LoadedModel) -> NamedExamples:
+    """A folder of classes with what is right; of any other folder the files."""
+    below = root / "test" if has_parts(root) else root
+    classes = {name: paths for name, paths in pictures_of_classes(below).items() if paths}
+    known = model.preprocessing.class_names
+    if classes and set(classes) <= set(known):
+        labels = np.repeat(
+            [known.index(name) for name in classes], [len(paths) for paths in classes.values()]
+        )
+        return _of_files([path for paths in classes.values() for path in paths], model, labels)
+    paths = pictures_below(below)
+    if not paths:
+        raise ConfigError(f"there are no images in {below}: expected files such as .png or .jpg")
+    return _of_files(paths, model)
+
+
+def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
+    arrays = read_npz(path)
+    if "images" in arrays and "labels" not in arrays:
+        return _numbered(path, as_batch(arrays["images"], model.input_shape))
+    images, labels, _ = examples_of(arrays, split="test", source=str(path))
+    names, known = class_names_of(arrays), model.preprocessing.class_names
+    if names and known:
+        labels = in_classes(labelled(images, labels, class_names=names), known).labels
+    return _numbered(path, images, labels)
+
+
+def _of_data(source: str, data: LabelledData, model: LoadedModel) -> NamedExamples:
+    return _numbered(source, fit(data, model.input_shape).images, data.labels)
+
+
+def _numbered(source: Path | str, images: Pixels, labels: Labels | None = None) -> NamedExamples:
+    if len(images) == 0:
+        raise ConfigError(f"{source} holds no images")
+    return NamedExamples(tuple(f"{source}[{index}]" for index in range(len(images))), images, labels)

@@ -1,0 +1,39 @@
+"""Whether a source has changed since it was read: what a folder or a file looks like from outside."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.labelled import LabelledData, Pixels
+
+Mark = bytes
+
+
+def mark_of_files(path: Path) -> Mark:
+    """Names, sizes and times of a file, or of all files of a folder; what is not there has a mark, too."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        try:
+            found = file.stat()
+        except OSError:
+            continue
+        digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return digest.digest()
+
+
+def mark_of_examples(data: LabelledData) -> Mark:
+    """Of what a function has returned: its arrays and class names."""
+    digest = hashlib.blake2b("\0".join(data.class_names).encode(errors="replace"), digest_size=16)
+    for array in (data.images, data.labels):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+def marks_of_images(images: Pixels) -> list[Mark]:
+    """One per example [N, ...], by which it is known again among others."""
+    return [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in images]

@@ -1,0 +1,96 @@
+"""Images and labels as their owner saved them, held to what examples are before anything is made of them.
+
+Every objection is a `ConfigError` that names the file, the array, the value and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.data.labelled import Labels, Pixels
+from schemas.errors import ConfigError
+
+MOST_CLASSES = 100_000
+"""More are taken for a mistake: every class is a name in each model and an output of it."""
+_AT_ONCE = 1024
+_NUMBERS = "biuf"
+
+
+def checked_images(images: NDArray[Any], where: str) -> Pixels:
+    """Images [N, ...]: numbers, finite in float32, N at least 1; `where` is what messages call the array."""
+    if images.dtype.kind not in _NUMBERS:
+        raise ConfigError(f"{where} holds {images.dtype}, no numbers: save pixels as uint8 or float32")
+    if images.ndim < 2:
+        raise ConfigError(
+            f"{where} has the shape {images.shape}: expected one image after the other, [N, ...]"
+        )
+    if 0 in images.shape:
+        raise ConfigError(f"{where} is empty, its shape is {images.shape}: there is nothing to learn from")
+    if images.dtype.kind == "f":
+        _check_finite(images, where)
+    return images
+
+
+def checked_labels(
+    labels: NDArray[Any], where: str, *, images: int, class_names: Sequence[str] = ()
+) -> Labels:
+    """Labels [N] of as many images as whole numbers from 0, below the number of names where there are any."""
+    if labels.ndim > 1 and labels.size == images:
+        labels = labels.reshape(-1)
+    if labels.ndim != 1:
+        raise ConfigError(
+            f"{where} has the shape {labels.shape}: expected one class number per image; "
+            "numpy.argmax(labels, axis=1) makes them of one-hot rows"
+        )
+    if len(labels) != images:
+        raise ConfigError(f"{where} holds {len(labels)} labels of {images} images: expected one for each")
+    if labels.dtype.kind not in _NUMBERS:
+        raise ConfigError(
+            f"{where}[0] is {str(labels[0])[:40]!r}: labels are class numbers from 0; "
+            "the classes' names go into class_names, in the order of the numbers"
+        )
+    if labels.dtype.kind == "f":
+        _refuse(labels != np.floor(labels), labels, where, f"no class number: {_MEASURED}")
+    _refuse(
+        labels < 0,
+        labels,
+        where,
+        "class numbers start at 0: leave such examples out, or renumber the classes",
+    )
+    if class_names:
+        count = len(class_names)
+        _refuse(
+            labels >= count,
+            labels,
+            where,
+            f"the {count} class names are those of the labels 0 to {count - 1}",
+        )
+    _refuse(labels >= MOST_CLASSES, labels, where, f"at most {MOST_CLASSES} classes: number them from 0")
+    return labels.astype(np.int64)
+
+
+_MEASURED = "labels are whole numbers from 0; make classes of measured values first, as numpy.digitize does"
+
+
+def _refuse(wrong: NDArray[np.bool_], labels: NDArray[Any], where: str, why: str) -> None:
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise ConfigError(f"{where}[{place}] is {labels[place]}: {why}")
+
+
+def _check_finite(images: Pixels, where: str) -> None:
+    for begin in range(0, len(images), _AT_ONCE):
+        with np.errstate(over="ignore"):
+            part = images[begin : begin + _AT_ONCE].astype(np.float32, copy=False)
+        finite = np.isfinite(part).reshape(len(part), -1)
+        if not finite.all():
+            place = int(np.argmin(finite.all(axis=1)))
+            value = images[begin + place].reshape(-1)[int(np.argmin(finite[place]))]
+            raise ConfigError(
+                f"{where}[{begin + place}] holds {value}: pixels are finite numbers of float32; "
+                "repair the image or leave it out"
+            )

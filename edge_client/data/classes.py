@@ -1,0 +1,108 @@
+"""The federation's list of classes, and how the labels of one source become indices into it.
+
+A source whose classes have names is matched by name: which classes it has, and how it numbers them, is its
+own affair. The labels of a source without names are indices into the list already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_client.data.labelled import LabelledData
+
+Names = tuple[str, ...]
+
+MOST_SHOWN = 130
+"""Characters of a list of classes in a message."""
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+
+
+def in_classes(data: LabelledData, names: Sequence[str]) -> LabelledData:
+    """The same examples, with labels that are indices into `names`.
+
+    Raises `ConfigError` with both lists where `names` lacks one of the data's, or ends before its labels do.
+    """
+    names = tuple(names)
+    if data.class_names == names and data.preprocessing.class_names == names:
+        return replace(data, named=True)
+    if why := misfit(data.class_names, names, named=data.named):
+        raise ConfigError(why)
+    labels = data.labels
+    if data.named:
+        # Imported here: what a device imports at its start has no use for arrays.
+        import numpy as np
+
+        index = {name: place for place, name in enumerate(names)}
+        labels = np.array([index[name] for name in data.class_names], np.int64)[labels]
+    preprocessing = data.preprocessing.model_copy(update={"class_names": names})
+    return replace(data, labels=labels, class_names=names, named=True, preprocessing=preprocessing)
+
+
+def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
+    """Why data of its `own` classes does not fit a federation that knows `names`; empty if it does."""
+    if not named:
+        return beyond(len(own), names)
+    known = frozenset(names)
+    unknown = [name for name in own if name not in known]
+    if not unknown:
+        return ""
+    return (
+        f"unknown class {shortened(unknown, 90)}: the federation knows {_listed(names)}, "
+        f"this data has {_listed(own)}; rename it, or add it to [data] classes"
+    )
+
+
+def beyond(count: int, names: Sequence[str]) -> str:
+    """Why labels below `count`, without names, do not fit; empty where they do."""
+    if count <= len(names):
+        return ""
+    return (
+        f"labels up to {count - 1}, but the federation knows {_listed(names)}: labels without names "
+        f"are 0 to {len(names) - 1}"
+    )
+
+
+def in_order(names: Iterable[str]) -> Names:
+    """The distinct names in one order everywhere: by number if all are numbers, else sorted."""
+    distinct = sorted(set(names))
+    if all(_WHOLE_NUMBER.fullmatch(name) for name in distinct):
+        distinct.sort(key=int)
+    return tuple(distinct)
+
+
+def numbers(count: int) -> Names:
+    """The names of `count` classes that have none: their numbers."""
+    return tuple(str(number) for number in range(count))
+
+
+def completed(names: Sequence[str], count: int) -> Names:
+    """A list of `count` classes that holds all of `names`; as many names or more are the list themselves.
+
+    Where all of fewer names are numbers below `count`, each gets its own place; otherwise the places after
+    the last name are called `class 7` and so on.
+    """
+    if len(names) < count and set(names) <= set(numbers(count)):
+        return numbers(count)
+    return (*names, *(f"class {number}" for number in range(len(names), count)))
+
+
+def shortened(names: Sequence[str], most: int = MOST_SHOWN) -> str:
+    """The names with commas, or as many of the first as fit `most` characters, at least one."""
+    room, shown = most, list[str]()
+    for name in names:
+        word = f"'{name}'" if len(name) <= 40 else f"'{name[:37]}...'"
+        room -= len(word) + 2
+        if shown and room < 0:
+            return f"{', '.join(shown)}, ..."
+        shown.append(word)
+    return ", ".join(shown) or "none"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{shortened(names)} ({len(names)})"

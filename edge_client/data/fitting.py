@@ -1,0 +1,87 @@
+"""Examples brought to the shape that a network takes: data keeps its shape until a network is known.
+
+What lacks only a channel axis of 1, or has one too many, is what the network takes: grey pictures are saved
+as [N, H, W] or [N, 1, H, W]. Pictures read from files are resized and made grey or coloured, as `infer` does
+with a file. Anything else is refused with both shapes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from edge_client.data.labelled import LabelledData, Pixels
+
+log = logging.getLogger(__name__)
+
+Shape = tuple[int, ...]
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""Pillow's name for pictures of so many channels."""
+
+
+def fit(data: LabelledData, shape: Shape) -> LabelledData:
+    """The same examples as [N, *shape]; raises `ConfigError` with both shapes where they cannot be."""
+    if data.input_shape == shape or not len(data):
+        return data
+    if why := shape_misfit(data, shape):
+        raise ConfigError(why)
+    images = fitted(data.images, shape)
+    _say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
+    return replace(data, images=_resized(data, shape) if images is None else images)
+
+
+def shape_misfit(data: LabelledData, shape: Shape) -> str:
+    """Why the examples cannot be brought to this shape; empty where they can."""
+    own = data.input_shape
+    picture = data.resizable and len(shape) == 3 and shape[0] in MODES
+    if not len(data) or picture or _alike(own, shape):
+        return ""
+    return f"the model takes {in_words(shape)}, the data is {in_words(own)}"
+
+
+def fitted(images: Pixels, shape: Shape) -> Pixels | None:
+    """Images [N, ...] as [N, *shape] where only a channel axis of 1 makes a difference, else None."""
+    return images.reshape(len(images), *shape) if _alike(images.shape[1:], shape) else None
+
+
+def _alike(own: Shape, shape: Shape) -> bool:
+    return own == shape or (1, *own) == shape or own == (1, *shape)
+
+
+def resize(picture: Image.Image, width: int, height: int) -> Image.Image:
+    """The picture in another size, everywhere in the same way."""
+    from PIL import Image
+
+    return picture.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def in_words(shape: Shape) -> str:
+    """A shape in words: 1x8x8."""
+    return "x".join(str(size) for size in shape) or "a single number"
+
+
+# A device fits what it trains on and what it holds out, again for every task.
+@lru_cache(maxsize=2)
+def _resized(data: LabelledData, shape: Shape) -> Pixels:
+    import numpy as np
+    from PIL import Image
+
+    channels, height, width = shape
+    made = np.empty((len(data), *shape), np.uint8)
+    for place, pixels in enumerate(data.images):
+        given = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+        picture = np.asarray(resize(given.convert(MODES[channels]), width, height))
+        made[place] = picture.reshape(height, width, channels).transpose(2, 0, 1)
+    return made
+
+
+@lru_cache(maxsize=64)
+def _say_once(words: str) -> None:
+    log.info(words)

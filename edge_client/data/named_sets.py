@@ -1,0 +1,111 @@
+"""Named data sets, where torchvision looks for them. Nothing is downloaded.
+
+torchvision itself, 80 MB of memory and all of torch, is imported only for what is not in IDX files.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_client.data.arrays import channels_first
+from edge_client.data.idx import map_idx
+from edge_client.data.labelled import LabelledData, labelled
+from schemas.errors import ConfigError
+from schemas.values import Preprocessing
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A data set of torchvision: its class, the mean and deviation of its training pixels, its oddities.
+
+    `files` are the beginnings of its IDX files' names, by split, and `classes` what those do not say.
+    """
+
+    name: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    first_label: int = 0
+    lies_on_side: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+
+
+_MNIST = {"train": "train", "test": "t10k"}
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_CLOTHES = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+
+
+NAMED_SETS: Mapping[str, NamedSet] = {
+    "mnist": NamedSet(
+        "MNIST",
+        (0.1307,),
+        (0.3081,),
+        files=_MNIST,
+        classes=tuple(f"{number} - {name}" for number, name in enumerate(_DIGITS)),
+    ),
+    "fashionmnist": NamedSet("FashionMNIST", (0.2860,), (0.3530,), files=_MNIST, classes=_CLOTHES),
+    "emnist": NamedSet(
+        "EMNIST",
+        (0.1722,),
+        (0.3309,),
+        {"split": "letters"},
+        first_label=1,
+        lies_on_side=True,
+        files={"train": "emnist-letters-train", "test": "emnist-letters-test"},
+        classes=("N/A", *string.ascii_lowercase),
+    ),
+    "cifar10": NamedSet("CIFAR10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": NamedSet("CIFAR100", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+
+
+def read_named(kind: str, *, data_root: Path | None, split: str) -> LabelledData:
+    """Read one of `NAMED_SETS` below `data_root`; a missing one is a `ConfigError` that says what to do."""
+    chosen = NAMED_SETS[kind]
+    if data_root is None:
+        raise ConfigError(f"data source {chosen.name} needs data-root, the folder that holds {chosen.name}")
+    files = [
+        data_root / chosen.name / "raw" / f"{chosen.files.get(split)}-{what}-ubyte"
+        for what in ("images-idx3", "labels-idx1")
+    ]
+    if all(path.is_file() for path in files):
+        pixels, targets = (map_idx(path) for path in files)
+        classes: Sequence[str] = chosen.classes
+    else:
+        raw = _open(chosen, data_root, train=split == "train")
+        pixels, targets, classes = np.asarray(raw.data), np.asarray(raw.targets), raw.classes
+    images = channels_first(pixels)
+    if chosen.lies_on_side:
+        images = np.ascontiguousarray(images.transpose(0, 1, 3, 2))
+    return labelled(
+        images,
+        targets.astype(np.int64) - chosen.first_label,
+        class_names=[str(name) for name in classes[chosen.first_label :]],
+        preprocessing=Preprocessing(mean=chosen.mean, std=chosen.std),
+    )
+
+
+def _open(chosen: NamedSet, data_root: Path, *, train: bool) -> Any:
+    from edge_client.torchvision_guard import torchvision_ready
+
+    torchvision_ready()
+    from torchvision import datasets
+
+    words = ", ".join([repr(str(data_root)), *(f"{key}={value!r}" for key, value in chosen.options.items())])
+    try:
+        return getattr(datasets, chosen.name)(str(data_root), train=train, download=False, **chosen.options)
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"no {chosen.name} below {data_root}: put its unpacked files where torchvision looks for them, "
+            f"or fetch it once with torchvision.datasets.{chosen.name}({words}, download=True)"
+        ) from error

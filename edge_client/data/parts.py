@@ -1,0 +1,47 @@
+"""The two parts of a source: `#train` and `#test` behind its name, which have no example in common.
+
+Whoever reads a source says what for. A source with official parts gives the one that is asked for. Any other
+is whole for its owner: a device trains on all of its own data, a server tests on all of its own. Where one
+source serves both, as in a simulation, each reader names its part: `npz:shapes.npz#train` is four fifths of
+every class, `npz:shapes.npz#test` is the other fifth.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+
+from edge_client.data.labelled import LabelledData
+
+Split = Literal["train", "test"]
+
+_PART = re.compile(r"#(train|test)$")
+_UNOFFICIAL = ("folder:", "npz:", "python:")
+"""Kinds of sources that may have no official parts."""
+
+
+def named_part(source: str) -> tuple[str, Split | None]:
+    """The source without the part behind its name, and that part."""
+    match = _PART.search(source)
+    if match is None:
+        return source, None
+    return source[: match.start()], "train" if match[1] == "train" else "test"
+
+
+def part_of(source: str, split: Split) -> str:
+    """How the readers of a common source name their part of it; official parts need no name."""
+    whole, _ = named_part(source.strip())
+    return f"{whole}#{split}" if whole.lower().startswith(_UNOFFICIAL) else whole
+
+
+def split_off(data: LabelledData, split: Split) -> LabelledData:
+    """The train (80%) or test (20%) part of data without an official split, always the same one.
+
+    Every fifth example in label order is for testing, so that each class has its part in both.
+    """
+    order = np.random.default_rng(0).permutation(len(data))
+    order = order[np.argsort(data.labels[order], kind="stable")]
+    for_test = np.arange(len(order)) % 5 == 4
+    return data.subset(np.sort(order[for_test if split == "test" else ~for_test]))

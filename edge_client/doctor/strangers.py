@@ -1,0 +1,68 @@
+"""Whether the broker lets in anyone who reaches it, to speak and hear as any device.
+
+A stranger, without certificate, user name and the device's client identifier, says something harmless in the
+name of a device that it makes up, and listens whether it hears that. Nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+
+from paho.mqtt.enums import MQTTProtocolVersion
+
+from edge_client.address import BrokerAddress, TlsFiles
+from edge_client.doctor.broker import ANSWER_S, Probe, connected, make_probe
+from edge_client.doctor.finding import Finding, ok, warning
+from schemas.errors import EdgeError
+from schemas.messages import Telemetry, encode_message
+from schemas.topics import Channel, DeviceTopic
+
+REMEDY = (
+    "certificates and access rules per device: `edge-server enroll DEVICE --host HOST` makes them, with the"
+    " broker's configuration"
+)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that host; of names only `localhost` is known to be."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def strangers(address: BrokerAddress, federation: str) -> Finding:
+    """What a stranger may do at this broker."""
+    tls = None if address.tls is None else TlsFiles(ca=address.tls.ca)
+    probe = None
+    try:
+        bare = BrokerAddress(address.host, address.port, tls)
+        probe = make_probe(bare, f"stranger-{secrets.token_hex(6)}", MQTTProtocolVersion.MQTTv311)
+        if not _let_in(probe, bare, federation):
+            return ok("strangers", "are not let in, or may not speak and hear as a device")
+    except (OSError, EdgeError) as error:
+        return ok("strangers", f"are not let in: {error}")
+    finally:
+        if probe is not None:
+            probe.client.disconnect()
+            probe.client.loop_stop()
+    found = (
+        f"{address} lets anyone in: whoever reaches it may speak and hear as any device, and as the server"
+    )
+    return warning("strangers", found, REMEDY)
+
+
+def _let_in(probe: Probe, address: BrokerAddress, federation: str) -> bool:
+    answer = connected(probe, address)
+    if answer is None or answer[0].is_failure:
+        return False
+    device = f"stranger-{secrets.token_hex(6)}"
+    topic = str(DeviceTopic(federation, device, Channel.UP))
+    probe.client.subscribe(topic, qos=1)
+    if probe.wait("granted") is None:
+        return False
+    idle = Telemetry(federation=federation, device=device, session=0, phase="idle")
+    probe.client.publish(topic, encode_message(idle), qos=1)
+    heard: str | None = probe.wait("message", ANSWER_S)
+    return heard == topic

@@ -1,0 +1,67 @@
+"""The edge of `packet_size`: publishes what it asks for on its owner's topic, and hears what comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from edge_client import packet_size
+from edge_client.link import LinkUp
+from edge_client.packet_size import Sizing
+
+Publish = Callable[[bytes], None]
+"""At QoS 0: what the broker closes the connection for must not be sent again on the next one."""
+_NAME_BYTES = 8
+
+
+class Echo:
+    """Finds out, once per process, how large packets may be; raises `ConfigError` where all are too small."""
+
+    def __init__(self, topic: str, publish: Publish) -> None:
+        self.topic, self._publish = topic, publish
+        self._name = os.urandom(_NAME_BYTES)
+        self._sizing: Sizing | None = None
+
+    @property
+    def found(self) -> int | None:
+        """The size of chunks that works, in bytes; None while that is not known."""
+        return None if self._sizing is None else self._sizing.found
+
+    @property
+    def measured(self) -> bool:
+        """Whether a message of that size came back."""
+        return self._sizing is not None and self._sizing.measured
+
+    def connected(self, up: LinkUp, now: float) -> None:
+        """A connection is up: begin, or go on; a size that was found is kept while it fits."""
+        before = self._sizing
+        if before is None:
+            self._now_at(packet_size.begin(up.max_packet, now))
+        elif before.found is None:
+            self._now_at(packet_size.again(before, up.max_packet, now))
+        elif before.found not in packet_size.fitting(up.max_packet):
+            self._now_at(packet_size.begin(up.max_packet, now))
+
+    def cut(self) -> None:
+        """The connection has ended."""
+        if self._sizing is not None:
+            self._sizing = packet_size.cut(self._sizing)
+
+    def hears(self, topic: str, payload: bytes, now: float) -> bool:
+        """Take what came on the topic; returns whether it did, whoever sent it."""
+        if topic != self.topic:
+            return False
+        if self._sizing is not None and payload.startswith(self._name):
+            self._now_at(packet_size.echoed(self._sizing, len(payload), now))
+        return True
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if self._sizing is not None:
+            self._now_at(packet_size.overdue(self._sizing, now))
+
+    def _now_at(self, sizing: Sizing) -> None:
+        before, self._sizing = self._sizing, sizing
+        asked = None if before is None else (before.asks, before.until)
+        if sizing.asks is not None and (sizing.asks, sizing.until) != asked:
+            self._publish(self._name + bytes(sizing.asks - _NAME_BYTES))

@@ -1,0 +1,133 @@
+"""A device's own data: read at its start, and again before a task where it has changed since."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.changes import Mark, mark_of_examples, mark_of_files, marks_of_images
+from edge_client.data.labelled import LabelledData
+from edge_client.data.partition import HELD, NEW, TRAINED, Partition, holdout, share, split_indices
+from edge_client.data.sources import files_of, is_function, load_source
+from edge_client.workplace import LocalData
+from schemas.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+FUNCTION_SHARE = 10
+"""A function is asked again after so many times what it took: it has a tenth of the device's time at most."""
+
+
+WHOLE = Partition("iid")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which data: the source, this device's share of it (`index` from 0), how much it holds out."""
+
+    source: str
+    data_root: Path | None = None
+    partition: Partition = WHOLE
+    index: int = 0
+    count: int = 1
+    hold_out: float = 0.2
+    seed: int = 0
+
+    @property
+    def in_words(self) -> str:
+        """The source, with the share if it is shared."""
+        return self.source if self.count == 1 else f"{self.source} (share {self.index + 1}/{self.count})"
+
+
+class LocalSource:
+    """Reads the chosen data; used by one thread at a time."""
+
+    def __init__(self, choice: Choice, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._choice, self._clock = choice, clock
+        self._files = files_of(choice.source, data_root=choice.data_root)
+        self._mark: Mark | None = None
+        self._next_call = 0.0
+        self._data: LocalData | None = None
+
+    def read(self) -> LocalData:
+        """Read it for the first time, and say how much there is; raises `ConfigError` where it is none."""
+        self._mark = mark_of_files(self._files) if self._files is not None else None
+        mine = self._mine(self._load())
+        self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
+        self._say("")
+        if len(mine) and len(np.unique(mine.labels)) == 1:
+            name = mine.class_names[int(mine.labels[0])]
+            log.warning("%s: all %d examples are of one class, '%s'", self._choice.in_words, len(mine), name)
+        return self._data
+
+    def look_again(self) -> LocalData | None:
+        """The data as it is now, or None where it is as before.
+
+        What was held out stays so. Data that cannot be read, such as a file that is just being written, is
+        warned of, and what there was stays.
+        """
+        try:
+            found = self._changed()
+        except ConfigError as error:
+            log.warning("the data has changed and cannot be used, what was read before stays: %s", error)
+            return None
+        if found is None or self._data is None:
+            return None
+        self._data = self._grown(self._data, self._mine(found))
+        self._say("changed: ")
+        return self._data
+
+    def _changed(self) -> LabelledData | None:
+        if self._files is not None:
+            mark = mark_of_files(self._files)
+            if mark == self._mark:
+                return None
+            # Taken before reading: what is written meanwhile is another change.
+            self._mark = mark
+            return self._load()
+        if not is_function(self._choice.source) or self._clock() < self._next_call:
+            return None
+        before = self._mark
+        data = self._load()
+        return None if self._mark == before else data
+
+    def _load(self) -> LabelledData:
+        began = self._clock()
+        data = load_source(self._choice.source, data_root=self._choice.data_root)
+        if is_function(self._choice.source):
+            self._mark = mark_of_examples(data)
+            self._next_call = self._clock() + FUNCTION_SHARE * (self._clock() - began)
+        return data
+
+    def _mine(self, data: LabelledData) -> LabelledData:
+        chosen = self._choice
+        return share(data, chosen.partition, index=chosen.index, count=chosen.count, seed=chosen.seed)
+
+    def _grown(self, before: LocalData, mine: LabelledData) -> LocalData:
+        """The examples of now, each on the side on which it was."""
+        held, trained = (frozenset(marks_of_images(part.images)) for part in (before.held_out, before.train))
+        sides = [
+            HELD if mark in held else TRAINED if mark in trained else NEW
+            for mark in marks_of_images(mine.images)
+        ]
+        train, aside = split_indices(
+            np.arange(len(mine)),
+            mine.labels,
+            fraction=self._choice.hold_out,
+            seed=self._choice.seed,
+            before=np.asarray(sides, np.int64),
+        )
+        return LocalData(mine.subset(train), mine.subset(aside))
+
+    def _say(self, what: str) -> None:
+        assert self._data is not None
+        train, held = len(self._data.train), len(self._data.held_out)
+        log.info(
+            "%s: %s%d examples, %d trained on, %d held out",
+            *(self._choice.in_words, what, train + held, train, held),
+        )

@@ -1,0 +1,56 @@
+"""What a user names of own code: networks, data sources, Flower apps."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from edge_client.contract import hidden_by_ours
+from schemas.errors import ConfigError, near
+
+FAILS = (Exception, SystemExit)
+"""What code of others may raise; a script without a guard for `__main__` may even end the process."""
+
+
+def import_users(name: str) -> ModuleType:
+    """Import a module from Python's search path, or else from the current folder; raises what it raises."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
+
+
+def users_function(reference: str, *, what: str) -> Callable[..., object]:
+    """The function that `module:function` names; raises `ConfigError` that begins with `what`."""
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise ConfigError(f"{what}: expected module:function")
+    try:
+        module = import_users(module_name)
+    except FAILS as error:
+        raise ConfigError(f"{what}: {_why(error, module_name)}") from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ConfigError(f"{what}: {_nothing_there(module, name)}")
+    return found  # type: ignore[no-any-return]
+
+
+def _why(error: BaseException, module: str) -> str:
+    """Why a module could not be imported: it is not there, or it fails."""
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        return (
+            f"there is no module {error.name!r}: install it, put its folder in PYTHONPATH, or start this "
+            f"command in the folder where it lies{hidden_by_ours(error)}"
+        )
+    return f"importing {module!r} failed: {error!r}{hidden_by_ours(error)}"
+
+
+def _nothing_there(module: ModuleType, name: str) -> str:
+    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    match = near(name, functions)
+    hint = f" (did you mean {match!r}?)" if match else ""
+    hidden = hidden_by_ours(AttributeError(name, name=name, obj=module))
+    return f"{getattr(module, '__file__', module.__name__)} has no function {name!r}{hint}{hidden}"

@@ -1,0 +1,75 @@
+"""Before the first planning: which classes there are, and whose data does not fit them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_server.class_list import ClassList, agreed, objection, remarks
+from edge_server.federation import Federation, Step, end
+from edge_server.fleet import Device
+from edge_server.quarantine import trusted
+from edge_server.round_events import Command, Note, Send, Strike
+from schemas.errors import ConfigError
+from schemas.messages import Refusal
+from schemas.values import Reason
+
+MOST_KEPT = 1000
+"""Where more devices are known, misfits are not put down in the journal: anyone may have made them up."""
+
+
+def agree(federation: Federation) -> Step:
+    """Let the devices that are there agree on the classes, if need be; the run ends where they cannot."""
+    if not federation.classes.open:
+        return federation, []
+    cards = {device.name: device.data for device in trusted(federation)}
+    try:
+        classes = ClassList(federation.classes.count, agreed(cards, federation.classes.count))
+    except ConfigError as error:
+        return end(federation, "failed", str(error))
+    known = replace(federation, classes=classes)
+    words = remarks(cards, classes)
+    commands: list[Command] = [Note("classes:", detail=words)] if words else []
+    for name in federation.fleet.devices:
+        known, said = look_at(known, name)
+        commands += said
+    return known, commands
+
+
+def look_at(federation: Federation, name: str, *, before: Device | None = None) -> Step:
+    """Leave a device out whose birth shows that its data does not fit.
+
+    The log hears of that once, the device in every session; `before` is the device as it was known.
+    """
+    device = federation.fleet.devices[name]
+    why = objection(device.data, federation.classes)
+    if not why:
+        return federation, []
+    commands: list[Command] = []
+    if before is None or why != before.misfit:
+        commands = _said(federation, name, why)
+    if commands or (before is not None and before.session != device.session):
+        commands += [_refusal(federation, name, why)]
+    return left_out(federation, name, why), commands
+
+
+def left_out(federation: Federation, name: str, why: str) -> Federation:
+    """The device is not planned before it says something else of itself."""
+    return replace(federation, fleet=federation.fleet.with_misfit(name, why))
+
+
+def _said(federation: Federation, name: str, why: str) -> list[Command]:
+    note = Note("is not chosen", name, Reason.INCOMPATIBLE, why)
+    if len(federation.fleet.devices) > MOST_KEPT:
+        return [note]
+    return [note, Strike(name, federation.round, Reason.INCOMPATIBLE)]
+
+
+def _refusal(federation: Federation, name: str, why: str) -> Command:
+    refusal = Refusal(
+        federation=federation.name,
+        device=name,
+        run=federation.run,
+        reason=Reason.INCOMPATIBLE,
+        detail=why[:500],
+    )
+    return Send(name, refusal)

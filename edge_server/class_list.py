@@ -1,0 +1,112 @@
+"""The federation's list of classes: one name per output of the model, for every device the same.
+
+Where neither the federation file nor the server's own data names the classes, the devices that are there at
+the first planning do: the list has every name that one of them states. Without any, classes are called by
+their numbers.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from edge_client.data.classes import beyond, completed, in_order, misfit, numbers, shortened
+from schemas.errors import ConfigError
+from schemas.values import DataCard
+
+ALL_NAMES = 1000
+"""Characters of a list of which every name matters."""
+
+Cards = Mapping[str, DataCard]
+
+
+@dataclass(frozen=True)
+class ClassList:
+    """`count` classes of a model, and their `names` in the order of its outputs; empty until they are known.
+
+    With a count of 0 nothing is known of the model, and devices need not agree on anything.
+    """
+
+    count: int = 0
+    names: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether the names are still to be agreed on."""
+        return bool(self.count) and not self.names
+
+
+def objection(card: DataCard, classes: ClassList) -> str:
+    """Why a device of this card cannot take part; empty where it can, or where only it can tell."""
+    if not classes.names:
+        return ""
+    if card.class_names:
+        return misfit(card.class_names, classes.names, named=True)
+    return "" if card.named else beyond(card.num_classes, classes.names)
+
+
+def agreed(cards: Cards, count: int) -> tuple[str, ...]:
+    """The list of `count` classes that devices of these cards agree on.
+
+    Raises `ConfigError` where they name more, spell one differently, or have names that none could state.
+    """
+    stated = {device: card.class_names for device, card in cards.items() if card.class_names}
+    silent = [device for device, card in cards.items() if card.named and not card.class_names]
+    if silent and not stated:
+        raise ConfigError(
+            f"{_which(silent)} could not state the names of all classes: set [data] classes to them"
+        )
+    _check_spelling(stated)
+    names = in_order(name for own in stated.values() for name in own)
+    if len(names) > count:
+        raise ConfigError(
+            f"devices have {len(names)} classes ({shortened(names, ALL_NAMES)}), but [model] num-classes is "
+            f"{count}: set [data] classes to those that count"
+        )
+    return completed(names, count)
+
+
+def remarks(cards: Cards, classes: ClassList) -> str:
+    """What people should know of a list that devices have agreed on; nothing where it is mere numbers."""
+    stated = {name for card in cards.values() for name in card.class_names}
+    if not stated or classes.names == numbers(classes.count):
+        return ""
+    listed = shortened(classes.names, ALL_NAMES)
+    said = [f"{listed}, as the devices that are there name them; [data] classes would state them for good"]
+    unnamed = [device for device, card in cards.items() if not card.named]
+    if unnamed:
+        said.append(f"the labels of {_which(unnamed)} have no names: 0 is taken for '{classes.names[0]}'")
+    if len(stated) < classes.count:
+        said.append(f"only {len(stated)} of [model] num-classes = {classes.count} have names")
+    return "; ".join(said)
+
+
+def _check_spelling(stated: Mapping[str, Iterable[str]]) -> None:
+    """Two names that differ in nothing but their writing are one class, unless a device has both."""
+    writers: dict[str, dict[str, str]] = {}
+    both = {(_plain(name), name) for own in stated.values() for name in _alike(own)}
+    for device, own in stated.items():
+        for name in own:
+            writers.setdefault(_plain(name), {}).setdefault(name, device)
+    for plain, found in writers.items():
+        if len(found) > 1 and not all((plain, name) in both for name in found):
+            ways = " and ".join(f"'{name}' ({device})" for name, device in sorted(found.items()))
+            raise ConfigError(f"one class is spelled differently: {ways}: rename one, or set [data] classes")
+
+
+def _alike(own: Iterable[str]) -> list[str]:
+    """Those of a device's names that it tells apart by their writing alone."""
+    by_plain = [(name, _plain(name)) for name in own]
+    ways = Counter(plain for _, plain in by_plain)
+    return [name for name, plain in by_plain if ways[plain] > 1]
+
+
+def _plain(name: str) -> str:
+    folded = unicodedata.normalize("NFKC", name).casefold().strip()
+    return str(int(folded)) if folded.isascii() and folded.isdigit() else folded
+
+
+def _which(devices: list[str]) -> str:
+    return f"the data of {', '.join(devices[:3])}{' and others' if len(devices) > 3 else ''}"

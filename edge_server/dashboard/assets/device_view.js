@@ -1,0 +1,48 @@
+/** One device: what it is, how it is now, why it was chosen or refused in each round, what happened to it. */
+
+import { AnswerView } from "./answer_view.js";
+import { DeviceWhy } from "./device_why.js";
+import { EventFeed, EventTable } from "./event_table.js";
+import { el } from "./dom.js";
+
+/** The page of the device that the address names. */
+export class DeviceView extends AnswerView {
+  constructor() {
+    const table = new EventTable({ devices: false });
+    const events = el("section", { "aria-labelledby": "device-events" }, el("h3", { id: "device-events", text: "Events" }), table.element);
+    super({ id: "device-title", back: "All devices", to: "#fleet", panel: new DeviceWhy(), more: [events] });
+    Object.assign(this, { _table: table, _feed: null });
+  }
+
+  title([name]) {
+    return name;
+  }
+
+  unknown([name]) {
+    return `Nothing is known of ${name}`;
+  }
+
+  paths([name]) {
+    return [`api/device/${encodeURIComponent(name)}`];
+  }
+
+  go(route) {
+    this._feed = new EventFeed({ device: route.path[0] });
+    this._table.show([]);
+    super.go(route);
+  }
+
+  show(state, now) {
+    super.show(state, now);
+    this._panel.now(state.fleet?.get(this._path[0]), state, now);
+    this._follow(this._feed, state.run?.events ?? 0);
+  }
+
+  answered([device]) {
+    this._panel.show(device);
+  }
+
+  async _follow(feed, last) {
+    if (feed && (await feed.follow(last)) && feed === this._feed) this._table.show(feed.events);
+  }
+}

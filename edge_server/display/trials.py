@@ -1,0 +1,54 @@
+"""What the trials of a delivered model came to: who serves it, who keeps the one before, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from edge_server.display.tables import add_numbers, plain_table
+from edge_server.display.units import UNKNOWN, clean, count_text, counted_text, percent_text
+from edge_server.history import DeviceRecord
+
+
+def on_trial(devices: Sequence[DeviceRecord]) -> list[DeviceRecord]:
+    """Those that served a model before this one."""
+    return [one for one in devices if one.verdict is not None and one.verdict.earlier]
+
+
+def serves_text(device: DeviceRecord) -> str:
+    """Which model the device serves: `new`, or `earlier`; a dash where it was delivered none."""
+    return {True: "new", False: "earlier", None: UNKNOWN}[device.serves_new]
+
+
+def trial_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Table:
+    """One row per device that had a model in use: both accuracies on the same examples, and the verdict."""
+    table = plain_table("Trials of the new model", dense=dense)
+    table.add_column("device", overflow="fold")
+    table.add_column("serves", no_wrap=True)
+    add_numbers(table, "new", "earlier", "examples")
+    table.add_column("why", overflow="fold")
+    for device in on_trial(devices):
+        verdict = device.verdict
+        assert verdict is not None
+        table.add_row(
+            Text(clean(device.device)),
+            Text(serves_text(device), style="" if verdict.served else "yellow"),
+            percent_text(verdict.accuracy),
+            percent_text(verdict.earlier_accuracy),
+            count_text(verdict.examples or None),
+            Text(clean(verdict.why)),
+        )
+    return table
+
+
+def trial_line(devices: Sequence[DeviceRecord]) -> str:
+    """The same for many devices: `12 of 40 devices keep their earlier model`; empty where none had one."""
+    tried = on_trial(devices)
+    kept = sum(one.serves_new is False for one in tried)
+    return (
+        f"{count_text(kept)} of {counted_text(len(tried), 'device')} on trial keep their earlier model"
+        if tried
+        else ""
+    )

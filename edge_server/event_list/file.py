@@ -1,0 +1,160 @@
+"""`events.sqlite` in a run folder: a bounded table of events, written and read by any process.
+
+Every row has the number of its last `change`: a reader who knows a number asks only for what came after it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from edge_server.event_list.event import MOST_TEXT, EventKind, RunEvent
+from schemas.errors import ConfigError
+
+T = TypeVar("T")
+MOST_ROWS = 5000
+"""Rows of each kind; the oldest go. A flood of one kind leaves the others alone."""
+PATIENCE_S = 5.0
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY, change INTEGER NOT NULL, minute INTEGER NOT NULL, kind TEXT NOT NULL,
+    device TEXT NOT NULL, subject TEXT NOT NULL, at REAL NOT NULL, last_at REAL NOT NULL, text TEXT NOT NULL,
+    reason TEXT NOT NULL, count INTEGER NOT NULL, UNIQUE (minute, kind, device, subject));
+CREATE INDEX IF NOT EXISTS by_change ON events (change);
+CREATE INDEX IF NOT EXISTS by_kind ON events (kind, id);
+"""
+UPSERT = """
+INSERT INTO events (change, minute, kind, device, subject, at, last_at, text, reason, count)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (minute, kind, device, subject) DO UPDATE SET
+    change = excluded.change, last_at = excluded.last_at, text = excluded.text, reason = excluded.reason,
+    count = count + excluded.count
+"""
+TRIM = """
+DELETE FROM events WHERE kind = ?1 AND id <= (
+    SELECT id FROM events WHERE kind = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)
+"""
+
+
+SELECT = "SELECT id, change, at, kind, text, subject, device, reason, count, last_at FROM events"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An event as it lies in the file, with the number of its row and of its last change."""
+
+    id: int
+    change: int
+    event: RunEvent
+
+
+class EventFile:
+    """The writer's side. It does not wait for the disk: a power cut may cost the list, a kill does not."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, check_same_thread=False, timeout=PATIENCE_S)
+        self._connection.execute("PRAGMA synchronous=OFF")
+        self._connection.executescript(SCHEMA)
+
+    def add(self, events: Iterable[RunEvent]) -> None:
+        """Add events to their rows and let the oldest of a kind go."""
+        rows = list(events)
+        with self._connection as written:
+            written.execute("BEGIN IMMEDIATE")
+            (last,) = written.execute("SELECT coalesce(max(change), 0) FROM events").fetchone()
+            written.executemany(UPSERT, [_values(last + n, row) for n, row in enumerate(rows, start=1)])
+            written.executemany(TRIM, [(kind, MOST_ROWS) for kind in {row.kind for row in rows}])
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+
+def read_events(
+    path: Path, *, kinds: Iterable[str] = (), device: str = "", after: int = 0, most: int = 500
+) -> list[Row]:
+    """The newest `most` rows that changed after `after`, oldest change first; none where there is no file.
+
+    An empty `kinds` or `device` means all. Raises `ConfigError` for a file that cannot be read.
+    """
+    wanted = list(kinds)
+    of_kind = f"AND kind IN ({', '.join('?' * len(wanted))})" if wanted else ""
+    of_device = "AND device = ?" if device else ""
+    asked = f"{SELECT} WHERE change > ? {of_kind} {of_device} ORDER BY change DESC LIMIT ?"
+    arguments = (after, *wanted, *([device] if device else []), most)
+    found = _asked(path, lambda connection: connection.execute(asked, arguments).fetchall())
+    return [_row(*values) for values in reversed(found or [])]
+
+
+def last_change(path: Path) -> int:
+    """The number of the newest change; 0 where there is none."""
+    asked = "SELECT coalesce(max(change), 0) FROM events"
+    found = _asked(path, lambda connection: connection.execute(asked).fetchone())
+    return int(found[0]) if found else 0
+
+
+def _asked(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
+    """An answer of the file; None where there is none yet."""
+    if not path.is_file():
+        return None
+    try:
+        with _opened(path) as connection:
+            made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
+            return ask(connection) if made else None
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigError(
+            f"{path}: no event list that can be read: {error}; remove it to begin another"
+        ) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file, which stays as it is: what a killed writer left beside it is put right in a copy."""
+    beside = path.with_name(f"{path.name}-journal")
+    with tempfile.TemporaryDirectory(prefix="edge-events-") as folder:
+        try:
+            connection = _read_only(path)
+        except sqlite3.OperationalError:
+            for file in filter(Path.exists, (path, beside)):
+                shutil.copyfile(file, Path(folder) / file.name)
+            connection = sqlite3.connect(Path(folder) / path.name)
+        with closing(connection):
+            yield connection
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=PATIENCE_S)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _values(change: int, event: RunEvent) -> tuple[object, ...]:
+    minute, kind, device, subject = vars(event.key).values()
+    text, last_at = event.text[:MOST_TEXT], max(event.at, event.last_at)
+    return change, minute, str(kind), device, subject, event.at, last_at, text, event.reason, event.count
+
+
+def _row(
+    number: int,
+    change: int,
+    at: float,
+    kind: str,
+    text: str,
+    subject: str,
+    device: str,
+    reason: str,
+    count: int,
+    last_at: float,
+) -> Row:
+    known = EventKind(kind) if kind in set(EventKind) else EventKind.NOTICE
+    return Row(number, change, RunEvent(at, known, text, subject, device, reason, count, last_at))

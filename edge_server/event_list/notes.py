@@ -1,0 +1,19 @@
+"""Notes on what the edge of a run learns: a round that is closed, a run that is over."""
+
+from __future__ import annotations
+
+from edge_server.event_list.event import EventKind
+from edge_server.history import RoundRecord
+from edge_server.round_events import End, Note
+
+
+def round_closed(record: RoundRecord) -> Note:
+    """A round was aggregated."""
+    counted = f"{len(record.completed)} of {len(record.selected)} updates"
+    tested = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.1%}"
+    return Note(f"round {record.round} closed", detail=counted + tested, kind=EventKind.ROUND, routine=True)
+
+
+def run_ended(end: End) -> Note:
+    """The run is over."""
+    return Note(f"run {end.outcome}", detail=end.detail, kind=EventKind.ROUND, routine=True)

@@ -1,0 +1,38 @@
+"""What a federation takes on trust of its devices: what no bound of the firewall can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edge_server.config import Config
+from edge_server.strategy import combiners, weighting
+from edge_server.strategy.groups import registry as groups
+from schemas.strategy import StrategySpec
+
+TRUSTS: Mapping[str, Mapping[str, str]] = {
+    "weighting": weighting.TRUSTS,
+    "combiner": combiners.TRUSTS,
+    "groups": groups.TRUSTS,
+}
+"""Per concept and component, in words; every other component is under the contract of tests/simulation."""
+
+
+def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
+    """The components that take anything on trust, each as concept, name and words.
+
+    A combiner that ignores weights leaves what they take on trust without effect.
+    """
+    named = [("combiner", spec.combiner.name), *(("groups", piece.name) for piece in spec.groups)]
+    if spec.combiner.name not in combiners.IGNORES_WEIGHTS:
+        named.insert(0, ("weighting", spec.weighting.name))
+    return [(concept, name, TRUSTS[concept][name]) for concept, name in named if name in TRUSTS[concept]]
+
+
+def warnings(config: Config) -> list[str]:
+    """One line per component that takes anything on trust, where `[firewall] strict` asks for it."""
+    if not config.firewall.strict:
+        return []
+    return [
+        f"[strategy] {concept}: '{name}' takes its devices on trust: {words}"
+        for concept, name, words in trusted_components(config.strategy)
+    ]

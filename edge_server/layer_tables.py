@@ -1,0 +1,57 @@
+"""Whether the tables of `[tiers] ratios` name layers that the network has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from edge_client.channels import trace_channels
+from edge_client.models.build import build_model
+from edge_client.models.registry import MODELS, entry
+from edge_client.pruning import group_ratios
+from edge_server.config import Config
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap
+from schemas.values import ModelSpec
+
+PICTURES = (3, 32, 32)
+
+
+def layer_problems(config: Config) -> list[str]:
+    """One line per tier whose table names layers that the network has not, or that may not be cut.
+
+    Your own network is looked at where `[model]` says its shapes; otherwise the run finds out as it starts.
+    """
+    tables = {tier: one for tier, one in enumerate(config.tiers.ratios, start=1) if isinstance(one, Mapping)}
+    spec = _model_spec(config)
+    if not tables or spec is None:
+        return []
+    found = []
+    for tier, ratio in tables.items():
+        try:
+            group_ratios(entry(spec.name), ratio, _channel_map(spec))
+        except ConfigError as error:
+            found.append(f"[tiers] ratios: tier {tier} of '{spec.name}': {error}")
+    return found
+
+
+def _model_spec(config: Config) -> ModelSpec | None:
+    """The network to look at; the layers of a shipped one do not depend on what it is fed."""
+    stated = config.model
+    if stated.name not in MODELS and (stated.input_shape is None or config.num_classes is None):
+        return None
+    return ModelSpec(
+        name=stated.name,
+        input_shape=stated.input_shape or PICTURES,
+        num_classes=config.num_classes or 10,
+    )
+
+
+@lru_cache(maxsize=8)
+def _traced(name: str, input_shape: tuple[int, ...], num_classes: int) -> ChannelMap:
+    spec = ModelSpec(name=name, input_shape=input_shape, num_classes=num_classes)
+    return trace_channels(build_model(spec), input_shape)
+
+
+def _channel_map(spec: ModelSpec) -> ChannelMap:
+    return _traced(spec.name, spec.input_shape, spec.num_classes)

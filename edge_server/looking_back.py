@@ -1,0 +1,41 @@
+"""What came of looking at all updates of a round together, when it is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edge_server.strategy.updates import ClientUpdate
+from schemas.messages import Update
+from schemas.values import TrainingMetrics
+
+
+@dataclass(frozen=True)
+class Look:
+    """The updates that count, with figures as they count; who was refused or has exaggerated, in words."""
+
+    counted: Mapping[str, Update]
+    refused: Mapping[str, str]
+    exaggerated: Mapping[str, str]
+
+
+def looked(
+    sent: Mapping[str, Update],
+    refused: Mapping[str, str],
+    believed: Sequence[ClientUpdate],
+    exaggerated: Mapping[str, str],
+) -> Look:
+    """The messages of those who were not `refused`, each with the figures that are `believed`."""
+    by_client = {update.client: update for update in believed}
+    counted = {
+        name: _with_figures(update, by_client[name]) if name in exaggerated else update
+        for name, update in sent.items()
+    }
+    return Look(counted, refused, exaggerated)
+
+
+def _with_figures(update: Update, believed: ClientUpdate) -> Update:
+    figures = {
+        name: believed.metrics[name] for name in TrainingMetrics.model_fields if name in believed.metrics
+    }
+    return update.model_copy(update={"metrics": update.metrics.model_copy(update=figures)})

@@ -1,0 +1,72 @@
+"""Whether a network fits its classes and its recipe, before anybody trains it.
+
+Imports torch: import it late.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from edge_client.channels import trace_channels
+from edge_client.data.labelled import LabelledData
+from edge_client.evaluation import evaluating
+from edge_client.models.build import build_model
+from edge_client.pruning import group_ratios
+from edge_server.config import Config
+from edge_server.starting import Start
+from edge_server.strategy.policies import STEADY
+from edge_server.strategy.strategy import Network
+from edge_server.testing import model_spec, stated_classes
+from schemas.errors import ConfigError
+from schemas.values import ModelSpec
+
+PROBES = 2
+
+
+def check_network(config: Config, data: LabelledData, first: Start | None = None) -> None:
+    """Build the network and feed it; raises `ConfigError` for one that a run could not begin with.
+
+    `first` is the model that it shall start from, if there is one.
+    """
+    spec = model_spec(config, data)
+    module = build_model(spec)
+    channel_map = trace_channels(module, spec.input_shape)
+    check_outputs(module, spec)
+    if first is not None:
+        first.check_classes(stated_classes(config, data, spec.num_classes))
+        first.read(spec, channel_map)
+
+
+def check_outputs(module: nn.Module, spec: ModelSpec) -> None:
+    """Feed the network a batch; raises `ConfigError` unless it gives one score per class and example."""
+    like = next(module.parameters(), torch.zeros(()))
+    batch = torch.zeros(PROBES, *spec.input_shape, dtype=like.dtype, device=like.device)
+    with evaluating(module), torch.no_grad():
+        outputs = module(batch)
+    remedy = "return one score per class and example, a tensor [batch, num_classes]"
+    if not isinstance(outputs, torch.Tensor):
+        raise ConfigError(f"[model] name: '{spec.name}' returns {type(outputs).__name__}: {remedy}")
+    if tuple(outputs.shape) != (PROBES, spec.num_classes):
+        raise ConfigError(
+            f"[model] name: '{spec.name}' returns {tuple(outputs.shape)} for {PROBES} examples and "
+            f"{spec.num_classes} classes: {remedy}"
+        )
+
+
+def uncut_word(config: Config, network: Network) -> str | None:
+    """What becomes of a recipe that prunes a network without channels to prune; None for any other.
+
+    Where tiers only say how much is pruned, everybody trains the full model. Raises `ConfigError` where the
+    recipe learns that from the rounds, for there is nothing to learn.
+    """
+    learns = config.strategy.ratio.name not in STEADY
+    if group_ratios(network.entry, 0.0, network.channel_map) or not (learns or any(config.tiers.levels)):
+        return None
+    why = f"'{config.model.name}' has no channels that can be pruned"
+    if learns:
+        raise ConfigError(
+            f"[strategy] ratio: '{config.strategy.ratio.name}' learns how much to prune, and {why}: "
+            'set ratio = "by-tier", or name another network'
+        )
+    return f"{why}: devices of every tier train the full model"

@@ -1,0 +1,119 @@
+"""When the model of the last closed round is given up for the one before it, and what then follows.
+
+One device can send numbers that the firewall admits and that make a model, or the state beside it, which
+nobody can train. Devices that are merely away never lead here: enough must have answered, and their training
+must have failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from edge_server.conduct import FORGIVEN, ROLLED_BACK, folded, quarantined
+from edge_server.event_list.event import EventKind
+from edge_server.federation import Federation, Phase, Step, Undone, announce
+from edge_server.participant import Participant, Status
+from edge_server.participants import Participants
+from edge_server.quarantine import announced
+from edge_server.round_events import Command, Note, RollBack, RolledBack
+from schemas.values import Reason
+
+TRIES = 2
+"""Attempts of a round in which training fails before the round before it is undone."""
+IN_A_ROW = 2
+"""Rounds that may be undone one after the other: the second time others are left out."""
+FAILED = frozenset({Reason.TASK_FAILED, Reason.NOT_FINITE, Reason.OUT_OF_BOUNDS, Reason.HARMFUL})
+"""What becomes of a sound device's training where its model is none."""
+_ANSWERED = frozenset({Status.REFUSED, Status.DECLINED})
+
+
+def training_failed(participants: Iterable[Participant], *, quorum: int) -> bool:
+    """Whether a round with these parts would count if no training had failed."""
+    parts = list(participants)
+    counted = sum(one.status is Status.COUNTED for one in parts)
+    failed = sum(one.status in _ANSWERED and one.reason in FAILED for one in parts)
+    return counted < quorum <= counted + failed
+
+
+def may_undo(federation: Federation, number: int) -> bool:
+    """Whether round `number`, the last closed one, may be undone."""
+    if not federation.rules.roll_back or number < 1:
+        return False
+    undone = {one.round for one in federation.undone}
+    in_a_row = {number - before for before in range(1, IN_A_ROW + 1)}
+    return number not in undone and not in_a_row <= undone
+
+
+def undo(federation: Federation, number: int, why: str) -> Step:
+    """Ask for the model before round `number`; nothing is planned until it is there."""
+    forgiven = _forgiven(federation, number)
+    conducts = folded(((*row, FORGIVEN) for row in forgiven), federation.rules.conduct, federation.conducts)
+    out = quarantined(conducts, number + 1)
+    command = RollBack(
+        undone=number,
+        attempt=federation.attempt,
+        able=tuple(device.name for device in federation.fleet.able() if device.name not in out),
+        fewest=max(1, federation.rules.min_clients),
+        why=why,
+        forgiven=forgiven,
+    )
+    undoing = replace(federation, phase=Phase.CLOSING, round=number, diverged=False)
+    return undoing, [announce(undoing, "waiting"), command]
+
+
+def _forgiven(federation: Federation, number: int) -> tuple[tuple[str, int], ...]:
+    """What counted against devices because of the model, and whom it did not help to leave out before."""
+    following = number + 1
+    failed = [
+        (device, following)
+        for device, conduct in sorted(federation.conducts.items())
+        if conduct.reasons.get(following) in FAILED
+    ]
+    before = federation.undone[-1] if federation.undone else None
+    in_vain = before.left_out if before is not None and before.round == number - 1 else ()
+    return (*failed, *((device, number) for device in in_vain))
+
+
+def undone(federation: Federation, event: RolledBack) -> Step:
+    """The earlier model is in place: who had a part in the round is left out for some rounds."""
+    command, out = event.command, frozenset(event.left_out)
+    rows = conduct_rows(command, event.left_out)
+    kept = (one for one in federation.participants.values() if _stays(one) and one.device not in out)
+    after = replace(
+        federation,
+        participants=Participants.of(kept),
+        conducts=folded(rows, federation.rules.conduct, federation.conducts),
+        undone=(*federation.undone, Undone(command.undone, command.attempt, event.left_out)),
+        untrained=0,
+    )
+    note = Note(
+        f"round {command.undone} is undone: going on with the model before it",
+        detail=f"{command.why}; left out for some rounds: {', '.join(event.left_out) or 'nobody'}",
+        kind=EventKind.ROUND,
+    )
+    # The quarantine begins with the round that follows.
+    ahead = replace(after, round=command.undone + 1)
+    commands: list[Command] = [note]
+    for device in event.left_out:
+        commands += announced(ahead, device)
+    return after, commands
+
+
+def conduct_rows(command: RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
+    """What the devices' conduct comes to, as (device, round, reason)."""
+    forgiven = [(device, number, FORGIVEN) for device, number in command.forgiven]
+    return [*forgiven, *((device, command.undone + 1, ROLLED_BACK) for device in left_out)]
+
+
+def in_vain(federation: Federation) -> str:
+    """What to add to why the run fails where its round was begun anew from an earlier model."""
+    before = federation.undone[-1] if federation.undone else None
+    if before is None or before.round != federation.round - 1:
+        return ""
+    return f"; going back to the model before round {before.round} did not help"
+
+
+def _stays(participant: Participant) -> bool:
+    """Whether a part in a buffered round goes on."""
+    return not participant.final or participant.status is Status.COUNTED

@@ -1,0 +1,72 @@
+"""A rollout in the event list of the run that has made its version."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from edge_server.event_list.event import EventKind
+from edge_server.event_list.recorder import EventRecorder
+from edge_server.history import Summary
+from edge_server.registry.registry import Registry
+from edge_server.registry.version import Version
+from edge_server.rollout.state import Phase, Rollout
+from edge_server.rollout.target import ENDED, FAILED
+from edge_server.round_events import Note
+from edge_server.run_folder import RunFolder
+
+
+def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
+    """What there is to say of a rollout that was `before`; of one that is taken up, where it is."""
+    if before is None or before.phase is not after.phase:
+        yield _note(f"rollout {after.phase}", f"{after.version}{f': {after.why}' if after.why else ''}")
+    opened = -1 if before is None or before.phase is Phase.GATHERING else before.opened
+    if after.phase is Phase.RUNNING and opened < after.opened:
+        count = len(after.group(after.opened))
+        what, of = f"group {after.opened + 1} open", f"of {after.groups}"
+        yield _note(what, f"{of}, {count} device{'' if count == 1 else 's'}: {after.version}")
+    for name, target in after.targets.items():
+        known = None if before is None else before.targets.get(name)
+        if known is not None and known.status is not target.status and target.status in ENDED | FAILED:
+            why = str(target.report.cause or "") if target.report is not None else ""
+            note = _note(f"rollout: {target.status}", f"{after.version}{f': {why}' if why else ''}")
+            yield replace(note, device=name)
+
+
+def _note(what: str, detail: str) -> Note:
+    return Note(what, detail=detail, kind=EventKind.ROLLOUT, routine=True)
+
+
+class RolloutEvents:
+    """Lists each change of a rollout that it is shown; without a run's folder, none."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._recorder = None if folder is None else EventRecorder(RunFolder(folder).events)
+        self._last: Rollout | None = None
+
+    def show(self, rollout: Rollout) -> None:
+        """Take the rollout as it is now."""
+        if self._recorder is not None and rollout is not self._last:
+            for note in changes(self._last, rollout):
+                self._recorder.record(note.event(time.time()))
+        self._last = rollout
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+def run_of(registry: Registry, version: Version) -> Path | None:
+    """The folder of the run that has made a version, if it lies beside the registry."""
+    for name in (version.version, version.run):
+        folder = registry.folder.absolute().parent / name
+        try:
+            summary = Summary.model_validate_json((folder / "summary.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        if summary.run == version.run:
+            return folder
+    return None

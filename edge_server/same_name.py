@@ -1,0 +1,49 @@
+"""Two devices with one name: people are told once, and the later device whenever it comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_server import twins
+from edge_server.federation import Federation, Step
+from edge_server.fleet import Device
+from edge_server.round_events import Command, Note, Send
+from edge_server.twins import CERTAIN, Claimants
+from schemas.messages import Birth, Refusal
+from schemas.values import Reason
+
+
+def looked_at(federation: Federation, birth: Birth, known: Device | None) -> Step:
+    """Compare who says this birth with who said the one before."""
+    if known is None:
+        return federation, []
+    sightings = twins.seen(federation.sightings, birth, (known.instance, known.origin))
+    if sightings is federation.sightings:
+        return federation, []
+    claimants = sightings[birth.device]
+    federation = replace(federation, sightings=sightings)
+    if not claimants.certain:
+        return federation, []
+    commands: list[Command] = []
+    if claimants.returns == CERTAIN:
+        detail = f"{_named(claimants.current, claimants)} and {_named(claimants.before, claimants)}"
+        commands.append(Note("shares its name with another device:", birth.device, detail=detail))
+    if claimants.later_is_there:
+        commands.append(_refusal(birth, _named(claimants.before, claimants)))
+    # Each counts its own connections: which of the two is there now, their numbers do not tell.
+    return replace(federation, fleet=federation.fleet.renumbered(birth.device, birth.session)), commands
+
+
+def _named(token: str, claimants: Claimants) -> str:
+    return f"{claimants.origins.get(token) or 'a machine unknown'} ({token})"
+
+
+def _refusal(birth: Birth, other: str) -> Command:
+    refusal = Refusal(
+        federation=birth.federation,
+        device=birth.device,
+        reason=Reason.SAME_NAME,
+        detail=f"{other} came first under this name"[:500],
+        instance=birth.instance,
+    )
+    return Send(birth.device, refusal)

@@ -1,0 +1,193 @@
+"""The model that a run starts from, where `[model] from` names one: a version, a round's model, or a run.
+
+It is read once, when the run begins. What is noted of it lies in the run's folder as `start.json`, beside the
+run's own models, and a run that goes on needs no more than that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from edge_client.data.classes import numbers, shortened
+from edge_client.files import write_synced
+from edge_server.config import Config
+from edge_server.history import StartedFrom
+from edge_server.registry.registry import FILE, Registry
+from edge_server.run_folder import STATE, RunFolder
+from schemas.blobs import Arrays, SpooledGroups
+from schemas.errors import ConfigError, PeerError, near
+from schemas.submodel import ChannelMap
+from schemas.tensors import kind_of
+from schemas.values import ModelSpec
+
+NOTE = "start.json"
+KEY = "[model] from"
+SHOWN = 3
+"""So many parameters that differ are named."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model to start from: its file, what its manifest says, how it was named."""
+
+    path: Path
+    stated: str
+    version: str | None
+    manifest: dict[str, Any]
+
+    def read(self, spec: ModelSpec, channel_map: ChannelMap) -> tuple[Arrays, StartedFrom]:
+        """Its parameters, and whose they are; raises `ConfigError` unless they fit the network."""
+        try:
+            arrays = SpooledGroups(self.path)["model"]
+            self._check_fit(arrays, spec, channel_map)
+            params: Arrays = {name: np.array(arrays[name]) for name in channel_map.parameters}
+            with self.path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except (OSError, PeerError, KeyError) as error:
+            raise ConfigError(f"{KEY}: {self.path} is no model of a run: {error}") from error
+        if self.manifest.get("state_sha256", digest) != digest:
+            raise ConfigError(f"{KEY}: {self.path} is damaged: it is not what its manifest.json says")
+        odd = next((name for name, array in params.items() if not np.isfinite(array).all()), None)
+        if odd is not None:
+            raise ConfigError(f"{KEY}: {self.path}: '{odd}' has numbers that are not finite")
+        return params, self._noted(digest)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of its classes in the order of its outputs; empty where they have none but numbers."""
+        preprocessing = self.manifest.get("preprocessing")
+        listed = preprocessing.get("class_names") if isinstance(preprocessing, dict) else None
+        names = tuple(map(str, listed)) if isinstance(listed, list) else ()
+        return () if names == numbers(len(names)) else names
+
+    def check_classes(self, names: Sequence[str]) -> None:
+        """Raise `ConfigError` where the run has as many classes of other `names`, or in another order."""
+        if self.classes and len(self.classes) == len(names) and self.classes != tuple(names):
+            raise ConfigError(
+                f"{KEY}: {self.stated} is a model of the classes {shortened(self.classes)}, this run has "
+                f"{shortened(names)}: it would take one for another"
+            )
+
+    def _noted(self, digest: str) -> StartedFrom:
+        run, number = self.manifest.get("run"), self.manifest.get("round")
+        return StartedFrom(
+            stated=self.stated,
+            state_sha256=digest,
+            version=self.version,
+            run=run if isinstance(run, str) else None,
+            round=number if isinstance(number, int) else None,
+        )
+
+    def _check_fit(self, arrays: Arrays, spec: ModelSpec, channel_map: ChannelMap) -> None:
+        wanted = {name: tuple(layout.shape) for name, layout in channel_map.parameters.items()}
+        found = {name: tuple(kind_of(arrays, name)[1]) for name in arrays}
+        odd = [name for name in sorted({**wanted, **found}) if wanted.get(name) != found.get(name)]
+        if not odd:
+            return
+        described = self.manifest.get("model")
+        classes = described.get("num_classes") if isinstance(described, dict) else None
+        if classes not in (None, spec.num_classes) and _of_one_layer(odd):
+            raise ConfigError(
+                f"{KEY}: {self.stated} is a model of {classes} classes, this run has {spec.num_classes}: "
+                f"only the last layer, '{odd[0].rpartition('.')[0]}', differs; start from one of as many"
+            )
+        named = [_difference(name, found.get(name), wanted.get(name)) for name in odd[:SHOWN]]
+        more = [f"{len(odd) - SHOWN} more"] if len(odd) > SHOWN else []
+        raise ConfigError(
+            f"{KEY}: {self.stated} is not of the network '{spec.name}' for {spec.input_shape} and "
+            f"{spec.num_classes} classes: {'; '.join([*named, *more])}"
+        )
+
+
+def find_start(config: Config, registries: Sequence[Path], folder: RunFolder | None = None) -> Start | None:
+    """Where the model lies that the file names; None where it names none.
+
+    A run's own `folder` comes first: it holds the model if the run was cut off as it began. Raises
+    `ConfigError` for what is neither a version in one of the registries nor a model's path.
+    """
+    stated = config.model.from_
+    if stated is None:
+        return None
+    note = noted_start(folder) if folder is not None else None
+    if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
+        manifest = {"state_sha256": note.state_sha256, "run": note.run, "round": note.round}
+        return Start(folder.model(0), stated, note.version, manifest)
+    path, version = _located(stated, [one for one in registries if (one / FILE).is_file()])
+    return Start(path, stated, version, _manifest(path.with_name("manifest.json")))
+
+
+def note_start(folder: RunFolder, about: StartedFrom) -> None:
+    """Keep in the run's folder what it started from."""
+    write_synced(folder.path / NOTE, (about.model_dump_json(indent=2) + "\n").encode())
+
+
+def noted_start(folder: RunFolder) -> StartedFrom | None:
+    """What the run in that folder started from; None where it began with a network of its own."""
+    try:
+        return StartedFrom.model_validate_json((folder.path / NOTE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{folder.path / NOTE} cannot be read: {reason}; put it back") from error
+
+
+def _located(stated: str, registries: Sequence[Path]) -> tuple[Path, str | None]:
+    names: list[str] = []
+    for registry in registries:
+        versions = [one.version for one in Registry(registry).versions()]
+        if stated in versions:
+            return registry / stated / "model" / STATE, stated
+        names += versions
+    path = Path(stated).expanduser()
+    found = next((candidate for candidate in _candidates(path) if candidate.is_file()), None)
+    if found is not None:
+        return found, None
+    match = near(stated, names)
+    hint = f" (did you mean '{match}'?)" if match else ""
+    raise ConfigError(
+        f"{KEY}: '{stated}' is no version of a registry{hint}, no run folder, no folder models/round-NNNN "
+        f"and no {STATE}; `edge-server models list` shows the versions"
+    )
+
+
+def _candidates(path: Path) -> Iterator[Path]:
+    """The file itself, a round's folder, a version's folder, a run's last model."""
+    yield path
+    yield path / STATE
+    yield path / "model" / STATE
+    for version in sorted((path / "models").glob("round-*"), key=_number, reverse=True):
+        yield version / STATE
+
+
+def _number(version: Path) -> int:
+    text = version.name.partition("-")[2]
+    return int(text) if text.isdecimal() else -1
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _of_one_layer(names: Sequence[str]) -> bool:
+    return len({name.rpartition(".")[0] for name in names}) == 1
+
+
+def _difference(name: str, there: tuple[int, ...] | None, here: tuple[int, ...] | None) -> str:
+    if there is None:
+        return f"'{name}' {here} is missing"
+    return (
+        f"'{name}' is {there}, not {here}" if here is not None else f"'{name}' {there} is not in the network"
+    )

@@ -1,0 +1,165 @@
+"""How figures read: whole axes and dates, numbers to the right, cards on a phone, no curves of nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_server.event_list.event import EventKind
+from edge_server.event_list.file import EventFile
+from edge_server.history import Summary
+from edge_server.registry.entering import enter_run
+from edge_server.registry.registry import Registry
+from edge_server.rollout.journal import RolloutJournal
+from edge_server.rollout.opening import begun_or_left, files_of
+from edge_server.rollout.rules import Rules
+from edge_server.round_events import Note
+from tests.browser.fleets import LONG_AGO, Stage, device, snapshot, staged
+from tests.browser.screen import Screen
+from tests.registry.test_registry import run_folder
+
+PHONE = {"width": 360, "height": 740}
+SUMMARY = Summary(
+    federation="crowd",
+    run="run-1",
+    recipe=None,
+    outcome="finished",
+    rounds=3,
+    duration_s=60,
+    model="two-nn",
+    parameters=10,
+)
+# Cells of numbers that do not stand to the right, in the view in sight.
+LEFT = r"""() => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, .rows) tbody :is(td, th)')]
+    .filter(cell => /^-?[\d.,]+( [kMG]?B|%| s| ms)?$/.test(cell.innerText.trim()))
+    .filter(cell => getComputedStyle(cell).textAlign !== 'right').map(cell => cell.outerHTML)"""
+# What is cut off, or lies beyond the edge: elements with text of their own.
+CUT = """width => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, .rows) tbody :is(td, th)')]
+    .filter(cell => cell.checkVisibility())
+    .filter(cell => cell.scrollWidth > cell.clientWidth + 1 || cell.getBoundingClientRect().right > width)
+    .map(cell => cell.outerHTML)"""
+HEADS = """() => [document.querySelector('.view:not([hidden]) tbody tr:not(.spacer)')].flatMap(
+    row => [...row.children].filter(cell => cell.checkVisibility())
+        .map(cell => getComputedStyle(cell, '::before').content))"""
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A run that is over, of devices of the first two tiers."""
+    shown = snapshot(12)
+    few = tuple(one for one in shown.devices if one.tier <= 2)
+    with staged(tmp_path / "run", replace(shown, devices=few, phase="ended", summary=SUMMARY)) as made:
+        with closing(EventFile(tmp_path / "run" / "events.sqlite")) as file:
+            kinds = (("joined", EventKind.JOIN), ("lost", EventKind.LOSS))
+            notes = [Note(what, "device-0000", kind=kind) for what, kind in kinds]
+            file.add([note.event(LONG_AGO + 60 * at) for at, note in enumerate(notes)])
+        yield made
+
+
+def test_the_accuracy_axis_goes_from_nothing_to_all(stage: Stage, screen: Callable[..., Screen]) -> None:
+    seen = screen(stage.url)
+    seen.open("run")
+    bounds = "async () => (await import('/assets/charts.js')).shareBounds(0.31, 0.47)"
+    assert seen.page.evaluate(bounds) == [0, 1]
+
+
+def test_a_tier_that_nobody_has_has_no_curve(stage: Stage, screen: Callable[..., Screen]) -> None:
+    seen = screen(stage.url)
+    seen.open("run")
+    # The page knows who has which tier a moment after it has the curves.
+    seen.until("""() => {
+        const entries = document.querySelectorAll('.chart[data-wide] .entry, .chart:first-child .entry');
+        const names = [...entries].map(entry => entry.innerText.split('\\n')[0]);
+        return names.filter(name => name.startsWith('tier')).join() === 'tier 1,tier 2';
+    }""")
+
+
+def test_numbers_stand_to_the_right_and_dates_are_whole(stage: Stage, screen: Callable[..., Screen]) -> None:
+    seen = screen(stage.url)
+    for view, words in (("run", "Rounds"), ("fleet", "device-0000"), ("events", "joined")):
+        seen.open(view)
+        seen.page.locator(".view:visible", has_text=words).wait_for()
+        assert seen.page.evaluate(LEFT) == [], view
+    place = "() => document.querySelector('.rows').rows[0].cells.length"
+    assert seen.page.evaluate(place) > 10
+    seen.open("fleet")
+    heads = [text.strip() for text in seen.page.locator(".rows thead th").all_inner_texts()]
+    when = (
+        seen.page.locator(".rows tbody tr:not(.spacer)").first.locator("th, td").nth(heads.index("Last seen"))
+    )
+    assert "2023" in when.inner_text()
+    assert when.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+
+
+def test_tables_are_cards_on_a_phone_and_nothing_of_them_is_cut_off(
+    stage: Stage, screen: Callable[..., Screen]
+) -> None:
+    seen = screen(stage.url, viewport=PHONE)
+    for view, words in (("run", "Rounds"), ("fleet", "device-0000"), ("events", "joined")):
+        seen.open(view)
+        seen.page.locator(".view:visible", has_text=words).wait_for()
+        assert seen.page.evaluate(CUT, PHONE["width"]) == [], view
+        # Each figure says what it is: the heads are out of sight.
+        assert [head for head in seen.page.evaluate(HEADS)[1:] if head in ("none", '""')] == [], view
+        assert seen.violations() == [], view
+        seen.shot(f"{view}-cards")
+    seen.open("fleet")
+    seen.page.get_by_label("Sort by").select_option("Device")
+    assert seen.page.evaluate("() => location.hash") == "#fleet?sort=device"
+    assert seen.complaints == []
+
+
+def test_a_thousand_cards_are_held_a_few_at_a_time(tmp_path: Path, screen: Callable[..., Screen]) -> None:
+    with staged(tmp_path / "run", snapshot(1000)) as stage:
+        seen = screen(stage.url, viewport=PHONE)
+        seen.open("fleet")
+        seen.row("device-0005").wait_for()
+        assert len(seen.page.locator(".rows tbody tr").all()) < 40
+        seen.page.evaluate("() => document.querySelector('.scroll.tall').scrollBy(0, 1e9)")
+        seen.row("device-0999").wait_for()
+
+
+def test_a_device_has_a_page_with_why_and_what_happened_to_it(
+    stage: Stage, screen: Callable[..., Screen]
+) -> None:
+    seen = screen(stage.url)
+    # The address of before it had one.
+    seen.open("why/device/device-0000")
+    assert seen.text(".view:not([hidden]) h2") == "device-0000"
+    seen.page.locator(".listed:visible tbody tr", has_text="lost").wait_for()
+    assert len(seen.page.locator(".listed:visible tbody tr").all()) == 2
+    assert seen.page.locator("nav a").all_inner_texts() == ["Run", "Fleet", "Model", "Events"]
+    seen.page.get_by_role("link", name="All devices").click()
+    seen.row(device(0).device).wait_for()
+
+
+def test_events_are_filtered_by_kind_in_the_address(stage: Stage, screen: Callable[..., Screen]) -> None:
+    seen = screen(stage.url)
+    seen.open("events?kind=loss")
+    seen.until("() => document.querySelector('.view:not([hidden]) .count').innerText === '1 event'")
+    seen.page.get_by_role("button", name="loss").click()
+    seen.until("() => document.querySelector('.view:not([hidden]) .count').innerText === '2 events'")
+    assert seen.page.evaluate("() => location.hash") == "#events"
+    texts = [text.split("\t")[3] for text in seen.page.locator(".listed:visible tbody tr").all_inner_texts()]
+    assert texts == ["lost", "joined"]
+
+
+def test_rollouts_of_the_runs_models_are_on_its_page(tmp_path: Path, screen: Callable[..., Screen]) -> None:
+    run_folder(tmp_path / "kitchen", run="run-1")
+    registry = Registry(tmp_path / "registry")
+    version = enter_run(registry, tmp_path / "kitchen")
+    begun_or_left(RolloutJournal(registry), version, Rules(), files_of(registry, version))
+    shown = replace(snapshot(3), phase="ended", summary=SUMMARY)
+    (tmp_path / "kitchen" / "federation.toml").write_text('[model]\nname = "mlp"\n')
+    with staged(tmp_path / "kitchen", shown) as stage:
+        seen = screen(stage.url)
+        seen.open("run")
+        line = seen.page.locator("[aria-labelledby=rollouts-title] tbody tr")
+        line.wait_for()
+        assert "kitchen" in line.inner_text()
+        assert "gathering" in line.inner_text()
+        assert seen.violations() == []

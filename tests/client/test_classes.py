@@ -1,0 +1,150 @@
+"""A source's own classes brought into the federation's list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edge_client.data.classes import completed, in_classes, in_order, misfit, shortened
+from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.sources import load_source
+from schemas.errors import ConfigError
+from schemas.values import Preprocessing
+
+TEN = tuple("0123456789")
+
+
+def given(labels: list[int], names: tuple[str, ...] = ()) -> LabelledData:
+    images = np.arange(len(labels), dtype=np.uint8).reshape(-1, 1, 1, 1)
+    return labelled(images, np.array(labels), class_names=names)
+
+
+def given_named() -> LabelledData:
+    return given([0, 1, 0, 1, 0], ("dog", "ant"))
+
+
+def picture_folder(root: Path, names: tuple[str, ...], count: int = 1) -> Path:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(np.full((4, 4), number, np.uint8)).save(root / name / f"{number}.png")
+    return root
+
+
+def test_folders_are_found_by_their_names_whichever_of_them_there_are(tmp_path: Path) -> None:
+    data = in_classes(load_source(f"folder:{picture_folder(tmp_path, ('3', '7', '9'), 5)}"), TEN)
+    assert data.labels.tolist() == [3] * 5 + [7] * 5 + [9] * 5
+    assert data.class_names == TEN == data.preprocessing.class_names
+
+
+def test_folders_that_are_numbers_are_numbered_in_their_order(tmp_path: Path) -> None:
+    for number in range(5):
+        for name in ("10", "9", "2"):
+            picture = Image.fromarray(np.full((4, 4), int(name), np.uint8))
+            (tmp_path / name).mkdir(exist_ok=True)
+            picture.save(tmp_path / name / f"{number}.png")
+    data = load_source(f"folder:{tmp_path}")
+    assert data.class_names == ("2", "9", "10")
+    shown = {(int(image[0, 0, 0]), int(label)) for image, label in zip(data.images, data.labels, strict=True)}
+    assert shown == {(2, 0), (9, 1), (10, 2)}
+
+
+def test_a_folder_in_two_parts_has_the_classes_of_both(tmp_path: Path) -> None:
+    picture_folder(tmp_path / "train", ("ant", "bee", "cow"))
+    picture_folder(tmp_path / "test", ("bee", "dog"))
+    train, test = (load_source(f"folder:{tmp_path}", split=split) for split in ("train", "test"))
+    assert train.class_names == test.class_names == ("ant", "bee", "cow", "dog")
+    assert test.labels.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("key", ["class_names", "label_names"])
+def test_an_npz_with_names_is_matched_by_them(tmp_path: Path, key: str) -> None:
+    images, labels = np.zeros((10, 4, 4), np.uint8), np.arange(10) % 2
+    np.savez(tmp_path / "a.npz", images=images, labels=labels, **{key: np.array(["dog", "ant"])})
+    data = load_source(f"npz:{tmp_path / 'a.npz'}")
+    assert data.named
+    assert set(in_classes(data, ("ant", "bee", "dog")).labels) == {2, 0}
+
+
+def test_a_function_may_return_named_data() -> None:
+    data = load_source(f"python:{__name__}:given_named")
+    assert data.named
+    assert set(in_classes(data, ("ant", "bee", "cow", "dog")).labels) == {3, 0}
+
+
+def test_labels_without_names_are_places_in_the_list() -> None:
+    data = in_classes(given([0, 2]), ("ant", "bee", "cow"))
+    assert data.labels.tolist() == [0, 2]
+    assert data.class_names == ("ant", "bee", "cow")
+    with pytest.raises(ConfigError, match=r"labels up to 2, but the federation knows 'ant', 'bee' \(2\)"):
+        in_classes(given([0, 2]), ("ant", "bee"))
+
+
+def test_shipped_digits_have_numbers_and_no_names() -> None:
+    assert not load_source("digits").named
+
+
+def test_data_made_by_hand_has_names() -> None:
+    data = LabelledData(np.zeros((1, 1, 2, 2)), np.array([0]), ("bee",), Preprocessing())
+    assert in_classes(data, ("ant", "bee")).labels.tolist() == [1]
+
+
+def test_bringing_it_twice_changes_nothing() -> None:
+    once = in_classes(given([0, 1], ("dog", "ant")), ("ant", "dog"))
+    assert in_classes(once, ("ant", "dog")).labels.tolist() == once.labels.tolist() == [1, 0]
+    # A list that a part of the data was lifted out of is still the list of names.
+    assert in_classes(once.subset([1]), ("dog", "cow", "ant")).labels.tolist() == [2]
+
+
+def test_an_unknown_name_is_refused_with_both_lists() -> None:
+    with pytest.raises(ConfigError) as refused:
+        in_classes(given([0, 1], ("ant", "wasp")), ("ant", "bee"))
+    assert str(refused.value) == (
+        "unknown class 'wasp': the federation knows 'ant', 'bee' (2), this data has 'ant', 'wasp' (2); "
+        "rename it, or add it to [data] classes"
+    )
+
+
+def test_a_refusal_stays_short_however_many_and_long_the_names() -> None:
+    known = [f"species number {number}" for number in range(900)]
+    own = ["x" * 200, *(f"sub-species {number}" for number in range(700))]
+    why = misfit(own, known, named=True)
+    assert len(why) <= 500
+    assert "(900)" in why
+    assert "(701)" in why
+
+
+def test_two_classes_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two classes are called 'ant'"):
+        given([0, 1], ("ant", "ant"))
+
+
+def test_the_order_is_by_number_where_all_are_numbers() -> None:
+    assert in_order(["10", "9", "2", "9"]) == ("2", "9", "10")
+    assert in_order(["10", "9", "b", "a"]) == ("10", "9", "a", "b")
+
+
+def test_a_list_is_completed_with_names_that_say_so() -> None:
+    assert completed(("ant", "bee"), 4) == ("ant", "bee", "class 2", "class 3")
+    # '3' is class 3 of ten, not the first of them.
+    assert completed(("3", "7"), 10) == TEN
+    assert completed(("3", "12"), 4) == ("3", "12", "class 2", "class 3")
+    assert completed(("1", "0"), 2) == ("1", "0")
+
+
+def test_a_list_is_cut_after_a_whole_name() -> None:
+    assert shortened(("ant", "bee"), 5) == "'ant', ..."
+    assert shortened(("ant", "bee"), 50) == "'ant', 'bee'"
+    assert shortened(()) == "none"
+
+
+def test_mapping_does_not_touch_the_data_it_is_given() -> None:
+    data = given([0, 1], ("b", "a"))
+    before = replace(data)
+    in_classes(data, ("a", "b"))
+    assert data.labels.tolist() == before.labels.tolist() == [0, 1]
+    assert data.class_names == ("b", "a")

@@ -1,0 +1,175 @@
+"""Data that grows is looked at again before each task; what was held out stays held out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edge_client.blobstore import BlobStore
+from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
+from edge_client.data.sources import load_source
+from edge_client.link import Inbox
+from edge_client.local_source import Choice, LocalSource
+from edge_client.session_events import WorkDone
+from edge_client.worker import DataChanged, Worker
+from edge_client.workplace import LocalData, Workplace
+from schemas.messages import Task
+from tests.session.by_hand import task, update
+
+DIGITS = load_source("digits")
+
+TAKEN: dict[str, Any] = {"count": 10, "calls": 0}
+
+
+def takes_more() -> tuple[np.ndarray, np.ndarray]:
+    """A function whose data grow with `TAKEN`."""
+    TAKEN["calls"] += 1
+    return np.arange(TAKEN["count"], dtype=np.float32).reshape(-1, 1, 1, 1), np.arange(TAKEN["count"]) % 2
+
+
+def save(path: Path, count: int) -> None:
+    """An archive of so many examples, with a time of its own."""
+    images = np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1)
+    np.savez(path, images=images, labels=np.arange(count) % 2)
+    os.utime(path, ns=(count, count))
+
+
+def pixels(data: LocalData) -> tuple[set[int], set[int]]:
+    train, held = (set(part.images.ravel().astype(int).tolist()) for part in (data.train, data.held_out))
+    return train, held
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def photograph(root: Path, numbers: range) -> None:
+    for number in numbers:
+        folder = root / ("cat" if number % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((2, 2), number, np.uint8)).save(folder / f"{number}.png")
+
+
+def test_what_was_held_out_stays_so_and_the_new_fill_up_the_fraction(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 20)
+    source = LocalSource(Choice(f"npz:{tmp_path / 'a.npz'}"))
+    train, held = pixels(source.read())
+    assert source.look_again() is None
+    for count in (30, 31, 60):
+        save(tmp_path / "a.npz", count)
+        found = source.look_again()
+        assert found is not None
+        grown = pixels(found)
+        assert (train <= grown[0], held <= grown[1]) == (True, True)
+        assert grown[0] | grown[1] == set(range(count))
+        assert len(grown[1]) == round(count / 5)
+        train, held = grown
+        assert source.look_again() is None
+
+
+def test_new_photographs_are_found_and_said_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    photograph(tmp_path, range(10))
+    source = LocalSource(Choice(f"folder:{tmp_path}"))
+    source.read()
+    photograph(tmp_path, range(10, 20))
+    with caplog.at_level(logging.INFO, "edge_client"):
+        found = source.look_again()
+    assert found is not None
+    said = [line for line in caplog.messages if "changed" in line]
+    assert said == [f"folder:{tmp_path}: changed: 20 examples, 16 trained on, 4 held out"]
+    (tmp_path / "cat" / "1.png").unlink()
+    found = source.look_again()
+    assert found is not None
+    assert len(found.train) + len(found.held_out) == 19
+
+
+def test_a_function_is_asked_again_and_has_a_tenth_of_the_time() -> None:
+    now, takes_s = [0.0], 3.0
+
+    def clock() -> float:
+        # Each reading of the data lies between two looks at the clock.
+        now[0] += takes_s
+        return now[0]
+
+    TAKEN.update(count=10, calls=0)
+    source = LocalSource(Choice(f"python:{__name__}:takes_more"), clock=clock)
+    source.read()
+    TAKEN["count"] = 20
+    assert source.look_again() is None
+    now[0] += 100
+    found = source.look_again()
+    assert found is not None
+    assert len(found.train) == 16
+    assert TAKEN["calls"] == 2
+    now[0] += 100
+    assert source.look_again() is None
+    assert TAKEN["calls"] == 3
+
+
+def test_a_file_that_cannot_be_read_leaves_what_there_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path / "a.npz", 10)
+    source = LocalSource(Choice(f"npz:{tmp_path / 'a.npz'}"))
+    source.read()
+    (tmp_path / "a.npz").write_bytes(b"half of it")
+    assert [source.look_again(), source.look_again()] == [None, None]
+    assert len(warnings(caplog)) == 1
+    assert "cannot be used, what was read before stays" in warnings(caplog)[0]
+    save(tmp_path / "a.npz", 20)
+    found = source.look_again()
+    assert found is not None
+    assert len(found.train) == 16
+
+
+def test_the_shipped_digits_are_read_once() -> None:
+    source = LocalSource(Choice("digits", index=0, count=10))
+    source.read()
+    assert source.look_again() is None
+
+
+def test_one_class_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((5, 1, 2, 2), np.uint8), labels=np.full(5, 3))
+    LocalSource(Choice(f"npz:{tmp_path / 'a.npz'}")).read()
+    assert warnings(caplog) == [f"npz:{tmp_path / 'a.npz'}: all 5 examples are of one class, '3'"]
+
+
+def test_nothing_changes_sides_by_hand() -> None:
+    # Of ten examples of one class two are held out: the one that was, and the only new one.
+    before = np.array([TRAINED] * 8 + [HELD, NEW])
+    train, held = split_indices(np.arange(10), np.zeros(10, np.int64), fraction=0.2, seed=0, before=before)
+    assert (train.tolist(), held.tolist()) == (list(range(8)), [8, 9])
+
+
+def test_a_task_begins_with_the_data_as_it_is_now_and_the_agent_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox: Inbox = queue.SimpleQueue()
+    worker, seen = Worker(inbox), list[LocalData]()
+
+    def look(task: Task, place: Workplace, cancelled: object) -> Any:
+        seen.append(place.data)
+        return update()
+
+    monkeypatch.setattr(worker, "_work", look)
+    first, more = (LocalData(DIGITS.subset(range(count)), DIGITS.subset([])) for count in (5, 8))
+    answers = [None, more, None]
+    store = BlobStore(tmp_path)
+    place = Workplace("pi", store, first, tmp_path, look_again=lambda: answers.pop(0))
+    events = []
+    for _ in range(3):
+        worker.start(task(), place)
+        while not events or not isinstance(events[-1], WorkDone):
+            events.append(inbox.get(timeout=60))
+        events.append(None)
+    assert [data is more for data in seen] == [False, True, True]
+    assert [event for event in events if isinstance(event, DataChanged)] == [DataChanged(more)]

@@ -1,0 +1,127 @@
+"""A device's own classes in its birth, in its tasks, and where it measures models."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_client.address import BrokerAddress
+from edge_client.agent_settings import AgentSettings
+from edge_client.cli import main
+from edge_client.data.card import card_of
+from edge_client.data.labelled import LabelledData, labelled
+from edge_client.presence import Presence
+from edge_client.workplace import LocalData
+from schemas.errors import PeerError
+from schemas.messages import Birth, TaskReply, encode_message
+from schemas.values import CapabilityProfile, ModelSpec, Preprocessing, Reason
+from tests.client.test_agent_restart import Life, _still  # noqa: F401
+from tests.client.test_inference import write_model
+from tests.session.by_hand import DEVICE, FEDERATION, task
+
+TEN = tuple("0123456789")
+
+
+def given(labels: list[int], names: tuple[str, ...] = ()) -> LabelledData:
+    return labelled(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels), class_names=names)
+
+
+def of_classes(*names: str, outputs: int = 10) -> dict[str, object]:
+    """What a task says of a model with these classes."""
+    model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=outputs)
+    return {"model": model, "preprocessing": Preprocessing(class_names=names)}
+
+
+def test_a_device_with_some_of_the_classes_trains_their_numbers() -> None:
+    data = LocalData(given([0, 1, 2], ("3", "7", "9")), given([2], ("3", "7", "9")))
+    mapped = data.as_the_server_says(task(**of_classes(*TEN)))
+    assert mapped.train.labels.tolist() == [3, 7, 9]
+    assert mapped.held_out.labels.tolist() == [9]
+
+
+@pytest.mark.parametrize(
+    ("data", "names", "why"),
+    [
+        (given([0, 1], ("ant", "wasp")), ("ant", "bee"), "unknown class 'wasp'.*'ant', 'bee'.*'ant', 'wasp'"),
+        (given([0, 2]), ("ant", "bee"), "labels up to 2"),
+        (given([0, 1], ("ant", "bee")), (), "unknown class 'ant', 'bee': the federation knows none"),
+    ],
+)
+def test_what_the_task_does_not_know_is_declined(
+    data: LabelledData, names: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(PeerError, match=why) as declined:
+        LocalData(data, data).check(task(**of_classes(*names)))
+    assert declined.value.reason is Reason.INCOMPATIBLE
+
+
+def test_more_names_than_the_model_has_outputs_are_declined() -> None:
+    with pytest.raises(PeerError, match="the model has 2 classes, the federation names 3"):
+        LocalData(given([0]), given([0])).check(task(**of_classes("a", "b", "c", outputs=2)))
+
+
+def test_a_device_declines_before_it_fetches_anything(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = Life(tmp_path)
+    own = given([0, 1], ("ant", "bee"))
+    life.agent._place = replace(life.agent._place, data=LocalData(own, own))
+    with caplog.at_level(logging.WARNING):
+        life.hear(task(**of_classes(*TEN)))
+    (reply,) = life.said(TaskReply)
+    assert (reply.accepted, reply.reason) == (False, Reason.INCOMPATIBLE)
+    assert "unknown class 'ant'" in reply.detail
+    assert "the federation knows '0', '1'" in caplog.text
+    assert not life.started
+
+
+def test_a_birth_states_the_names_and_how_many_there_are_of_each_never() -> None:
+    card = card_of(given([0, 0, 0, 1], ("wasp", "ant")), source="folder:photos")
+    assert (card.named, card.class_names, card.num_classes, card.examples) == (True, ("wasp", "ant"), 2, 4)
+    assert set(card.model_dump()) == {
+        *("source", "examples", "input_shape", "num_classes", "named", "class_names")
+    }
+    unnamed = card_of(given([0, 4]), source="digits")
+    assert (unnamed.named, unnamed.class_names, unnamed.num_classes) == (False, (), 5)
+
+
+@pytest.mark.parametrize("names", [[f"c{n}" for n in range(201)], ["x" * 90] * 30, ["x" * 101], [""]])
+def test_names_that_do_not_fit_are_left_out_and_that_is_said(
+    names: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    own = tuple(name if len(names) == 1 else f"{number}{name}" for number, name in enumerate(names))
+    with caplog.at_level(logging.WARNING):
+        card = card_of(given([0], own), source="folder:photos")
+    assert (card.named, card.class_names) == (True, ())
+    assert "[data] classes" in caplog.text
+
+
+def test_a_birth_that_would_be_too_large_leaves_the_names_out(tmp_path: Path) -> None:
+    software = {f"library {number}": "x" * 400 for number in range(6)}
+    settings = AgentSettings(
+        *(FEDERATION, DEVICE, BrokerAddress("nowhere", 1), tmp_path, "folder:photos"),
+        CapabilityProfile(software=software),
+    )
+    names = tuple(f"a class of some length, number {number}" for number in range(45))
+    birth = Presence(settings, given([0], names)).connected(1)
+    assert (birth.data.named, birth.data.class_names) == (True, ())
+    assert len(encode_message(birth)) <= Birth.max_bytes
+
+
+def test_infer_counts_by_the_names_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_model(tmp_path / "model.onnx")  # of ant, bee and cat, and answers with its inputs
+    images = np.eye(3, dtype=np.float32).reshape(3, 1, 1, 3)
+    names = np.array(["cat", "bee", "ant"])
+    np.savez(tmp_path / "set.npz", images=images, labels=[2, 1, 0], class_names=names)
+    assert main(["infer", str(model), str(tmp_path / "set.npz"), "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["accuracy"] == 1.0
+    assert [result["top"][0]["name"] for result in answer["results"]] == ["ant", "bee", "cat"]
+    np.savez(tmp_path / "set.npz", images=images, labels=[0, 0, 0], class_names=np.array(["wasp"]))
+    assert main(["infer", str(model), str(tmp_path / "set.npz")]) == 2
+    assert "unknown class 'wasp'" in capsys.readouterr().err

@@ -1,0 +1,148 @@
+"""What is said while there is no broker or no server, and what ends the device at once."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from edge_client import audience
+from edge_client.address import BrokerAddress, TlsFiles, parse_address
+from edge_client.audience import (
+    AGAIN_AFTER_S,
+    ASK_AFTER_S,
+    SAY_AFTER_S,
+    Ask,
+    Audience,
+    NobodyAnswers,
+    SayBirth,
+)
+from edge_client.cli import main
+from edge_client.identity.tls import is_lasting
+from edge_client.link import LinkDown
+from edge_client.reaching import ADVISE_AT, Reaching
+from schemas.errors import ConfigError
+from tests.doctor.test_broker import mosquitto
+from tests.identity.conftest import address_of, identity, new_authority, running_mosquitto
+
+ADDRESS = BrokerAddress("server", 1883)
+
+
+def verification(code: int) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError("no")
+    error.verify_code, error.verify_message = code, "no"
+    return error
+
+
+def test_the_third_failure_in_a_row_names_the_doctor_and_later_ones_rarely() -> None:
+    reaching, said = Reaching(ADDRESS), []
+    for _ in range(100):
+        reaching, words = reaching.failed(LinkDown("nobody there"))
+        said.append("edge-client doctor --broker mqtt://server:1883" in words)
+        assert "nobody there" in words
+    assert [number for number, advice in enumerate(said, start=1) if advice] == [3, 10, 30, 100]
+    _, words = reaching.succeeded().failed(LinkDown("nobody there"))
+    assert "doctor" not in words
+
+
+def test_what_no_further_try_mends_ends_at_once_unless_told_to_go_on() -> None:
+    down = LinkDown("the broker refused: Not authorized", lasting=True)
+    with pytest.raises(ConfigError, match=r"(?s)Not authorized.*edge-client doctor.*--keep-trying"):
+        Reaching(ADDRESS).failed(down)
+    patient, words = Reaching(ADDRESS, keep_trying=True).failed(down)
+    assert (patient.failures, words.endswith("trying again")) == (1, True)
+    with pytest.raises(ConfigError):
+        Reaching(ADDRESS).chunk_bytes(16_000)
+    assert patient.chunk_bytes(16_000) == 15 * 1024
+
+
+@pytest.mark.parametrize(
+    ("trouble", "lasting"),
+    [
+        (verification(20), True),
+        (verification(62), True),
+        # A clock that is not set yet, a certificate that is renewed on the server.
+        (verification(9), False),
+        (verification(10), False),
+        ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", True),
+        ("[SSL: SSLV3_ALERT_CERTIFICATE_REVOKED] sslv3 alert", True),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", True),
+        ("[Errno 111] Connection refused", False),
+        ("[Errno -3] Temporary failure in name resolution", False),
+        ("EOF occurred in violation of protocol", False),
+        (None, False),
+    ],
+)
+def test_what_may_heal_is_told_from_what_does_not(trouble: object, lasting: bool) -> None:
+    assert is_lasting(trouble) is lasting  # type: ignore[arg-type]
+
+
+def told(until: int, state: Audience, *, heard_at: int | None = None) -> list[tuple[int, object]]:
+    """What is done from second to second."""
+    done: list[tuple[int, object]] = []
+    for now in range(until):
+        if now == heard_at:
+            state = audience.heard(state)
+        state, commands = audience.turn(state, float(now))
+        done += [(now, one) for one in commands]
+    return done
+
+
+def test_where_no_server_answers_it_is_said_soon_and_then_rarely() -> None:
+    done = told(3000, audience.connected(0.0))
+    assert [(at, one.seconds) for at, one in done if isinstance(one, NobodyAnswers)] == [
+        (10, 10.0),
+        (60, 60.0),
+        (360, 360.0),
+        (2160, 2160.0),
+    ]
+    assert [at for at, one in done if isinstance(one, Ask)] == list(range(3, 3000, 10))
+
+
+def test_an_answer_ends_the_questions() -> None:
+    assert told(1000, audience.connected(0.0), heard_at=4) == [(int(ASK_AFTER_S), Ask())]
+    assert told(1000, audience.connected(0.0), heard_at=0) == []
+
+
+@pytest.mark.parametrize(("chance", "at"), [(0.0, AGAIN_AFTER_S[0]), (1.0, AGAIN_AFTER_S[1])])
+def test_a_birth_that_was_not_taken_is_said_once_more(chance: float, at: float) -> None:
+    state = audience.turned_away(audience.heard(audience.connected(0.0)), 0.0, chance)
+    assert told(60, state) == [(int(at), SayBirth())]
+
+
+def run_words(address: BrokerAddress, folder: Path, files: TlsFiles | None = None) -> list[str]:
+    words = ["run", "--broker", str(address), "--device-id", "pi", "--data", "digits", "--quiet"]
+    words += ["--state-dir", str(folder / "state")]
+    for option, path in (("ca", files.ca), ("cert", files.certificate), ("key", files.key)) if files else ():
+        words += [f"--{option}", str(path)]
+    return words
+
+
+def test_a_broker_that_wants_a_name_ends_the_device_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mosquitto(tmp_path, "allow_anonymous false") as address:
+        assert main(run_words(address, tmp_path)) == 2
+    said = capsys.readouterr().err
+    assert "Not authorized" in said
+    assert "edge-client doctor" in said
+
+
+def test_a_wrong_authority_ends_the_device_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority, other = new_authority(tmp_path / "authority"), new_authority(tmp_path / "other")
+    files = identity(authority, "pi", tmp_path / "pi")
+    wrong = TlsFiles(*identity(other, "pi", tmp_path / "wrong").__dict__.values())
+    with running_mosquitto(authority):
+        address = address_of(authority, files)
+        assert main(run_words(address, tmp_path, wrong)) == 2
+        assert "not signed by the authority" in capsys.readouterr().err
+        stranger = TlsFiles(files.ca, wrong.certificate, wrong.key)
+        assert main(run_words(address, tmp_path, stranger)) == 2
+    assert "does not know the authority" in capsys.readouterr().err
+
+
+def test_the_advice_begins_with_the_third_try() -> None:
+    assert ADVISE_AT[0] == 3
+    assert SAY_AFTER_S == 10.0
+    assert str(parse_address("mqtt://server")) == str(ADDRESS)

@@ -1,0 +1,71 @@
+"""Whether anyone who reaches a broker may speak and hear as any device is found out, and said."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+
+import pytest
+
+from edge_client.doctor.strangers import is_loopback, strangers
+from edge_server.cli import main
+from edge_server.serving import look_for_strangers
+from tests.doctor.test_broker import mosquitto
+from tests.identity.conftest import FEDERATION, address_of, identity, new_authority, running_mosquitto
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_client.doctor.strangers.ANSWER_S", 1.0)
+
+
+def test_a_broker_without_access_control_lets_anyone_in(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as address:
+        found = strangers(address, "home")
+    assert found.level == "warning"
+    assert "lets anyone in" in found.detail
+    assert "edge-server enroll" in found.remedy
+
+
+@pytest.mark.parametrize("line", ["allow_anonymous false", "acl"])
+def test_a_broker_that_asks_for_names_or_keeps_topics_apart_does_not(tmp_path: Path, line: str) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("user somebody\ntopic readwrite #\n")
+    rules.chmod(0o600)
+    with mosquitto(tmp_path, f"acl_file {rules}" if line == "acl" else line) as address:
+        assert strangers(address, "home").level == "ok"
+
+
+def test_a_broker_as_enroll_sets_it_up_lets_no_stranger_in(tmp_path: Path) -> None:
+    authority = new_authority(tmp_path / "authority")
+    files = identity(authority, "pi", tmp_path / "pi")
+    with running_mosquitto(authority):
+        assert strangers(address_of(authority, files), FEDERATION).level == "ok"
+
+
+def test_check_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model.name=mlp", "model.num-classes=10", "model.input-shape=[1, 8, 8]"]
+    with mosquitto(tmp_path) as address:
+        assert main(["check", "fedavg", *words, "--broker", str(address)]) == 0
+    assert "# warning: strangers:" in capsys.readouterr().out
+
+
+def test_the_start_of_a_run_warns_of_a_broker_that_others_reach(tmp_path: Path) -> None:
+    warned: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    with mosquitto(tmp_path) as address:
+        look_for_strangers(address, "home", lambda *said: warned.put(said))
+        assert warned.empty()
+        look_for_strangers(address, "home", lambda *said: warned.put(said), loopback=True)
+        what, detail = warned.get(timeout=DEADLINE_S)
+    assert what == "broker without access control:"
+    assert "whoever reaches it" in detail
+
+
+@pytest.mark.parametrize(
+    ("host", "is_it"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("192.168.1.10", False), ("broker.lan", False)],
+)
+def test_only_hosts_that_are_surely_this_machine_are_taken_for_it(host: str, is_it: bool) -> None:
+    assert is_loopback(host) is is_it

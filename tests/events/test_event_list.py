@@ -1,0 +1,146 @@
+"""The event list: alike events are one row, a flood is few rows, and who reads changes nothing."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge_server.event_list import file as event_file
+from edge_server.event_list.event import AND_MORE, OTHERS, EventKind, RunEvent
+from edge_server.event_list.file import EventFile, last_change, read_events
+from edge_server.event_list.gathering import MOST_OF_A_DEVICE, MOST_OF_A_KIND, Gathering
+from edge_server.event_list.recorder import EventRecorder
+from edge_server.round_events import Note
+from schemas.errors import ConfigError
+from schemas.values import Reason
+
+NOON = 1_700_000_040.0
+
+
+def event(
+    text: str = "lost", at: float = NOON, device: str = "pi", kind: EventKind = EventKind.LOSS
+) -> RunEvent:
+    return RunEvent(at, kind, text, text, device, last_at=at)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.sqlite"
+
+
+def write(path: Path, *events: RunEvent) -> None:
+    with closing(EventFile(path)) as file:
+        file.add(events)
+
+
+def gathered(*events: RunEvent) -> list[RunEvent]:
+    gathering = Gathering()
+    for one in events:
+        gathering.add(one)
+    return gathering.take()
+
+
+def test_what_a_device_repeats_within_a_minute_is_one_row_with_a_count(path: Path) -> None:
+    write(path, *gathered(event(), event(at=NOON + 5)))
+    write(path, *gathered(event(at=NOON + 9), event(at=NOON + 60)))
+    rows = [row.event for row in read_events(path)]
+    assert [(row.at, row.last_at, row.count) for row in rows] == [
+        (NOON, NOON + 9, 3),
+        (NOON + 60, NOON + 60, 1),
+    ]
+
+
+def test_a_device_that_does_many_things_gets_few_rows(path: Path) -> None:
+    rows = gathered(*(event(f"what {number}") for number in range(1000)))
+    assert len(rows) == MOST_OF_A_DEVICE + 1
+    assert (rows[-1].subject, rows[-1].count) == (AND_MORE, 1000 - MOST_OF_A_DEVICE)
+
+
+def test_a_flood_of_invented_devices_is_few_rows_and_leaves_other_kinds_alone() -> None:
+    flood = [event(device=f"bot-{number}") for number in range(50_000)]
+    rows = gathered(*flood, event("round 1 begun", device="", kind=EventKind.ROUND))
+    assert len(rows) == MOST_OF_A_KIND + 2
+    assert [row.count for row in rows if row.device == OTHERS] == [50_000 - MOST_OF_A_KIND]
+    assert rows[-1].text == "round 1 begun"
+
+
+def test_the_oldest_rows_of_a_kind_go_and_those_of_other_kinds_stay(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_file, "MOST_ROWS", 3)
+    write(path, event("run begun", kind=EventKind.ROUND))
+    for number in range(10):
+        write(path, event(at=NOON + 60 * number))
+    assert [row.event.at for row in read_events(path, kinds=["loss"])] == [NOON + 60 * n for n in (7, 8, 9)]
+    assert [row.event.text for row in read_events(path, kinds=["round"])] == ["run begun"]
+
+
+def test_a_reader_asks_for_what_came_or_changed_after_a_number(path: Path) -> None:
+    write(path, event(), event("is back", kind=EventKind.JOIN))
+    known = last_change(path)
+    assert known == 2
+    write(path, event(at=NOON + 1), event(device="nano"))
+    fresh = read_events(path, after=known)
+    assert [(row.event.device, row.event.count) for row in fresh] == [("pi", 2), ("nano", 1)]
+    assert [row.event.device for row in read_events(path, device="nano")] == ["nano"]
+    assert [row.event.kind for row in read_events(path, kinds=["join"])] == ["join"]
+
+
+def test_a_list_that_is_not_there_is_empty_and_one_that_is_damaged_says_so(path: Path) -> None:
+    assert (read_events(path), last_change(path)) == ([], 0)
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(ConfigError, match="remove it to begin another"):
+        read_events(path)
+
+
+def test_what_a_killed_writer_had_begun_is_not_there_and_reading_leaves_its_files_alone(
+    path: Path, tmp_path: Path
+) -> None:
+    write(path, *(event(at=NOON + 60 * number) for number in range(500)))
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    with closing(sqlite3.connect(path)) as writer:
+        # Changed pages go to the file before the transaction is over, as in a large one.
+        writer.execute("PRAGMA cache_size=1")
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE events SET text = 'half of it'")
+        for one in (path, path.with_name("events.sqlite-journal")):
+            shutil.copy(one, folder)
+    copies = {one: one.read_bytes() for one in folder.iterdir()}
+    assert b"half of it" in copies[folder / "events.sqlite"]
+    assert {row.event.text for row in read_events(folder / "events.sqlite")} == {"lost"}
+    assert {one: one.read_bytes() for one in folder.iterdir()} == copies
+
+
+def test_a_recorder_has_written_everything_when_it_is_closed(path: Path) -> None:
+    recorder = EventRecorder(path)
+    for number in range(3000):
+        recorder.record(event(at=NOON + number))
+    recorder.close()
+    assert sum(row.event.count for row in read_events(path)) == 3000
+
+
+def test_a_list_that_cannot_be_written_is_said_once_and_costs_the_run_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = EventRecorder(tmp_path / "missing" / "events.sqlite")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            recorder.record(event())
+            recorder.flush()
+        recorder.close()
+    assert [one.getMessage().count("cannot be kept") for one in caplog.records] == [1]
+
+
+def test_a_note_with_a_reason_is_a_refusal_whose_reasons_are_rows_of_their_own() -> None:
+    notes = [Note("update refused", "pi", reason, "why") for reason in (Reason.HARMFUL, Reason.REPLAYED) * 2]
+    rows = gathered(*(note.event(NOON) for note in notes))
+    assert [(row.kind, row.reason, row.text, row.count) for row in rows] == [
+        (EventKind.REFUSAL, "harmful", "update refused: why", 2),
+        (EventKind.REFUSAL, "replayed", "update refused: why", 2),
+    ]

@@ -1,0 +1,106 @@
+"""What a run puts into its event list: joins, losses, rounds, refusals, deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from edge_server.dashboard.app import make_app
+from edge_server.dashboard.feed import Feed
+from edge_server.dashboard.guarding import access_of
+from edge_server.event_list.event import EventKind
+from edge_server.event_list.file import EventFile, read_events
+from edge_server.round_events import Note
+from schemas.messages import Death
+from schemas.values import DeliveryVerdict
+from tests.rounds.by_hand import NAME, Run, delivering, delivery, started
+from tests.rounds.test_fleet import birth
+from tests.simulation.small import run as simulated
+
+LOCAL = access_of("127.0.0.1", 8265, None, bound="127.0.0.1")
+
+
+def listed(run: Run, kind: EventKind) -> list[tuple[str | None, str]]:
+    return [(note.device, note.what) for note in run.log if isinstance(note, Note) and note.kind is kind]
+
+
+def test_joins_and_losses_are_listed_once_each() -> None:
+    run = started("a", start_clients=3)
+    for session in (1, 1, 2):
+        run.hear(birth("b", session=session))
+    for _ in range(2):
+        run.hear(Death(federation=NAME, device="b", session=2))
+    run.hear(birth("b", session=3))
+    assert listed(run, EventKind.JOIN) == [("a", "joined"), ("b", "joined"), ("b", "is back")]
+    assert listed(run, EventKind.LOSS) == [("b", "lost")]
+
+
+def test_a_round_is_listed_when_it_is_begun_and_when_it_is_abandoned() -> None:
+    run = started("a", "b", start_clients=2)
+    run.plan("a", "b")
+    run.decline("a")
+    run.decline("b")
+    assert listed(run, EventKind.ROUND) == [(None, "round 1 begun"), (None, "round abandoned")]
+
+
+def test_a_run_leaves_its_events_and_the_dashboard_reads_them_back(tmp_path: Path) -> None:
+    simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=2", "deliver=true")
+    answers = asked(tmp_path / "run", "", "?kind=join", "?kind=delivery,round&device=device-0001", "?after=2")
+    texts = [[(one["kind"], one["text"].partition(":")[0]) for one in answer["events"]] for answer in answers]
+    rounds = ["round 1 begun", "round 1 closed", "round 2 begun", "round 2 closed"]
+    assert [text for kind, text in texts[0] if kind == "round"] == [*rounds, "run finished"]
+    assert texts[1] == [("join", "joined")] * 3
+    assert texts[2] == [("delivery", "model delivered")]
+    assert len(texts[3]) == len(texts[0]) - 2
+    assert [answer["last"] for answer in answers] == [len(texts[0])] * 4
+
+
+@pytest.mark.parametrize(("served", "said"), [(True, "model delivered"), (False, "earlier model kept")])
+def test_whether_a_device_serves_the_new_model_is_noted(served: bool, said: str) -> None:
+    run, message = delivering("a"), delivery("a")
+    verdict = DeliveryVerdict(served=served, why="10.0% of 96 examples", earlier="home-0 round 4")
+    metrics = message.metrics.model_copy(update={"verdict": verdict})
+    run.hear(message.model_copy(update={"metrics": metrics}))
+    (note,) = (one for one in run.log if isinstance(one, Note) and one.kind is EventKind.DELIVERY)
+    assert (note.what, note.routine) == (said, served)
+    assert verdict.why in note.detail
+    assert ("home-0 round 4" in note.detail) == (not served)
+
+
+def asked(folder: Path, *queries: str) -> list[dict]:
+    feed = Feed(folder, live=False)
+    with TestClient(make_app(feed, LOCAL), base_url="http://127.0.0.1:8265") as client:
+        return [client.get(f"/api/events{query}").raise_for_status().json() for query in queries]
+
+
+def test_a_page_is_told_that_there_are_new_events(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "events.sqlite"
+    simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=1")
+    feed = Feed(tmp_path / "run", live=False)
+    before = asyncio.run(feed.shown())
+    assert before.run["events"] == len(read_events(path))
+    with closing(EventFile(path)) as file:
+        file.add([Note("rolled back", kind=EventKind.ROUND).event(1e9)])
+    assert asyncio.run(feed.changed(before, timeout_s=60))
+    assert asyncio.run(feed.shown()).run["events"] == before.run["events"] + 1
+
+
+def test_a_filter_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, live=False)
+    with TestClient(make_app(feed, LOCAL), base_url="http://127.0.0.1:8265") as client:
+        assert [client.get(f"/api/events?{words}").status_code for words in ("kind=x", "after=-1")] == [
+            400
+        ] * 2
+
+
+def test_a_device_that_comes_with_a_newer_certificate_has_renewed_it() -> None:
+    run = started("a", start_clients=3)
+    for session, until in enumerate((1.8e9, 1.8e9, 1.9e9, 1.85e9), start=1):
+        run.hear(birth("b", session=session).model_copy(update={"certificate_until": until}))
+    assert listed(run, EventKind.RENEWAL) == [("b", "certificate renewed")]
+    (note,) = (one for one in run.log if isinstance(one, Note) and one.kind is EventKind.RENEWAL)
+    assert note.detail == "valid to 2030-03-17 17:46 UTC"

@@ -1,0 +1,104 @@
+"""Blobs that are damaged on the server's disk: it says which, makes them anew from the model, and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_server.broker.launch import running_broker
+from edge_server.config import Config
+from edge_server.replay import Verdict, replay
+from edge_server.server import Suspended
+from edge_server.workshop import Workshop
+from tests.integration.conftest import demo_config
+from tests.integration.in_threads import devices
+from tests.integration.test_going_on import Life
+
+
+def config(**more: Any) -> Config:
+    """Two devices of unlike tiers, whose blobs are layers of one another; nothing waits for a deadline."""
+    settings = {
+        "clients.num-clients": 2,
+        "deliver": "none",
+        "rounds": 2,
+        "deadline-s": 3000.0,
+        "rejoin-s": 3000.0,
+    }
+    return demo_config(**{**settings, "test-samples": 20, **more})
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+CHANGES = {"strategy.downlink": '["delta", "int8", "zstd"]'}
+"""Devices are sent what has changed since they got the model: what is lost of that comes whole again."""
+DAMAGES = pytest.mark.parametrize(
+    ("settings", "damage"), [({}, flip), (CHANGES, cut), ({}, Path.unlink)], ids=["flip", "cut", "unlink"]
+)
+
+
+def blobs(out: Path) -> list[Path]:
+    return [path for path in (out / "blobs").iterdir() if len(path.name) == 64]
+
+
+@DAMAGES
+def test_blobs_damaged_while_the_server_was_down(
+    tmp_path: Path, settings: dict[str, Any], damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen, out = config(**settings), tmp_path / "run"
+    with running_broker("embedded", tmp_path / "broker") as broker:
+        address = parse_address(broker.url)
+        with devices(chosen, address, tmp_path / "before"):
+            life = Life(chosen, address, out)
+            life.watched.until(lambda now: len(now.history) == 1 and now.phase == "training")
+            life.server.suspend()
+            assert isinstance(life.end(), Suspended)
+        damaged = [path.name for path in blobs(out)]
+        for path in blobs(out):
+            damage(path)
+        # Devices that have nothing yet need all of them.
+        with devices(chosen, address, tmp_path / "after"):
+            summary = Life(chosen, address, out).end()
+    assert summary.outcome == "finished"
+    assert summary.rounds == 2
+    said = [line for line in caplog.messages if "made anew" in line]
+    assert any(name in line for name in damaged for line in said)
+    assert {one.verdict for one in replay(out)} == {Verdict.AGREES}
+
+
+@DAMAGES
+def test_blobs_damaged_while_it_runs_are_made_anew_when_a_device_cannot_use_them(
+    tmp_path: Path,
+    settings: dict[str, Any],
+    damage: Callable[[Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = Workshop.plan
+
+    def planned(workshop: Workshop, command: Any) -> Any:
+        event = plan(workshop, command)
+        if command.round == 2 and not command.retry:
+            for path in blobs(tmp_path / "run"):
+                damage(path)
+        return event
+
+    monkeypatch.setattr(Workshop, "plan", planned)
+    chosen = config(**settings)
+    with running_broker("embedded", tmp_path / "broker") as broker:
+        address = parse_address(broker.url)
+        with devices(chosen, address, tmp_path / "devices"):
+            summary = Life(chosen, address, tmp_path / "run").end()
+    assert (summary.outcome, summary.rounds) == ("finished", 2)
+    assert any("made anew" in line for line in caplog.messages)

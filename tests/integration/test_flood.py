@@ -1,0 +1,66 @@
+"""A broker without access control, and somebody who makes up devices by the thousand."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from edge_client.address import BrokerAddress
+from edge_client.logs.limiting import MOST_DEVICES, LimitedHandler
+from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
+from tests.integration.in_threads import devices
+
+GHOSTS, RUBBISH = 1500, 1500
+CARD = {"source": "digits", "examples": 10, "input_shape": [1, 8, 8], "num_classes": 10}
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What a process would write to its log."""
+    handler, stream = LimitedHandler(), io.StringIO()
+    handler.setStream(stream)
+    handler.setLevel(logging.WARNING)
+    logging.getLogger().addHandler(handler)
+    yield stream
+    logging.getLogger().removeHandler(handler)
+
+
+def flood(address: BrokerAddress) -> None:
+    """Births of devices that are not there, retained, and rubbish in the names of others."""
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="mallory", protocol=mqtt.MQTTv5)
+    client.connect(address.host, address.port)
+    client.loop_start()
+    for number in range(GHOSTS):
+        name = f"ghost-{number}"
+        birth = {"kind": "birth", "federation": "test", "device": name, "session": 1, "data": CARD}
+        last = client.publish(f"fed/v1/test/devices/{name}/up/birth", json.dumps(birth), qos=1, retain=True)
+    for number in range(RUBBISH):
+        last = client.publish(f"fed/v1/test/devices/junk-{number}/up/control", b'{"kind": "gossip"}', qos=1)
+    last.wait_for_publish(DEADLINE_S)
+    client.disconnect()
+    client.loop_stop()
+
+
+@ONE_BROKER
+def test_a_run_starts_and_ends_with_its_devices_whoever_else_is_made_up(
+    serve, address: BrokerAddress, tmp_path: Path, written: io.StringIO
+) -> None:
+    config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 2, "deliver": "false"})
+    run = serve(config)
+    run.watched.until(lambda now: not now.no_link)
+    flood(address)
+    with devices(config, address, tmp_path / "devices") as ends:
+        assert run.finished().outcome == "finished"
+        assert {end.result(timeout=30) for end in ends} == {"finished"}
+    (record,) = run.server._tally.history
+    assert set(record.selected) == set(record.completed) == set(run.server._federation.fleet.devices)
+    assert len(record.selected) == 2
+    # Lines of two kinds at most: what is unknown is refused, and newcomers are passed over.
+    assert 0 < len(written.getvalue().splitlines()) <= 2 * (MOST_DEVICES + 2)

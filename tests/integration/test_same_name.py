@@ -1,0 +1,55 @@
+"""A copied card: two agents with one name and one state; the later one leaves, the run goes on."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from paho.mqtt.enums import MQTTProtocolVersion
+
+from edge_client import link
+from edge_client.address import BrokerAddress
+from edge_server.demo import device_name
+from schemas.errors import ConfigError
+from tests.integration.conftest import DEADLINE_S, demo_config
+from tests.integration.in_threads import _agent
+
+WHO = (("first", 0), ("copy", 0), ("other", 1))
+_of_version_5 = link.Link.__init__
+
+
+def _of_version_3(made: link.Link, *args: object, **named: object) -> None:
+    """A link that speaks MQTT 3.1.1 from the start."""
+    _of_version_5(made, *args, **named)  # type: ignore[arg-type]
+    made._version = MQTTProtocolVersion.MQTTv311
+    made._client = made._make_client()
+
+
+@pytest.mark.parametrize(
+    ("broker", "version"), [("embedded", "5"), ("mosquitto", "3.1.1")], indirect=["broker"]
+)
+def test_the_later_of_two_devices_with_one_name_ends_and_the_run_does_not(
+    serve, address: BrokerAddress, tmp_path: Path, monkeypatch, version: str
+) -> None:
+    monkeypatch.setattr(link, "FIRST_DELAY_S", 0.4)
+    if version == "3.1.1":
+        monkeypatch.setattr(link.Link, "__init__", _of_version_3)
+    config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 2})
+    agents = [
+        _agent(config, address, tmp_path / where, index) for where, index in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    run = serve(config)
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            first = pool.submit(agents[0].run)
+            run.watched.until(lambda now: len(now.devices) == 1)
+            with pytest.raises(ConfigError, match=f"another device is called {device_name(0)}"):
+                pool.submit(agents[1].run).result(timeout=DEADLINE_S)
+            assert any("shares its name with another" in note for note in run.server._tally.notes)
+            other = pool.submit(agents[2].run)
+            assert run.finished().outcome == "finished"
+            assert [first.result(timeout=30), other.result(timeout=30)] == ["finished", "finished"]
+        finally:
+            for agent in agents:
+                agent.stop()

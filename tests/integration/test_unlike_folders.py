@@ -1,0 +1,132 @@
+"""Devices whose folders have unlike classes, over a real broker: one list for all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from edge_client.address import BrokerAddress
+from edge_client.agent import Agent, AgentSettings
+from edge_client.data.labelled import LabelledData
+from edge_client.data.partition import holdout
+from edge_client.data.sources import load_source
+from edge_client.inference import load_model
+from edge_client.workplace import LocalData
+from edge_server.config import load_config
+from edge_server.dashboard.facts import newest_version
+from edge_server.device_standings import read_standings
+from edge_server.journal_reader import read_classes
+from schemas.values import CapabilityProfile
+from tests.integration.conftest import ONE_BROKER
+
+DIGITS = load_source("digits")
+ALL = tuple("0123456789")
+
+
+def photos(root: Path, digits: str, *, part: int, names: dict[str, str] | None = None) -> Path:
+    """A folder with 40 images of each of these digits, in a sub-folder of its own; parts share none."""
+    for digit in digits:
+        own = (DIGITS.labels == int(digit)).nonzero()[0][part * 40 : part * 40 + 40]
+        folder = root / (names or {}).get(digit, digit)
+        folder.mkdir(parents=True)
+        for number in own:
+            Image.fromarray(DIGITS.images[number, 0] * 15).save(folder / f"{number}.png")
+    return root
+
+
+@contextmanager
+def taking_part(address: BrokerAddress, state: Path, folders: dict[str, Path]) -> Iterator[None]:
+    """A device per folder, in threads of this process, until the block or their run ends."""
+    agents = [_agent(address, state / name, name, folder) for name, folder in folders.items()]
+    with ThreadPoolExecutor(len(agents)) as pool:
+        for agent in agents:
+            pool.submit(agent.run)
+        try:
+            yield
+        finally:
+            for agent in agents:
+                agent.stop()
+
+
+def _agent(address: BrokerAddress, state: Path, name: str, folder: Path) -> Agent:
+    state.mkdir(parents=True)
+    source = f"folder:{folder}"
+    settings = AgentSettings(
+        *("test", name, address, state, source), CapabilityProfile(tier=5), once=True, threads=1
+    )
+    data: LabelledData = load_source(source)
+    return Agent(settings, LocalData(*holdout(data, seed=0)))
+
+
+def words(**more: object) -> list[str]:
+    settings = {
+        "federation.name": "test",
+        "model.name": "mlp",
+        "input-shape": [1, 8, 8],
+        "optimizer": "adam",
+        "learning-rate": 0.01,
+        "batch-size": 16,
+        "local-epochs": 3,
+        "rejoin-s": 2.0,
+        "deadline-s": 60.0,
+        **more,
+    }
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+@ONE_BROKER
+def test_devices_with_unlike_folders_agree_and_train_one_model(address, serve, tmp_path) -> None:
+    folders = {
+        "pi-1": photos(tmp_path / "1", "379", part=0),
+        "pi-2": photos(tmp_path / "2", "0123456789", part=1),
+        "pi-3": photos(tmp_path / "3", "012468", part=2),
+        "pi-4": photos(tmp_path / "4", "579", part=2),
+    }
+    config = load_config("fedavg", words(**{"num-clients": 4, "num-classes": 10, "rounds": 5}))
+    run = serve(config)
+    with taking_part(address, tmp_path / "devices", folders):
+        summary = run.finished()
+    assert summary.outcome == "finished", summary.detail
+    assert read_classes(run.folder.journal) == ALL
+    test = load_source("digits", split="test")
+    model = load_model(run.folder.onnx(1), threads=1)
+    assert model.preprocessing.class_names == ALL
+    # Pixels were written as 0 to 240. Devices that number their own folders come to 59 % here.
+    accuracy = model.accuracy(test.images * 15, test.labels)
+    assert accuracy is not None
+    assert accuracy > 0.8
+    for name in folders:
+        served = load_model(tmp_path / "devices" / name / "models" / "model.onnx", threads=1)
+        assert served.preprocessing.class_names == ALL
+        assert (served.accuracy(test.images * 15, test.labels) or 0) > 0.8
+
+
+@ONE_BROKER
+def test_a_device_of_an_unknown_class_is_refused_on_both_sides_and_the_others_finish(
+    address, serve, tmp_path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = {
+        "pi-1": photos(tmp_path / "1", "379", part=0),
+        "pi-2": photos(tmp_path / "2", "37", part=1, names={"3": "three"}),
+    }
+    config = load_config("fedavg", words(**{"num-clients": 2, "data.classes": list(ALL), "rounds": 1}))
+    run = serve(config)
+    with caplog.at_level(logging.WARNING), taking_part(address, tmp_path / "devices", folders):
+        summary = run.finished()
+    assert summary.outcome == "finished", summary.detail
+    said = [
+        record.getMessage() for record in caplog.records if "unknown class 'three'" in record.getMessage()
+    ]
+    assert any(line.startswith("pi-2 is not chosen (incompatible)") for line in said)
+    assert any(line.startswith("the server refuses (incompatible)") for line in said)
+    assert all("'0', '1', '2'" in line and "'7', 'three' (2)" in line for line in said)
+    standing = {one.device: one for one in read_standings(run.folder.path)}
+    assert (standing["pi-1"].rounds, standing["pi-2"].rounds) == (1, 0)
+    assert standing["pi-2"].refused == {"incompatible": 1}
+    assert newest_version(run.folder) is not None

@@ -1,0 +1,82 @@
+"""What went over each device's link: broadcasts, the store, and no more than a device may claim."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from edge_client.address import parse_address
+from edge_server.broker.launch import RunningBroker
+from edge_server.link_bytes import Beside, LinkBytes, link_bytes
+from edge_server.tally import Tally
+from tests.benchmarks.wire import relay
+from tests.integration.conftest import BROKERS, Run
+from tests.integration.conftest import broker as broker
+from tests.layers.test_egress import HALVES, agents, config
+
+TIERS = (1, 3, 5, 5)
+
+
+@pytest.mark.parametrize("broker", [BROKERS[0]], indirect=True)
+def test_a_devices_bytes_are_those_that_went_over_its_connection(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    settings = config(**{"num-clients": len(TIERS)})
+    with ExitStack() as stack:
+        links = [stack.enter_context(relay((broker.host, broker.port))) for _ in TIERS]
+        for number, (tier, link) in enumerate(zip(TIERS, links, strict=True)):
+            url = f"mqtt://127.0.0.1:{link.port}"
+            stack.enter_context(agents(url, tmp_path / str(number), (tier,), first=number))
+        run = Run(settings, parse_address(broker.url), tmp_path / "run")
+        stack.callback(run.stop)
+        summary = run.finished()
+    shown = {device.device: device for device in summary.devices}
+    for number, link in enumerate(links):
+        device = shown[f"pi-{number}"]
+        # Headers of MQTT and acknowledgements come on top of what is counted.
+        assert 0.98 * link.back.total < device.downlink_bytes < link.back.total
+        assert 0.7 * link.towards.total < device.uplink_bytes < link.towards.total
+    assert shown["pi-3"].downlink_bytes > HALVES > 2 * shown["pi-0"].downlink_bytes
+    # The server has sent one model, whoever many heard it.
+    assert summary.downlink_bytes < 1.03 * HALVES
+
+
+def heard(claim: int | None, *, published: int = 1000, fetched: int = 0, most: int = 0) -> int:
+    tally = Tally()
+    tally.published(["pi"], 3, published)
+    tally.beside.claimed("pi", 3, heard=claim, fetched=fetched, most_fetched=most)
+    return tally.over_link("pi").received
+
+
+def test_a_devices_word_lowers_what_was_published_to_it_and_never_raises_it() -> None:
+    assert [heard(claim) for claim in (900, 1000, 10**15, None)] == [900, 1000, 1000, 1000]
+
+
+def test_what_a_device_says_to_have_fetched_is_bounded_by_its_tasks_blobs() -> None:
+    assert heard(0, fetched=500, most=800) == 500
+    assert heard(0, fetched=10**15, most=800) == 800
+    assert heard(0, fetched=500) == 0
+
+
+def test_a_word_counts_once_and_only_for_its_own_attempt() -> None:
+    beside = Beside()
+    for attempt in (1, 2):
+        beside.published(["pi"], attempt, 1000)
+    for _ in range(3):
+        beside.claimed("pi", 1, heard=0, fetched=0, most_fetched=0)
+        beside.claimed("pi", 2, heard=700, fetched=50, most_fetched=50)
+    assert beside.shared == {"pi": 1000 + 700 + 50}
+
+
+def test_a_run_that_goes_on_goes_on_counting() -> None:
+    tally = Tally()
+    tally.published(["pi"], 1, 1000)
+    tally.sent("pi", 30)
+    tally.received("pi", 7)
+    tally.beside.stored["pi"] += 400
+    again = Tally()
+    again.restore(tally.traffic(), ())
+    assert again.over_link("pi") == link_bytes(tally.traffic(), "pi") == LinkBytes(1030, 407)
+    assert again.downlink.total() == 1030

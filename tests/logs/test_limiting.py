@@ -1,0 +1,85 @@
+"""One line per kind, device and minute, with a count; made-up names do not get round it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import pytest
+
+from edge_client.logs.limiting import MOST_DEVICES, MOST_LINES, WINDOW_S, Limiter
+from edge_client.logs.option import begin_inherited_log
+
+
+def record(words: str = "%s: ignored", device: str | None = None, **facts: object) -> logging.LogRecord:
+    made = logging.LogRecord("x", logging.WARNING, "f.py", 1, words, (device,) if "%s" in words else (), None)
+    made.__dict__.update({"device": device, **facts} if device is not None else facts)
+    return made
+
+
+def lines(limiter: Limiter, *records: logging.LogRecord, now: float = 0.0) -> list[str]:
+    return [line.getMessage() for one in records for line in limiter.take(one, now)]
+
+
+def test_a_flood_of_one_device_is_one_line_a_minute_with_its_count() -> None:
+    limiter = Limiter()
+    assert lines(limiter, *[record(device="pi", reason="malformed")] * 5000) == ["pi: ignored"]
+    later = lines(limiter, *[record(device="pi", reason="malformed")] * 3, now=WINDOW_S)
+    assert later == ["pi: ignored (the last of 4999 such lines in 60 s)"]
+    assert lines(limiter, record(device="pi", reason="malformed"), now=2 * WINDOW_S) == [
+        "pi: ignored (the last of 3 such lines in 60 s)"
+    ]
+
+
+def test_another_kind_device_or_reason_has_a_line_of_its_own() -> None:
+    limiter = Limiter()
+    told = [
+        record(device="a", reason="malformed"),
+        record(device="b", reason="malformed"),
+        record(device="a", reason="oversized"),
+        record("%s refuses", device="a", reason="malformed"),
+        record("%s", device="a", reason="malformed", what="update refused"),
+    ]
+    assert len(lines(limiter, *told, *told)) == len(told)
+
+
+def test_what_the_program_says_of_itself_is_never_held_back() -> None:
+    assert lines(Limiter(), *[record("epoch is done")] * 3) == ["epoch is done"] * 3
+
+
+def test_made_up_names_share_one_line_and_the_table_stays_small() -> None:
+    limiter = Limiter()
+    flood = [record(device=f"made-up-{n}", reason="malformed") for n in range(50_000)]
+    assert len(lines(limiter, *flood)) == MOST_DEVICES + 1
+    assert len(limiter) == MOST_DEVICES + 1
+    told = [line for line in lines(limiter, record("other words"), now=WINDOW_S) if "such lines" in line]
+    assert told == [f"made-up-49999: ignored (the last of {50_000 - MOST_DEVICES - 1} such lines in 60 s)"]
+
+
+def test_made_up_reasons_do_not_fill_the_table_either() -> None:
+    limiter = Limiter()
+    lines(limiter, *[record(device="pi", reason=f"reason-{n}") for n in range(2 * MOST_LINES)])
+    assert len(limiter) <= MOST_LINES + 2
+
+
+def test_what_was_held_back_is_forgotten_once_it_is_said() -> None:
+    limiter = Limiter()
+    lines(limiter, *[record(device="pi", reason="malformed")] * 2)
+    assert [line.getMessage() for line in limiter.rest(1.0)] == ["pi: ignored"]
+    assert (list(limiter.rest(2.0)), len(limiter)) == ([], 0)
+
+
+def test_every_process_that_begins_its_log_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(root, "handlers", [])
+    begin_inherited_log(logging.INFO)
+    log = logging.getLogger("flooded")
+    for _ in range(1000):
+        log.warning("%s: ignored", "pi", extra={"device": "pi", "reason": "malformed"})
+    (handler,) = root.handlers
+    handler.close()
+    said = sys.stderr.getvalue().splitlines()
+    assert len(said) == 2
+    assert "the last of 999 such lines" in said[1]

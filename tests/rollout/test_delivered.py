@@ -1,0 +1,293 @@
+"""A delivered model is compared with the one in use, and served only if it is not worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client import placement
+from edge_client.blobstore import BlobStore
+from edge_client.data.labelled import labelled
+from edge_client.data.sources import load_source
+from edge_client.rollout import delivered
+from edge_client.rollout.delivered import put_delivered_in_use
+from edge_client.rollout.examples import local_examples
+from edge_client.rollout.measuring import Measuring, Pair
+from edge_client.rollout.trial_events import Comparison
+from edge_client.slots import ServedModel
+from edge_client.workplace import LocalData, Workplace
+from edge_server.tasks import DELIVERY_TERMS
+from schemas.chunks import digest_of
+from schemas.rollout import Cause, Measured, Terms
+from schemas.values import DeliveryVerdict
+from tests.client.signed import SERVER, manifest_of
+from tests.client.test_slots import PowerCut, failing_power
+from tests.rollout.shelf import classifier, fitted
+
+OLD, NEW, ROLLED_OUT = b"the model in use" * 9, b"the delivered model" * 9, b"the model of a rollout" * 9
+EARLIER = Measured(examples=4, accuracy=0.75, latency_ms=1.0)
+WORSE = Comparison(EARLIER, Measured(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
+AS_GOOD = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.5}), lost=1, won=0)
+SOME = labelled(np.zeros((4, 1, 8, 8), np.uint8), np.arange(4))
+TERMS = Terms()
+
+SLOWER = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.9, "latency_ms": 40.0}), lost=0, won=1)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    """A device with four examples of each kind, and nothing else yet."""
+    return Workplace("pi", BlobStore(tmp_path / "blobs"), LocalData(SOME, SOME), tmp_path / "models")
+
+
+def note(data: bytes, **more: Any) -> ServedModel:
+    return ServedModel(version=f"run of {data[:20].decode()}", digest=digest_of(data), **more)
+
+
+def deliver(place: Workplace, data: bytes, terms: Terms | None = TERMS, **more: Any) -> DeliveryVerdict:
+    placement.begin(place.models).write_bytes(data)
+    return put_delivered_in_use(place, note(data, **more), terms).verdict
+
+
+def serves(place: Workplace) -> bytes | None:
+    """The model in use, which is the file in `models/`."""
+    current = placement.slots(place.models).current()
+    if current is not None:
+        assert placement.served(place.models).read_bytes() == current.read()
+    return None if current is None else current.read()
+
+
+Found = Callable[[Pair], Comparison]
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[Found | Comparison], list[Pair]]:
+    """Let comparisons find this; returns the pairs that were compared."""
+
+    def let(found: Found | Comparison) -> list[Pair]:
+        pairs: list[Pair] = []
+
+        def compare(_: Measuring, pair: Pair, most: int) -> Comparison:
+            pairs.append(pair)
+            return found if isinstance(found, Comparison) else found(pair)
+
+        monkeypatch.setattr(Measuring, "compare", compare)
+        return pairs
+
+    return let
+
+
+def test_a_device_without_a_model_takes_the_first_one(place, compared):
+    pairs = compared(WORSE)
+    assert deliver(place, NEW) == DeliveryVerdict(served=True, why="no model was in use before")
+    assert (serves(place), pairs) == (NEW, [])
+
+
+def test_a_worse_model_is_not_served_and_leaves_nothing_behind(place, compared, caplog):
+    compared(WORSE)
+    deliver(place, OLD)
+    verdict = deliver(place, NEW)
+    assert serves(place) == OLD
+    assert verdict == DeliveryVerdict(
+        served=False,
+        why="accuracy: 10.0% of 100 examples, 75.0% before",
+        earlier=note(OLD).version,
+        accuracy=0.1,
+        earlier_accuracy=0.75,
+        examples=100,
+    )
+    assert list(placement.waiting(place.models).parent.iterdir()) == []
+    assert f"{note(NEW).version} is not served, {note(OLD).version} is kept: accuracy" in caplog.text
+
+
+def test_a_model_that_is_not_worse_beyond_the_margin_is_served_and_there_is_a_way_back(place, compared):
+    compared(AS_GOOD)
+    deliver(place, OLD)
+    verdict = deliver(place, NEW)
+    assert (verdict.served, verdict.accuracy, verdict.earlier_accuracy) == (True, 0.5, 0.75)
+    assert verdict.why == "50.0% of 4 examples, 75.0% before"
+    assert serves(place) == NEW
+    assert placement.slots(place.models).current().model.verdict == verdict
+    assert placement.slots(place.models).back().read() == OLD
+
+
+def test_the_file_in_use_is_compared_with_the_very_file_that_would_be_served(place, compared):
+    seen = []
+    compared(lambda pair: seen.append((pair.running.read_bytes(), pair.candidate.read_bytes())) or AS_GOOD)
+    deliver(place, OLD)
+    deliver(place, NEW, variant="int8", parent=digest_of(b"the export"))
+    assert seen == [(OLD, NEW)]
+
+
+def test_by_force_nothing_is_compared(place, compared):
+    pairs = compared(WORSE)
+    deliver(place, OLD)
+    verdict = deliver(place, NEW, terms=None)
+    assert (verdict.served, verdict.earlier, serves(place), pairs) == (True, note(OLD).version, NEW, [])
+    assert "by force" in verdict.why
+
+
+@pytest.mark.parametrize("again", [NEW, b"the same network in another form"])
+def test_a_delivery_that_is_done_again_is_not_compared_with_itself(place, compared, again):
+    export = digest_of(b"the export")
+    pairs = compared(AS_GOOD)
+    deliver(place, OLD)
+    first = deliver(place, NEW, parent=export)
+    placement.begin(place.models).write_bytes(again)
+    told = put_delivered_in_use(place, note(again, parent=export, variant="fp16"), TERMS)
+    assert (len(pairs), serves(place)) == (1, NEW)
+    # What is told is what was told before, of the file that is in use.
+    assert (told.verdict, told.model.digest, told.bytes) == (first, digest_of(NEW), len(NEW))
+    assert placement.slots(place.models).back().read() == OLD
+
+
+@pytest.mark.parametrize("found", [WORSE, AS_GOOD])
+def test_wherever_the_power_goes_a_delivery_that_is_done_again_comes_to_the_same(
+    tmp_path: Path, place: Workplace, monkeypatch: pytest.MonkeyPatch, compared: Any, found: Comparison
+):
+    compared(found)
+    cut_at = 0
+    while True:
+        state = tmp_path / f"cut-{cut_at}"
+        here = replace(place, models=state / "models")
+        deliver(here, OLD)
+        placement.begin(here.models).write_bytes(NEW)
+        with failing_power(state, monkeypatch, cut_at) as steps, suppress(PowerCut):
+            put_delivered_in_use(here, note(NEW), TERMS)
+        if len(steps) <= cut_at:
+            break
+        placement.repair(here.models)
+        assert serves(here) in (OLD, NEW), steps
+        verdict = deliver(here, NEW)
+        assert verdict.served == (found is AS_GOOD), steps
+        assert (verdict.earlier, serves(here)) == (note(OLD).version, NEW if verdict.served else OLD), steps
+        cut_at += 3
+    assert cut_at > 0
+
+
+@pytest.mark.parametrize("found", [WORSE, AS_GOOD])
+def test_where_models_must_be_signed_only_a_good_one_waits_for_its_signature(place, compared, found):
+    compared(found)
+    signed_only = replace(place, signed_only=True)
+    deliver(place, OLD)
+    verdict = deliver(signed_only, NEW)
+    assert serves(place) == OLD
+    signature = SERVER.sign(manifest_of(NEW, what="device-export", device="pi"))
+    assert placement.take_signature(place.models, signature) == verdict.served == (found is AS_GOOD)
+    assert serves(place) == (NEW if verdict.served else OLD)
+
+
+def test_a_model_that_a_rollout_has_brought_since_is_not_replaced(place, compared):
+    def meanwhile(_: Pair) -> Comparison:
+        slots = placement.slots(place.models)
+        slots.fill(ROLLED_OUT, note(ROLLED_OUT))
+        slots.switch(digest_of(ROLLED_OUT))
+        return AS_GOOD
+
+    compared(meanwhile)
+    deliver(place, OLD)
+    verdict = deliver(place, NEW)
+    assert (verdict.served, verdict.why, serves(place)) == (False, delivered.SUPERSEDED, ROLLED_OUT)
+
+
+def test_a_model_that_a_rollout_has_brought_before_the_signature_is_not_replaced(place, compared, caplog):
+    compared(AS_GOOD)
+    deliver(place, OLD)
+    deliver(replace(place, signed_only=True), NEW)
+    slots = placement.slots(place.models)
+    slots.fill(ROLLED_OUT, note(ROLLED_OUT))
+    slots.switch(digest_of(ROLLED_OUT))
+    placement.take_signature(place.models, SERVER.sign(manifest_of(NEW, what="device-export", device="pi")))
+    assert serves(place) == ROLLED_OUT
+    assert "the new model is not served" in caplog.text
+    assert list(placement.waiting(place.models).parent.iterdir()) == []
+
+
+# --- real models, compared in a process of its own ---
+@pytest.fixture(scope="module")
+def digits() -> LocalData:
+    data = load_source("digits")
+    return LocalData(data.subset(range(600)), data.subset(range(600, 700)))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("models")
+    spoiled = np.roll(fitted(), 1, axis=1)
+    made = {
+        "good": classifier(folder / "good.onnx", fitted()),
+        "bad": classifier(folder / "bad.onnx", spoiled),
+    }
+    return {name: path.read_bytes() for name, path in made.items()}
+
+
+def test_a_good_model_is_kept_after_a_bad_run_and_a_bad_one_gives_way(place, digits, models):
+    here = replace(place, data=digits)
+    for name, serving in (("good", "good"), ("bad", "good")):
+        placement.begin(here.models).write_bytes(models[name])
+        told = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
+        assert serves(here) == models[serving]
+    # All hundred examples that this device never trains on, for both.
+    assert (told.verdict.served, told.verdict.earlier, told.verdict.examples) == (False, "good", 100)
+    assert told.verdict.earlier_accuracy > 0.7 > told.verdict.accuracy
+    back = replace(here, models=here.models.parent / "other" / "models")
+    for name in ("bad", "good"):
+        placement.begin(back.models).write_bytes(models[name])
+        put_delivered_in_use(back, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
+        assert serves(back) == models[name]
+
+
+def without(held_out: bool, train: bool, digits: LocalData) -> LocalData:
+    empty = digits.train.subset([])
+    return LocalData(digits.train if train else empty, digits.held_out if held_out else empty)
+
+
+def test_without_held_out_data_a_rollouts_rule_holds_the_training_data_is_compared_on(place, digits, models):
+    here = replace(place, data=without(held_out=False, train=True, digits=digits))
+    for name in ("good", "bad"):
+        placement.begin(here.models).write_bytes(models[name])
+        told = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
+    assert serves(here) == models["good"]
+    assert told.verdict.why.endswith("of its training data: none is held out")
+
+
+def test_without_any_data_the_model_in_use_is_kept(place, digits):
+    here = replace(place, data=without(held_out=False, train=False, digits=digits))
+    deliver(here, OLD)
+    verdict = deliver(here, NEW)
+    assert (verdict.served, serves(here)) == (False, OLD)
+    assert verdict.why == f"{Cause.INCOMPATIBLE}: there are no examples to compare on"
+
+
+def test_a_model_in_use_that_cannot_be_run_on_this_data_gives_way(place, digits, models):
+    """It takes another shape, or is no model at all: as in a rollout."""
+    here = replace(place, data=digits)
+    deliver(here, OLD)
+    placement.begin(here.models).write_bytes(models["bad"])
+    told = put_delivered_in_use(here, ServedModel(version="bad", digest=digest_of(models["bad"])), TERMS)
+    assert (told.verdict.served, told.verdict.why) == (True, delivered.UNUSABLE)
+    assert serves(here) == models["bad"]
+
+
+def test_of_large_images_fewer_are_copied_for_the_comparison():
+    side = 2000
+    large = labelled(np.zeros((12, 1, side, side), np.uint8), np.zeros(12, np.int64))
+    # 32 MB hold eight of 4 MB.
+    assert len(local_examples(LocalData(large, large), 200)) == 8
+    assert len(local_examples(LocalData(SOME, SOME), 200)) == 4
+
+
+def test_a_larger_network_of_a_higher_tier_is_delivered_though_a_rollout_would_find_it_too_slow(
+    place: Workplace, compared: Callable[[Found | Comparison], list[Pair]]
+) -> None:
+    deliver(place, OLD)
+    compared(SLOWER)
+    assert not deliver(place, NEW, Terms()).served
+    assert deliver(place, NEW, DELIVERY_TERMS).served
+    assert serves(place) == NEW

@@ -1,0 +1,102 @@
+"""Rollouts in a run's event list, and on its page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from edge_server.dashboard.app import make_app
+from edge_server.dashboard.feed import Feed
+from edge_server.dashboard.guarding import access_of
+from edge_server.event_list.file import read_events
+from edge_server.registry.entering import enter_run
+from edge_server.registry.registry import Registry
+from edge_server.registry.version import Version
+from edge_server.rollout.journal import RolloutJournal
+from edge_server.rollout.listing import RolloutEvents, run_of
+from edge_server.rollout.opening import begun_or_left, files_of
+from edge_server.rollout.rules import Rules
+from edge_server.rollout.state import Phase, Rollout
+from edge_server.rollout.target import Status, Target
+from tests.dashboard.test_reading_only import state_of
+from tests.registry.test_registry import run_folder
+
+LOCAL = access_of("127.0.0.1", 8265, None, bound="127.0.0.1")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    run_folder(tmp_path / "kitchen", run="home-1")
+    registry = Registry(tmp_path / "registry")
+    enter_run(registry, tmp_path / "kitchen")
+    return registry
+
+
+def begun(registry: Registry) -> tuple[RolloutJournal, Version, Rollout]:
+    journal, version = RolloutJournal(registry), registry.version("kitchen")
+    return journal, version, begun_or_left(journal, version, Rules(), files_of(registry, version))[0]
+
+
+def with_targets(rollout: Rollout, **statuses: Status) -> Rollout:
+    targets = {name: Target(name, 1, 0 if name == "pi" else 1, status) for name, status in statuses.items()}
+    return replace(rollout, phase=Phase.RUNNING, targets=targets)
+
+
+def asked(run: Path) -> list[dict]:
+    with TestClient(make_app(Feed(run, live=False), LOCAL), base_url="http://127.0.0.1:8265") as client:
+        return client.get("/api/rollouts").raise_for_status().json()["rollouts"]
+
+
+def test_a_rollout_is_listed_in_the_run_that_has_made_its_version(registry: Registry, tmp_path: Path) -> None:
+    _, version, rollout = begun(registry)
+    events = RolloutEvents(run_of(registry, version))
+    events.show(rollout)
+    running = with_targets(rollout, pi=Status.ASKED, nano=Status.WAITING)
+    events.show(running)
+    failed = with_targets(rollout, pi=Status.ROLLED_BACK, nano=Status.WAITING)
+    events.show(failed)
+    events.show(replace(failed, phase=Phase.STOPPED, why="1 of 1 failed"))
+    events.close()
+    rows = [row.event for row in read_events(tmp_path / "kitchen" / "events.sqlite")]
+    assert [(row.kind, row.device, row.text) for row in rows] == [
+        ("rollout", "", "rollout gathering: kitchen"),
+        ("rollout", "", "rollout running: kitchen"),
+        ("rollout", "", "group 1 open: of 2, 1 device: kitchen"),
+        ("rollout", "pi", "rollout: rolled back: kitchen"),
+        ("rollout", "", "rollout stopped: kitchen: 1 of 1 failed"),
+    ]
+
+
+def test_a_version_whose_run_lies_elsewhere_is_rolled_out_all_the_same(
+    registry: Registry, tmp_path: Path
+) -> None:
+    _, version, rollout = begun(registry)
+    (tmp_path / "kitchen").rename(tmp_path / "attic")
+    assert run_of(registry, version) is None
+    events = RolloutEvents(None)
+    events.show(rollout)
+    events.close()
+
+
+def test_the_page_of_a_run_shows_the_rollouts_of_its_versions_and_changes_nothing(
+    registry: Registry, tmp_path: Path
+) -> None:
+    assert asked(tmp_path / "kitchen") == []
+    journal, version, rollout = begun(registry)
+    journal.save(rollout, with_targets(rollout, pi=Status.KEPT, nano=Status.WAITING))
+    registry.set_active(version)
+    before = state_of(tmp_path)
+    (shown,) = asked(tmp_path / "kitchen")
+    assert state_of(tmp_path) == before
+    assert (shown["version"], shown["active"], shown["phase"]) == ("kitchen", True, "running")
+    assert (shown["opened"], shown["groups"], shown["ended_at"]) == (0, 2, None)
+    assert shown["devices"] == {"kept": 1, "waiting": 1}
+
+
+def test_a_run_is_not_shown_the_rollouts_of_another(registry: Registry, tmp_path: Path) -> None:
+    begun(registry)
+    run_folder(tmp_path / "attic", run="home-2")
+    assert asked(tmp_path / "attic") == []

@@ -1,0 +1,212 @@
+"""Which classes a federation has, and whose data does not fit them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_server import rounds
+from edge_server.class_list import ClassList
+from edge_server.federation import Phase
+from edge_server.round_events import End, Note, PlanRound, RoundClosed, Send, Started, Strike
+from edge_server.rounds import Federation, RoundRules
+from schemas.messages import Birth, Refusal
+from schemas.values import DataCard, Reason
+from tests.rounds.by_hand import NAME, RUN, Run, of, reply
+
+TEN = tuple("0123456789")
+
+
+def born(
+    device: str, *names: str, session: int = 1, classes: int | None = None, named: bool | None = None
+) -> Birth:
+    """The birth of a device whose data has these names, or `classes` numbers."""
+    card = DataCard(
+        source="folder:photos",
+        examples=10,
+        input_shape=(1, 8, 8),
+        num_classes=classes or max(1, len(names)),
+        named=bool(names) if named is None else named,
+        class_names=names,
+    )
+    return Birth(federation=NAME, device=device, session=session, data=card)
+
+
+def waiting(count: int, *names: str, **rules) -> Run:
+    """A run that waits for three devices, unless told; of a model with `count` outputs."""
+    made = RoundRules(**{"rounds": 2, "deadline_s": 100.0, "start_clients": 3, **rules})
+    run = Run(Federation(NAME, RUN, made, classes=ClassList(count, names)))
+    run.tell(Started())
+    return run
+
+
+def chosen_among(commands: list) -> list[str]:
+    (plan,) = of(PlanRound, commands)
+    return [device.name for device in plan.devices]
+
+
+def notes(commands: list) -> list[tuple[str, str | None, str]]:
+    return [(note.what, note.device, note.detail) for note in of(Note, commands)]
+
+
+def test_devices_with_unlike_numbers_agree_on_the_numbers_of_all() -> None:
+    run = waiting(10)
+    run.hear(born("a", "3", "7", "9"))
+    run.hear(born("b", "0", "1"))
+    (plan,) = of(PlanRound, run.hear(born("c", "9", "3")))
+    # Of ten classes '3' is the fourth, not the first: labels without names would mean the same.
+    assert plan.classes == run.federation.classes.names == TEN
+
+
+def test_names_are_joined_in_an_order_that_is_no_devices_own() -> None:
+    for first, second in (("a", "b"), ("b", "a")):
+        run, own = waiting(4, start_clients=2), {"a": ("wasp", "ant"), "b": ("bee", "wasp")}
+        run.hear(born(first, *own[first]))
+        commands = run.hear(born(second, *own[second]))
+        assert of(PlanRound, commands)[0].classes == ("ant", "bee", "wasp", "class 3")
+        ((what, _, detail),) = notes(commands)
+        assert what == "classes:"
+        assert detail.startswith("'ant', 'bee', 'wasp', 'class 3', as the devices that are there name them")
+        assert detail.endswith("only 3 of [model] num-classes = 4 have names")
+
+
+def test_devices_without_names_have_the_numbers() -> None:
+    run = waiting(10, start_clients=1)
+    commands = run.hear(born("a", classes=10))
+    assert of(PlanRound, commands)[0].classes == TEN
+    assert notes(commands) == []
+
+
+def test_labels_without_names_beside_names_are_said_to_be_places() -> None:
+    run = waiting(2, start_clients=2)
+    run.hear(born("a", classes=2))
+    ((_, _, detail),) = notes(run.hear(born("b", "cat", "ant")))
+    assert "the labels of the data of a have no names: 0 is taken for 'ant'" in detail
+
+
+def test_more_names_than_outputs_end_the_run_with_all_of_them() -> None:
+    run = waiting(2, start_clients=2)
+    run.hear(born("a", "ant", "bee"))
+    (ended,) = of(End, run.hear(born("b", "wasp", "bee")))
+    assert ended.outcome == "failed"
+    assert ended.detail == (
+        "devices have 3 classes ('ant', 'bee', 'wasp'), but [model] num-classes is 2: "
+        "set [data] classes to those that count"
+    )
+
+
+def test_a_name_that_is_spelled_in_two_ways_ends_the_run() -> None:
+    run = waiting(4, start_clients=2)
+    run.hear(born("a", "Ant", "bee"))
+    (ended,) = of(End, run.hear(born("b", "ant", "bee")))
+    assert "one class is spelled differently: 'Ant' (a) and 'ant' (b)" in ended.detail
+    numbers = waiting(4, start_clients=2)
+    numbers.hear(born("a", "03"))
+    assert "'03' (a) and '3' (b)" in of(End, numbers.hear(born("b", "3")))[0].detail
+
+
+def test_letters_that_one_device_tells_apart_are_two_classes() -> None:
+    run = waiting(3, start_clients=2)
+    run.hear(born("a", "A", "a", "b"))
+    assert of(PlanRound, run.hear(born("b", "a")))[0].classes == ("A", "a", "b")
+
+
+def test_names_that_nobody_could_state_end_the_run_and_the_file_must_have_them() -> None:
+    run = waiting(300, start_clients=1)
+    (ended,) = of(End, run.hear(born("a", classes=300, named=True)))
+    assert (
+        ended.detail == "the data of a could not state the names of all classes: set [data] classes to them"
+    )
+
+
+def test_a_device_of_an_unknown_class_is_left_out_from_its_birth_on_and_the_others_go_on() -> None:
+    run = waiting(2, "ant", "bee")
+    run.hear(born("a", "ant"))
+    commands = run.hear(born("b", "ant", "wasp"))
+    why = (
+        "unknown class 'wasp': the federation knows 'ant', 'bee' (2), this data has 'ant', 'wasp' (2); "
+        "rename it, or add it to [data] classes"
+    )
+    assert notes(commands) == [("is not chosen", "b", why)]
+    (sent,) = [one.message for one in of(Send, commands) if isinstance(one.message, Refusal)]
+    assert (sent.device, sent.reason, sent.detail) == ("b", Reason.INCOMPATIBLE, why)
+    assert of(Strike, commands) == [Strike("b", 1, Reason.INCOMPATIBLE)]
+    planned = run.hear(born("c", "bee"))
+    assert chosen_among(planned) == ["a", "c"]
+    (out,) = of(PlanRound, planned)[0].left_out
+    assert (out.device.name, out.because) == ("b", f"left out: {why}")
+
+
+def test_that_is_said_once_but_the_device_hears_it_in_every_session() -> None:
+    run = waiting(2, "ant", "bee")
+    run.hear(born("b", "wasp"))
+    assert run.hear(born("b", "wasp")) == []
+    again = run.hear(born("b", "wasp", session=2))
+    assert notes(again) == []
+    assert [one.device for one in of(Send, again)] == ["b"]
+    run.hear(born("b", "ant", session=3))
+    assert run.federation.fleet.devices["b"].misfit == ""
+
+
+def test_labels_beyond_the_list_leave_a_device_out() -> None:
+    run = waiting(2, "ant", "bee")
+    (said,) = notes(run.hear(born("b", classes=3)))
+    assert "labels up to 2, but the federation knows 'ant', 'bee' (2)" in said[2]
+
+
+def test_who_joins_with_a_new_class_after_the_agreement_is_left_out() -> None:
+    run = waiting(3, start_clients=1)
+    run.hear(born("a", "ant", "bee"))
+    commands = run.hear(born("b", "wasp"))
+    assert notes(commands)[0][:2] == ("is not chosen", "b")
+
+
+def test_who_was_no_part_of_the_agreement_is_looked_at_with_it() -> None:
+    run = waiting(3, start_clients=1)
+    paused = born("b", "wasp").model_copy(update={"eligibility": "pause"})
+    run.hear(paused)
+    commands = run.hear(born("a", "ant", "bee"))
+    assert chosen_among(commands) == ["a"]
+    assert ("is not chosen", "b") in [note[:2] for note in notes(commands)]
+
+
+def test_without_anyone_who_fits_the_round_is_abandoned_with_the_reason() -> None:
+    run = waiting(2, "ant", "bee", start_clients=1)
+    commands = run.hear(born("a", "wasp"))
+    ((_, _, detail),) = [note for note in notes(commands) if note[0] == "round abandoned"]
+    assert "the data of 1 of 1 devices does not fit" in detail
+    assert "unknown class 'wasp'" in detail
+
+
+def test_a_device_that_finds_out_itself_is_not_asked_again() -> None:
+    run = waiting(300, *(f"species {number}" for number in range(300)), start_clients=2, quorum=0.1)
+    run.hear(born("a", classes=300, named=True))
+    run.hear(born("b", "species 7"))
+    run.plan("a", "b")
+    run.hear(reply("a", accepted=False, reason=Reason.INCOMPATIBLE, detail="unknown class 'x'"))
+    assert run.federation.fleet.devices["a"].misfit == "unknown class 'x'"
+    run.hear(born("a", classes=300, named=True, session=2))
+    assert run.federation.fleet.devices["a"].misfit == ""
+
+
+def test_models_are_not_delivered_to_who_does_not_fit() -> None:
+    run = waiting(2, "ant", "bee", start_clients=1, rounds=1)
+    run.hear(born("a", "ant"))
+    run.hear(born("b", "wasp"))
+    delivering = replace(run.federation, phase=Phase.CLOSING)
+    _, commands = rounds.step(delivering, RoundClosed(1), 1.0)
+    assert chosen_among(commands) == ["a"]
+
+
+def test_buffered_rounds_agree_before_they_ask_anyone() -> None:
+    buffering = rounds.Buffering(1, concurrency=2)
+    run = waiting(10, start_clients=2, buffering=buffering)
+    run.hear(born("a", "3"))
+    (plan,) = of(PlanRound, run.hear(born("b", "7")))
+    assert plan.classes == TEN
+
+
+def test_a_hostile_birth_is_no_crash() -> None:
+    run = waiting(2, "ant", "bee")
+    run.hear(born("a", classes=10**6))
+    run.hear(born("b", *(f"name {number}" for number in range(200)), named=False))
+    assert all(device.misfit for device in run.federation.fleet.devices.values())

@@ -1,0 +1,146 @@
+"""Whoever only says to be there takes no place: not in the memory, not in a round, not from others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edge_server import newcomers as fresh
+from edge_server.fleet import Fleet
+from edge_server.newcomers import ASK_AT_S, FORGET_S, NOTE_EVERY_S, SOON_S, Newcomers
+from edge_server.round_events import Note, PlanRound, Send
+from edge_server.rounds import Phase
+from schemas.messages import BlobRequest, Refusal
+from schemas.values import Reason
+from tests.rounds.by_hand import NAME, Run, of, refusals, started
+from tests.rounds.test_fleet import birth, death
+
+FLOOD = 5000
+
+
+def doubting(most: int = 200, devices: int = 50, **rules) -> Run:
+    """A run whose server believes no birth before an answer, with room for few."""
+    run = started(**rules)
+    fleet = Fleet(most=devices, newcomers=Newcomers("secret", most=most))
+    run.federation = replace(run.federation, fleet=fleet)
+    return run
+
+
+def asked(commands: list) -> list[str]:
+    """The devices that are asked for a blob that nobody has."""
+    return [one.device for one in of(Send, commands) if isinstance(one.message, BlobRequest)]
+
+
+def answer(run: Run, device: str, digest: str = "") -> list:
+    assert run.federation.fleet.newcomers is not None
+    digest = digest or run.federation.fleet.newcomers.question(device)
+    return run.hear(Refusal(federation=NAME, device=device, reason=Reason.UNKNOWN_BLOB, digest=digest))
+
+
+def flood(run: Run, count: int = FLOOD) -> None:
+    for index in range(count):
+        run.hear(birth(f"made-up-{index}"))
+
+
+def test_a_device_is_planned_once_it_has_answered() -> None:
+    run = doubting(start_clients=1)
+    assert asked(run.hear(birth("pi"))) == ["pi"]
+    assert run.phase is Phase.WAITING
+    (plan,) = of(PlanRound, answer(run, "pi"))
+    assert [device.name for device in plan.devices] == ["pi"]
+
+
+def test_a_run_of_five_starts_with_the_five_that_answer_after_a_flood_of_births() -> None:
+    run = doubting(start_clients=5)
+    flood(run)
+    assert run.phase is Phase.WAITING
+    assert len(run.federation.fleet.devices) == 0
+    run.wait(SOON_S)
+    honest = [f"pi-{index}" for index in range(5)]
+    for device in honest:
+        assert asked(run.hear(birth(device))) == [device]
+    for device in honest:
+        commands = answer(run, device)
+    (plan,) = of(PlanRound, commands)
+    assert [device.name for device in plan.devices] == honest
+
+
+def test_births_are_taken_no_faster_than_so_many_in_a_while_and_the_others_are_told() -> None:
+    run = doubting(most=10)
+    taken = [run.hear(birth(f"d{index}")) for index in range(11)]
+    assert [asked(one) for one in taken[:10]] == [[f"d{index}"] for index in range(10)]
+    assert refusals(taken[10]) == [("d10", Reason.TOO_MANY_REQUESTS)]
+    run.wait(SOON_S)
+    assert asked(run.hear(birth("d10"))) == ["d10"]
+
+
+def test_who_never_answers_is_asked_three_times_and_forgotten() -> None:
+    run = doubting()
+    run.hear(birth("mute"))
+    times = [at for at in range(1, int(FORGET_S)) if asked(run.wait(1.0))]
+    assert times == [int(at) for at in ASK_AT_S[1:]]
+    (note,) = of(Note, run.wait(1.0))
+    assert note.detail == "1 said to be there and did not answer, the last is mute"
+    assert run.federation.fleet.newcomers is not None
+    assert run.federation.fleet.newcomers.waiting == {}
+
+
+def test_however_many_are_passed_over_there_is_one_word_on_it_in_a_while() -> None:
+    run = doubting()
+    for index in range(100):
+        run.hear(birth(f"made-up-{index}"))
+        run.wait(1.0)
+    said = [note.detail for note in of(Note, run.log)]
+    assert len(said) == 1 + int((100 - FORGET_S) // NOTE_EVERY_S)
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, fresh.Newcomers("another").question("pi")])
+def test_an_answer_to_another_question_is_none(digest: str) -> None:
+    run = doubting()
+    run.hear(birth("pi"))
+    assert answer(run, "pi", digest) == []
+    assert "pi" not in run.federation.fleet.devices
+
+
+def test_a_newcomer_that_leaves_or_comes_again_is_waited_for_as_it_last_was() -> None:
+    run = doubting()
+    run.hear(birth("pi", session=5))
+    run.hear(death("pi", session=4))
+    assert asked(run.hear(birth("pi", session=6, examples=60))) == []
+    answer(run, "pi")
+    assert run.federation.fleet.devices["pi"].data.examples == 60
+    run.hear(birth("other"))
+    run.hear(death("other"))
+    assert answer(run, "other") == []
+
+
+def test_a_device_that_is_known_is_believed_at_once_when_it_comes_back() -> None:
+    run = doubting()
+    run.hear(birth("pi"))
+    answer(run, "pi")
+    run.hear(death("pi"))
+    assert asked(run.hear(birth("pi", session=2))) == []
+    assert run.federation.fleet.devices["pi"].alive
+
+
+def test_where_the_fleet_is_full_who_answers_takes_the_place_of_who_was_lost_longest() -> None:
+    run = doubting(devices=3)
+    for device in "abc":
+        run.hear(birth(device))
+        answer(run, device)
+    for at, device in enumerate("ba"):
+        run.now = float(at)
+        run.hear(death(device))
+    run.hear(birth("d"))
+    answer(run, "d")
+    assert set(run.federation.fleet.devices) == {"a", "c", "d"}
+
+
+def test_where_all_are_there_the_fleet_is_full() -> None:
+    run = doubting(devices=2)
+    for device in "ab":
+        run.hear(birth(device))
+        answer(run, device)
+    run.hear(birth("c"))
+    assert refusals(answer(run, "c")) == [("c", Reason.NOT_SELECTED)]

@@ -1,0 +1,223 @@
+"""A model that nobody can train is given up for the one before it, in the pure machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.conduct import ConductRules
+from edge_server.rolling_back import TRIES
+from edge_server.round_events import End, Note, PlanRound, RollBack, RolledBack, RoundClosed
+from edge_server.rounds import Buffering, Phase
+from schemas.values import Reason
+from tests.rounds.by_hand import Run, announced, delivery, of, refusals, reply, started
+
+NAN = Reason.NOT_FINITE
+
+
+def second_round(*devices: str, **rules) -> Run:
+    """Round one is closed, round two is planned with everybody."""
+    run = started(*devices, **{"rounds": 9, "start_clients": len(devices), **rules})
+    run.plan(*devices)
+    for device in devices:
+        run.upload(device)
+    run.tell(RoundClosed(1))
+    run.plan(*devices)
+    return run
+
+
+def fail(run: Run, *devices: str) -> list:
+    """These devices' training comes to no numbers; then the pause before the next attempt is over."""
+    commands = []
+    for device in devices:
+        commands += run.upload(device, reason=NAN)
+    return commands + run.wait(60)
+
+
+def failed_twice(*devices: str, **rules) -> tuple[Run, RollBack]:
+    run = second_round(*devices, **rules)
+    assert of(RollBack, fail(run, *devices)) == []
+    run.plan(*devices)
+    (command,) = of(RollBack, fail(run, *devices))
+    return run, command
+
+
+def asked(commands: list) -> list[str]:
+    return [device.name for plan in of(PlanRound, commands) for device in plan.devices]
+
+
+def test_the_round_before_is_undone_once_training_has_failed_twice():
+    run, command = failed_twice("a", "b", "c")
+    assert (command.undone, command.able, command.fewest) == (1, ("a", "b", "c"), 1)
+    assert "round 2: 0 of 3 updates" in command.why
+    assert run.phase is Phase.CLOSING
+    assert TRIES == 2
+
+
+def test_nothing_is_planned_until_the_earlier_model_is_there():
+    run, command = failed_twice("a", "b", "c")
+    assert of(PlanRound, run.wait(100)) == []
+    commands = run.tell(RolledBack(command, ("c",))) + run.wait(1)
+    (plan,) = of(PlanRound, commands)
+    assert plan.round == 2
+    assert asked(commands) == ["a", "b"]
+
+
+def test_who_is_left_out_is_told_so_and_comes_back_after_the_rounds_of_a_quarantine():
+    run, command = failed_twice("a", "b", "c", conduct=ConductRules(after=0, rounds=2))
+    commands = run.tell(RolledBack(command, ("c",))) + run.wait(1)
+    assert refusals(commands) == [("c", Reason.QUARANTINED)]
+    notes = of(Note, commands)
+    assert "round 1 is undone" in notes[0].what
+    assert "c" in notes[0].detail
+    for number in (2, 3, 4):
+        run.plan("a", "b")
+        for device in ("a", "b"):
+            run.upload(device)
+        commands = run.tell(RoundClosed(number))
+        assert asked(commands) == (["a", "b"] if number < 4 else ["a", "b", "c"])
+
+
+def test_what_the_bad_model_made_of_honest_devices_counts_against_nobody():
+    run = second_round("a", "b", conduct=ConductRules(after=1, rounds=5))
+    # One refusal is enough for a quarantine here: nobody is left for a second attempt.
+    (command,) = of(RollBack, fail(run, "a", "b"))
+    assert command.forgiven == (("a", 2), ("b", 2))
+    assert command.able == ("a", "b")
+    assert asked(run.tell(RolledBack(command, ("b",)))) == ["a"]
+
+
+def test_it_fails_where_going_back_does_not_help():
+    run, command = failed_twice("a", "b", "c", attempts=1)
+    run.tell(RolledBack(command, ("c",)))
+    for _ in range(2):
+        run.wait(60)
+        run.plan("a", "b")
+        commands = fail(run, "a", "b")
+    assert of(RollBack, commands) == []
+    (ended,) = of(End, commands)
+    assert ended.outcome == "failed"
+    assert "going back to the model before round 1 did not help" in ended.detail
+
+
+def test_the_second_time_in_a_row_others_are_left_out_and_a_third_time_there_is_none():
+    run, command = failed_twice("a", "b", "c", attempts=3)
+    run.tell(RolledBack(command, ("c",)))
+    run.wait(60)
+    run.plan("a", "b")
+    for device in ("a", "b"):
+        run.upload(device)
+    run.tell(RoundClosed(2))
+    commands = []
+    for _ in range(2):
+        run.plan("a", "b")
+        commands = fail(run, "a", "b")
+    (second,) = of(RollBack, commands)
+    # Whom it did not help to leave out may take part again.
+    assert (second.undone, second.able) == (2, ("a", "b", "c"))
+    assert ("c", 2) in second.forgiven
+    assert asked(run.tell(RolledBack(second, ("a", "b")))) == ["c"]
+    run.plan("c")
+    run.upload("c")
+    run.tell(RoundClosed(3))
+    commands = []
+    for _ in range(4):
+        run.plan("c")
+        commands += fail(run, "c")
+    assert of(RollBack, commands) == []
+    assert [end.outcome for end in of(End, commands)] == ["failed"]
+
+
+def test_devices_that_are_away_undo_nothing():
+    run = second_round("a", "b", "c", attempts=2, deadline_s=50.0)
+    commands = []
+    for _ in range(3):
+        run.upload("a", reason=NAN)
+        commands += run.wait(51) + run.wait(60)
+        if run.phase is Phase.PLANNING:
+            run.plan("a", "b", "c")
+    assert of(RollBack, commands) == []
+    assert [end.outcome for end in of(End, commands)] == ["failed"]
+
+
+@pytest.mark.parametrize("reason", [Reason.UNTRUSTED, Reason.INCOMPATIBLE, Reason.NO_SPACE])
+def test_devices_that_will_not_do_the_task_undo_nothing(reason: Reason):
+    run = second_round("a", "b", attempts=1)
+    commands = []
+    for _ in range(2):
+        attempt = run.federation.attempt
+        for device in ("a", "b"):
+            commands += run.hear(reply(device, 2, attempt, accepted=False, reason=reason))
+        commands += run.wait(60)
+        if run.phase is Phase.PLANNING:
+            run.plan("a", "b")
+    assert of(RollBack, commands) == []
+
+
+def test_the_first_round_has_nothing_to_go_back_to():
+    run = started("a", "b", rounds=3, start_clients=2, attempts=2)
+    commands = []
+    for _ in range(3):
+        run.plan("a", "b")
+        commands += fail(run, "a", "b")
+    assert of(RollBack, commands) == []
+    assert [end.outcome for end in of(End, commands)] == ["failed"]
+
+
+def test_whoever_does_not_want_it_gets_the_failure_at_once():
+    run = second_round("a", "b", attempts=1, roll_back=False)
+    commands = []
+    for _ in range(2):
+        commands += fail(run, "a", "b")
+        if run.phase is Phase.PLANNING:
+            run.plan("a", "b")
+    assert of(RollBack, commands) == []
+    assert [end.outcome for end in of(End, commands)] == ["failed"]
+
+
+def test_a_model_that_computes_no_numbers_is_undone_before_anyone_has_to_train_it():
+    run = started("a", "b", rounds=9, start_clients=2)
+    run.plan("a", "b")
+    for device in ("a", "b"):
+        run.upload(device)
+    commands = run.tell(RoundClosed(1, diverged=True))
+    (command,) = of(RollBack, commands)
+    assert of(PlanRound, commands) == []
+    (plan,) = of(PlanRound, run.tell(RolledBack(command, ("b",))))
+    assert (plan.round, [device.name for device in plan.devices]) == (2, ["a"])
+
+
+def test_where_that_was_the_last_round_the_model_before_it_is_delivered():
+    run = started("a", "b", rounds=1, start_clients=2)
+    run.plan("a", "b")
+    for device in ("a", "b"):
+        run.upload(device)
+    (command,) = of(RollBack, run.tell(RoundClosed(1, diverged=True)))
+    (plan,) = of(PlanRound, run.tell(RolledBack(command, ("b",))))
+    assert plan.deliver
+    run.plan("a", "b", deliver=True)
+    for device in ("a", "b"):
+        commands = run.hear(delivery(device))
+    assert [end.outcome for end in of(End, commands)] == ["finished"]
+
+
+def test_without_the_earlier_model_the_run_fails_and_says_why():
+    run, command = failed_twice("a", "b")
+    (ended,) = of(End, run.tell(RolledBack(command, failed="it is not there")))
+    assert ended.outcome == "failed"
+    assert "it is not there" in ended.detail
+
+
+def test_buffered_rounds_go_back_too():
+    run = started("a", "b", buffering=Buffering(2, concurrency=2), rounds=9, attempts=5)
+    run.plan("a", "b")
+    for device in ("a", "b"):
+        run.upload(device)
+    run.tell(RoundClosed(1))
+    commands = []
+    for _ in range(TRIES):
+        run.plan("a", "b")
+        commands = fail(run, "a", "b")
+    (command,) = of(RollBack, commands)
+    commands = run.tell(RolledBack(command, ("b",)))
+    assert announced(commands)
+    assert asked(commands + run.wait(60)) == ["a"]

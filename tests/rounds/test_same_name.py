@@ -1,0 +1,83 @@
+"""Two devices with one name are told from one that is started again."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_server.round_events import Note, Send
+from schemas.messages import Refusal
+from schemas.values import Reason
+from tests.rounds.by_hand import Run, of, started
+from tests.rounds.test_fleet import birth, death
+
+A, B = "a" * 16, "b" * 16
+
+
+def come(run: Run, token: str, session: int) -> list:
+    """The process with this token connects under the one name, from a machine of its own."""
+    said = birth("pi", session).model_copy(update={"instance": token, "origin": f"board-{token[0]}"})
+    return run.hear(said)
+
+
+def told(commands: list) -> list[tuple[str, str]]:
+    """To which process it is said that the name is another's, and what."""
+    refusals = [one.message for one in of(Send, commands) if isinstance(one.message, Refusal)]
+    return [(one.instance, one.detail) for one in refusals if one.reason is Reason.SAME_NAME]
+
+
+def warned(commands: list) -> list[str]:
+    return [note.words for note in of(Note, commands) if not note.routine]
+
+
+def test_the_later_of_two_is_told_each_time_that_it_comes_and_people_once() -> None:
+    run = started(start_clients=9)
+    turns = [come(run, token, number) for number, token in enumerate([A, B, A, B, A, B, A, B])]
+    assert [told(one) for one in turns] == [
+        [],
+        [],
+        *[[], [(B, f"board-a ({A}) came first under this name")]] * 3,
+    ]
+    assert [words for one in turns for words in warned(one)] == [
+        f"pi shares its name with another device: board-b ({B}) and board-a ({A})"
+    ]
+
+
+@pytest.mark.parametrize(("first", "later"), [(100, 5), (5, 100)])
+def test_the_numbers_of_their_connections_do_not_matter(first: int, later: int) -> None:
+    run = started(start_clients=9)
+    sessions = {A: first, B: later}
+    turns = [come(run, token, sessions[token]) for token in [A, B, A, B, A, B, A, B]]
+    assert [token for turn in turns for token, _ in told(turn)] == [B] * 3
+
+
+def test_the_first_of_them_is_there_once_the_other_has_left() -> None:
+    run = started(start_clients=9)
+    for token in [A, B, A, B, A, B]:
+        run.hear(death("pi", {A: 5, B: 100}[token]))
+        come(run, token, {A: 5, B: 100}[token])
+    run.hear(death("pi", 100))
+    come(run, A, 6)
+    assert run.federation.fleet.devices["pi"].alive
+    assert run.federation.fleet.devices["pi"].instance == A
+
+
+def test_a_device_that_is_started_again_and_again_is_no_twin_of_itself() -> None:
+    run = started(start_clients=9)
+    for number in range(50):
+        for commands in (
+            come(run, f"{number:016x}", 2 * number),
+            come(run, f"{number:016x}", 2 * number + 1),
+        ):
+            assert (told(commands), warned(commands)) == ([], [])
+
+
+def test_one_birth_that_comes_very_late_makes_no_twins() -> None:
+    run = started(start_clients=9)
+    turns = [come(run, token, number) for number, token in enumerate([A, B, A, "c" * 16])]
+    assert [told(one) for one in turns] == [[]] * 4
+
+
+def test_devices_that_do_not_name_their_process_are_left_alone() -> None:
+    run = started(start_clients=9)
+    for number in range(6):
+        assert told(run.hear(birth("pi", number))) == []

@@ -1,0 +1,83 @@
+"""Networks as users write them, right and wrong; named as `tests.server.own_networks:FACTORY`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from torch import Tensor, nn
+
+from edge_client.data.labelled import LabelledData, labelled
+
+NAME = "tests.server.own_networks"
+
+
+def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """No channels to prune."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes))
+
+
+def hidden(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Ten channels to prune."""
+    inner = nn.Linear(math.prod(input_shape), 10)
+    return nn.Sequential(nn.Flatten(), inner, nn.ReLU(), nn.Linear(10, num_classes))
+
+
+def normed(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """It normalises over a batch, which must have two examples."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(math.prod(input_shape), 8), nn.BatchNorm1d(8), nn.Linear(8, num_classes)
+    )
+
+
+def one_output(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return linear(input_shape, 1)
+
+
+def wrong_inputs(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(7, num_classes))
+
+
+class Pair(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inner(x), x
+
+
+def pair(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Pair(linear(input_shape, num_classes))
+
+
+class Served(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise RuntimeError("made for serving alone")
+        return x
+
+
+def only_served(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """It can be asked, and not be trained."""
+    return nn.Sequential(linear(input_shape, num_classes), Served())
+
+
+def scaled(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Its last layer is no linear one."""
+    return nn.Sequential(linear(input_shape, num_classes), nn.Tanh())
+
+
+def pictures() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 255, (60, 1, 4, 4)).astype(np.uint8), np.arange(60) % 3
+
+
+def four_kinds() -> tuple[np.ndarray, np.ndarray]:
+    images, _ = pictures()
+    return images, np.arange(60) % 4
+
+
+def named_pictures() -> LabelledData:
+    images, labels = pictures()
+    return labelled(images, labels, class_names=("cat", "dog", "hen"))

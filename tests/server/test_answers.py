@@ -1,0 +1,140 @@
+"""What an update says of its own training agrees with its task; its groups are what devices can measure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.firewall.answers import check_beside, check_training, check_variances
+from edge_server.firewall.births import believed_devices
+from edge_server.fleet import Device
+from edge_server.strategy.claims import Claims
+from edge_server.strategy.groups.header import Header
+from edge_server.strategy.groups.mean_data import MeanData
+from schemas.errors import PeerError
+from schemas.strategy import TrainingPlan
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.values import CapabilityProfile, DataCard, Reason
+from tests.server.test_firewall import PREFIX, task, update
+
+TRAIN = task(training=TrainingPlan(batch_size=16, local_epochs=3))
+
+
+def claiming(**said):
+    made = update(PREFIX)
+    return made.model_copy(update={"metrics": made.metrics.model_copy(update=said)})
+
+
+def refuses(call, *args, **options) -> bool:
+    try:
+        call(*args, **options)
+    except PeerError as error:
+        return error.reason == Reason.OUT_OF_BOUNDS
+    return False
+
+
+@pytest.mark.parametrize(
+    ("examples", "epochs", "steps", "refused"),
+    [
+        # 40 examples in batches of 16 are 2 full ones and a rest, which a normalising network may leave out.
+        (40, 3, 9, False),
+        (40, 3, 6, False),
+        (0, 0, 0, False),
+        (0, 3, 0, False),
+        (40, 2, 6, False),
+        (40, 3, 10, True),
+        (40, 3, 5, True),
+        (40, 3, 1, True),
+        (40, 3, 10**12, True),
+        (40, 0, 3, True),
+        (40, 4, 12, True),
+        (40, 10**12, 9, True),
+        (10**12, 3, 9, True),
+        (1, 1, 0, False),
+    ],
+)
+def test_steps_follow_from_examples_batches_and_epochs(examples, epochs, steps, refused):
+    said = claiming(examples=examples, epochs=epochs, steps=steps)
+    assert refuses(check_training, said, TRAIN) is refused
+
+
+@pytest.mark.parametrize("worst", [np.nan, np.inf, 1e30, -0.1, -7e8, 1.1])
+def test_attention_is_between_0_and_1(worst):
+    scores = np.array([0.0, 1.0, 0.5, worst], np.float32)
+    assert refuses(check_beside, update(PREFIX), {"attention": {"conv": scores}}, ())
+    check_beside(update(PREFIX), {"attention": {"conv": scores[:3]}}, ())
+
+
+def test_prototypes_are_of_no_more_examples_than_the_update():
+    def sent(*counts: float):
+        means = np.zeros((2, 4), np.float32)
+        return {"prototypes": {"out.weight": means, "counts": np.array(counts, np.float32)}}
+
+    check_beside(update(PREFIX, examples=10), sent(4, 6), (Header(),))
+    assert refuses(check_beside, update(PREFIX, examples=10), sent(4, 7), (Header(),))
+    assert refuses(check_beside, update(PREFIX, examples=10), sent(11, -1), (Header(),))
+
+
+@pytest.mark.parametrize("labels", [[[-1, 2]], [[0.5, 0.6]], [[1e6, 0]]])
+def test_averaged_labels_are_shares(labels):
+    def sent(*rows: list[float]):
+        arrays = {"images": np.zeros((len(rows), 1, 2, 2)), "labels": np.array(rows, np.float32)}
+        return {"mean-data": arrays}
+
+    check_beside(update(PREFIX, examples=4), sent([0.5, 0.5], [1, 0]), (MeanData(),))
+    assert refuses(check_beside, update(PREFIX, examples=4), sent(*labels), (MeanData(),))
+    # An average is of two examples at least.
+    assert refuses(check_beside, update(PREFIX, examples=3), sent([0.5, 0.5], [1, 0]), (MeanData(),))
+
+
+NORMALISED = ChannelMap(
+    groups={"g": ChannelGroup(channels=2, layers=("l",))},
+    parameters={
+        "n.running_var": ParameterLayout(shape=(2,), axes={0: (Segment(channels=2, group="g"),)}),
+    },
+)
+VARIANCES = {"n.running_var": np.array([0.5, 0.001], np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("change", "late", "refused"),
+    [
+        ([-0.5, -0.001], False, False),
+        ([-0.501, 0], False, True),
+        ([0, -0.002], False, True),
+        ([0, -1e6], False, True),
+        ([-0.9, 0], True, False),
+        ([-1.1, 0], True, True),
+    ],
+)
+def test_a_running_variance_does_not_fall_below_0(change, late, refused):
+    groups = {"model": {"n.running_var": np.array(change, np.float32)}}
+    whole = update(SubModelSpec())
+    assert refuses(check_variances, whole, groups, VARIANCES, NORMALISED, late=late) is refused
+
+
+def test_a_sub_models_variances_are_held_against_its_own_channels():
+    groups = {"model": {"n.running_var": np.array([-0.002], np.float32)}}
+    second = update(SubModelSpec(kept={"g": (1,)}))
+    assert refuses(check_variances, second, groups, VARIANCES, NORMALISED)
+    first = update(SubModelSpec(kept={"g": (0,)}))
+    check_variances(first, groups, VARIANCES, NORMALISED)
+
+
+# --- births ---
+def device(name: str, examples: int, **profile) -> Device:
+    card = DataCard(source="digits", examples=examples, input_shape=(1, 8, 8), num_classes=10)
+    return Device(name, 1, CapabilityProfile(**profile), card)
+
+
+def test_a_birth_counts_with_ten_medians_of_the_others_births():
+    devices = [device(name, 30) for name in "abc"] + [device("liar", 10**12)]
+    held, cut = believed_devices(devices, Claims(10_000, 10))
+    assert [one.data.examples for one in held] == [30, 30, 30, 300]
+    assert cut == {"liar": "1000000000000 examples in its birth count as 300"}
+    assert all(one is said for one, said in zip(held, devices[:3], strict=False))
+
+
+def test_free_memory_is_no_more_than_there_is():
+    (held,), cut = believed_devices([device("a", 1, memory_bytes=10**9, memory_free_bytes=10**15)], Claims())
+    assert (held.profile.memory_free_bytes, cut) == (10**9, {})

@@ -1,0 +1,198 @@
+"""The federation's list of classes from its file, from the server's data, and from its devices."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edge_client.inference import load_model
+from edge_client.work import do_training
+from edge_client.workplace import LocalData
+from edge_server.config import Config, load_config
+from edge_server.federation import RoundRules
+from edge_server.history import Summary
+from edge_server.journal_reader import JournalReader, read_classes
+from edge_server.recovery import recover
+from edge_server.round_events import PlanRound
+from edge_server.simulation.simulator import simulate
+from edge_server.testing import Testing as ServerData
+from edge_server.workshop import Workshop
+from schemas.errors import ConfigError, PeerError
+from tests.integration.bench import Bench
+
+TEN = tuple("0123456789")
+
+
+def pictures(root: Path, *names: str, count: int = 5) -> Path:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(np.full((8, 8), number * 9, np.uint8)).save(root / name / f"{number}.png")
+    return root
+
+
+def config(*words: str) -> Config:
+    return load_config("fedavg", ["model.name=mlp", *words])
+
+
+def named_source(path: Path, names: list[str], count: int = 20) -> str:
+    images, labels = np.zeros((count, 8, 8), np.uint8), np.arange(count) % len(names)
+    np.savez(path, images=images, labels=labels, class_names=np.array(names))
+    return f"data.source=npz:{path}"
+
+
+def test_the_file_states_the_classes_and_how_many_outputs_there_are() -> None:
+    testing = ServerData(config('data.classes=["wasp","ant"]', "model.input-shape=[1,8,8]"))
+    assert testing.model_spec.num_classes == 2
+    assert testing.classes == testing.preprocessing.class_names == ("wasp", "ant")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (['data.classes=["a","b","c"]', "num-classes=2"], r"\[data\] classes: 3 are named.*num-classes is 2"),
+        (['data.classes=["a","a"]'], "'a' is named more than once"),
+        (['data.classes=["a",""]'], r"\[data\] classes"),
+        (["data.classes=[]"], r"\[data\] classes"),
+    ],
+)
+def test_a_list_that_cannot_be_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(*words)
+
+
+def test_the_servers_own_names_are_the_list_in_their_own_order(tmp_path: Path) -> None:
+    testing = ServerData(config(named_source(tmp_path / "a.npz", ["wasp", "ant"])))
+    assert testing.classes == ("wasp", "ant")
+
+
+def test_the_file_goes_before_the_servers_names_which_are_found_in_it(tmp_path: Path) -> None:
+    source = named_source(tmp_path / "a.npz", ["wasp", "ant"])
+    testing = ServerData(config(source, 'data.classes=["ant","bee","wasp"]'))
+    assert testing.classes == ("ant", "bee", "wasp")
+    assert testing._data is not None
+    assert set(testing._data.labels) == {0, 2}
+    with pytest.raises(ConfigError, match=r"\[data\] source: unknown class 'wasp'"):
+        ServerData(config(source, 'data.classes=["ant","bee"]'))
+
+
+def test_more_names_than_outputs_are_listed(tmp_path: Path) -> None:
+    source = named_source(tmp_path / "a.npz", ["wasp", "ant", "bee"])
+    with pytest.raises(ConfigError, match=r"num-classes: 2, .* 3 classes: leave.*'wasp', 'ant', 'bee'"):
+        ServerData(config(source, "num-classes=2"))
+
+
+def test_fewer_names_than_outputs_are_said_and_completed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = named_source(tmp_path / "a.npz", ["wasp", "ant"])
+    with caplog.at_level(logging.WARNING):
+        testing = ServerData(config(source, "num-classes=4"))
+    assert testing.classes == ("wasp", "ant", "class 2", "class 3")
+    assert "2 of 4 classes are named: 'wasp', 'ant', 'class 2', 'class 3'" in caplog.text
+
+
+def test_data_without_names_leaves_the_names_to_the_devices(caplog: pytest.LogCaptureFixture) -> None:
+    testing = ServerData(config("data.source=digits"))
+    assert testing.classes == ()
+    testing.agree(TEN)
+    assert testing.preprocessing.class_names == TEN
+    assert not caplog.records
+    testing.agree(tuple("abcdefghij"))
+    assert "the labels of [data] source have no names" in caplog.text
+
+
+def test_labels_of_the_server_beyond_the_outputs_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"num-classes: 4, but \[data\] source has 10 classes"):
+        ServerData(config("data.source=digits", "num-classes=4"))
+
+
+def test_what_devices_agree_on_is_in_their_tasks_in_the_journal_and_known_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, "fedavg")
+    assert bench.workshop.classes.open
+    names = ("naught", *TEN[1:])
+    planned = bench.workshop.plan(PlanRound(1, 1, bench.devices, classes=names))
+    for assignment in planned.assignments.values():
+        assert assignment.task.preprocessing.class_names == names
+    bench.workshop.put_down()
+    with closing(JournalReader(bench.folder.journal)) as reader:
+        recovered = recover(reader, RoundRules(rounds=3), "federation", now=0.0)
+    assert recovered is not None
+    again = Workshop(bench.workshop._config, "run-1", bench.folder, resume=recovered.resumption)
+    assert again.classes.names == names
+    task = again.plan(PlanRound(1, 2, bench.devices)).assignments["weak"].task
+    assert task.preprocessing.class_names == names
+    again.put_down()
+
+
+def test_a_list_of_the_file_is_in_the_journal_too(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps(TEN)}")
+    bench.tasks(1, 1)
+    bench.workshop.plan(PlanRound(1, 2, bench.devices, classes=bench.workshop.classes.names))
+    assert read_classes(bench.folder.journal) == TEN
+
+
+def test_every_file_of_a_tier_names_its_classes(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps([f'digit {name}' for name in TEN])}")
+    bench.round(1)
+    for path in bench.workshop.export_tiers().values():
+        assert load_model(path, threads=1).class_name(3) == "digit 3"
+
+
+def test_devices_of_unlike_folders_train_the_same_numbers(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps(TEN)}")
+    task = bench.tasks(1, 1)["weak"]
+    whole = bench.places["weak"].data.train
+    # The same digits, on a device that calls its classes by name and has three of them.
+    kept = np.isin(whole.labels, [3, 7, 9])
+    labels = np.searchsorted([3, 7, 9], whole.labels[kept])
+    own = replace(whole, images=whole.images[kept], labels=labels, class_names=("3", "7", "9"), named=True)
+    place = replace(bench.places["weak"], data=LocalData(own, own.subset([])))
+    by_name = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+    place = replace(place, data=LocalData(whole.subset(np.flatnonzero(kept)), own.subset([])))
+    by_number = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+    assert by_name.blob.digest == by_number.blob.digest
+
+
+def test_a_task_of_other_classes_is_declined_where_it_is_worked_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps(TEN)}")
+    task = bench.tasks(1, 1)["weak"]
+    whole = replace(bench.places["weak"].data.train, class_names=tuple("abcdefghij"), named=True)
+    place = replace(bench.places["weak"], data=LocalData(whole, whole))
+    with pytest.raises(PeerError, match=r"unknown class 'a', 'b'.*the federation knows '0', '1'"):
+        do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
+
+
+class Unseen:
+    def show(self, snapshot: object) -> None:
+        """Nothing."""
+
+
+def test_a_simulation_names_the_classes_of_its_folder(tmp_path: Path) -> None:
+    source = pictures(tmp_path / "photos", "wasp", "ant", count=20)
+    wanted = config(
+        *(f"data.source=folder:{source}", "rounds=1", "num-clients=2", "workers=1", "batch-size=8"),
+        'data.classes=["wasp","bee","ant"]',
+    )
+    summary = simulate(wanted, out=tmp_path / "run", watcher=Unseen())
+    assert isinstance(summary, Summary)
+    assert summary.outcome == "finished", summary.detail
+    model = load_model(tmp_path / "run" / "onnx" / "tier-1.onnx", threads=1)
+    assert model.preprocessing.class_names == ("wasp", "bee", "ant")
+    assert read_classes(tmp_path / "run" / "journal.sqlite") == ("wasp", "bee", "ant")
+
+
+def test_a_simulation_without_names_has_numbers(tmp_path: Path) -> None:
+    wanted = config("data.source=digits", "rounds=1", "num-clients=2", "workers=1", "samples-per-client=20")
+    assert simulate(wanted, out=tmp_path / "run", watcher=Unseen()).outcome == "finished"
+    model = load_model(tmp_path / "run" / "onnx" / "tier-1.onnx", threads=1)
+    assert model.preprocessing.class_names == TEN

@@ -1,0 +1,156 @@
+"""`check` tries what a file asks for: the network, a step of the recipe by two tiers, its updates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edge_server.cli import main
+from edge_server.config import Config, load_config
+from edge_server.feasibility import check_run
+from edge_server.rehearsal import Rehearsed
+from edge_server.simulation.simulator import simulate
+from edge_server.strategy.pruners import Attention, Cut
+from schemas.errors import ConfigError
+from schemas.submodel import SubModelSpec
+from schemas.values import PersonalPruning
+from tests.server.own_networks import NAME
+
+DATA = f"data.source=python:{NAME}:pictures"
+
+
+def file(recipe: str, network: str, *words: str) -> Config:
+    return load_config(recipe, [DATA, f"model.name={NAME}:{network}", *words])
+
+
+def tried(recipe: str, network: str, *words: str) -> Rehearsed:
+    found = check_run(file(recipe, network, *words), "home.toml")
+    assert found is not None
+    return found
+
+
+WRONG = {
+    "no module": (("model.name=no_such_module:net",), "model 'no_such_module:net': there is no module 'no_"),
+    "no factory": ((f"model.name={NAME}:lineer",), "has no function 'lineer' (did you mean 'linear'?)"),
+    "one output": ((f"model.name={NAME}:one_output",), "returns (2, 1) for 2 examples and 3 classes: return"),
+    "two outputs": (
+        (f"model.name={NAME}:pair",),
+        "[model] name: 'tests.server.own_networks:pair' returns tup",
+    ),
+    "other inputs": (
+        (f"model.name={NAME}:wrong_inputs",),
+        "[model] name: Sequential cannot be traced for inputs of shape (1, 4, 4)",
+    ),
+    "no training": ((f"model.name={NAME}:only_served",), "a training step fails: made for serving alone"),
+    "one example": ((f"model.name={NAME}:normed", "batch-size=1"), "batch-size 1 cannot train a model with"),
+    "too few classes": (("num-classes=2",), "[model] num-classes: 2, but [data] source has 3 classes: leave"),
+    "another shape": (("model.input-shape=[3,4,4]",), "[model] input-shape: (3, 4, 4), but the examples of"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_check_is_wrong_of_what_would_end_the_run(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, said = WRONG[what]
+    network = [] if any(word.startswith("model.name") for word in words) else [f"model.name={NAME}:hidden"]
+    assert main(["check", "fedavg", DATA, *network, *words]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.err.startswith("edge-server: fedavg: ")
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+
+
+def test_a_factory_that_is_missing_is_said_where_nobody_has_stated_the_datas_shape(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check", "fedavg", f"model.name={NAME}:nowhere"]) == 2
+    assert "fedavg: [model] name: " in capsys.readouterr().err
+    assert main(["check", "fedavg", f"model.name={NAME}:linear"]) == 0
+    assert "# The network was not tried: no [data] source" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "recipe", ["scaffold", "fedmix", "fedgh", "fednova", "attending-igfl", "fedp3", "hermes", "krum"]
+)
+def test_a_recipe_is_rehearsed_with_every_group_that_it_sends(recipe: str) -> None:
+    assert tried(recipe, "hidden").words == ()
+
+
+def test_what_a_recipe_cannot_do_with_a_network_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"home.toml: \[model\] name: network Sequential has no header"):
+        tried("fedgh", "scaled")
+
+
+def test_without_data_the_stated_shape_is_rehearsed_on_noise() -> None:
+    words = ["model.input-shape=[2,3]", "num-classes=4", f"model.name={NAME}:hidden"]
+    found = check_run(load_config("attending", words), "home.toml")
+    # (6 + 1) * 10 + (10 + 1) * 4 numbers, and at 70% with 3 of 10 channels (6 + 1) * 3 + (3 + 1) * 4
+    assert found is not None
+    assert (found.parameters[5], found.parameters[1]) == (114, 37)
+
+
+@pytest.mark.parametrize(
+    "recipe", ["attending", "attending-l1", "attending-fedbuff", "heterofl", "fedp3", "hermes"]
+)
+def test_a_recipe_trains_full_models_where_the_network_has_no_channels_and_says_so(recipe: str) -> None:
+    found = tried(recipe, "linear")
+    assert len(set(found.parameters.values())) == 1
+    (word,) = found.words
+    assert word.endswith(
+        ":linear' has no channels that can be pruned: devices of every tier train the full model"
+    )
+
+
+def test_nobody_hears_of_channels_whose_tiers_prune_nothing() -> None:
+    assert tried("fedavg", "linear").words == ()
+
+
+def test_a_ratio_that_learns_is_refused_where_there_is_nothing_to_prune() -> None:
+    with pytest.raises(
+        ConfigError, match=r"\[strategy\] ratio: 'bandit' learns how much to prune, and '.*lin"
+    ):
+        tried("fedmp", "linear")
+
+
+def test_an_update_that_the_server_would_refuse_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the pruner asked for once: scores of no layer, without which no update counts.
+    asked = Cut(SubModelSpec(), PersonalPruning(ratios={}))
+    monkeypatch.setattr(Attention, "cut", lambda *_: asked)
+    with pytest.raises(ConfigError, match=r"its update would be refused \(wrong-shape\): expected groups"):
+        tried("attending", "linear")
+
+
+def test_check_prints_what_was_tried_and_each_tiers_size(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "attending", DATA, f"model.name={NAME}:hidden"]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert f"# '{NAME}:hidden' for 1x4x4 and 3 classes: two rounds rehearsed.\n" in shown.out
+    assert "# tier 1, 70% pruned: 63 parameters\n" in shown.out
+    assert "# tier 5, 0% pruned: 203 parameters\n" in shown.out
+    assert main([*words, "--format", "json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["model"]["name"] == f"{NAME}:hidden"
+    assert "edge-server: tier 5, 0% pruned: 203 parameters\n" in shown.err
+
+
+def test_a_simulation_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+    config = file("fedavg", "one_output", "num-clients=2")
+    with pytest.raises(ConfigError, match="one score per class"):
+        simulate(config, out=tmp_path / "run", watcher=Nobody())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_cannot_begin_says_so_and_may_be_begun_again_in_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "fedavg", DATA, "--broker", "embedded", "--out", str(tmp_path / "run")]
+    assert main([*words, f"model.name={NAME}:one_output"]) == 2
+    assert "return one score per class" in capsys.readouterr().err
+    assert main([*words, f"model.name={NAME}:pair"]) == 2
+    assert "returns tuple" in capsys.readouterr().err
+
+
+class Nobody:
+    def show(self, snapshot: object) -> None: ...

@@ -1,0 +1,258 @@
+"""A run that starts from another's model: where it is found, whether it fits, what is noted of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_server.cli import main
+from edge_server.config import Config, load_config
+from edge_server.registry.describing import describe_run
+from edge_server.registry.entering import enter_run
+from edge_server.registry.registry import Registry
+from edge_server.registry.version import Version
+from edge_server.run_folder import RunFolder
+from edge_server.simulation.simulator import simulate
+from edge_server.starting import Start, find_start
+from edge_server.workshop import Workshop
+from schemas.blobs import SpooledGroups
+from schemas.errors import ConfigError
+from tests.server.own_networks import NAME
+
+FIXED = ("rounds=1", "num-clients=2", "workers=1", "learning-rate=0.001")
+
+
+def file(*words: str, network: str = "hidden", source: str = "pictures") -> Config:
+    named = [f"data.source=python:{NAME}:{source}", f"model.name={NAME}:{network}"]
+    return load_config("fedavg", [*named, *FIXED, *words])
+
+
+class Nobody:
+    def show(self, snapshot: object) -> None: ...
+
+
+def params_in(folder: Path) -> Mapping[str, Any]:
+    return SpooledGroups(folder / "state.safetensors")["model"]
+
+
+def begun(config: Config, folder: Path, first: Start | None = None) -> Workshop:
+    """A run as it begins, in its folder."""
+    return Workshop(config, "run-1", RunFolder.create(folder, config), first=first)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The folder of a run with the models after rounds 0 and 10, whose numbers are twice those of round 0."""
+    config = file("federation.seed=7")
+    workshop = begun(config, tmp_path / "first")
+    workshop.put_down()
+    first = tmp_path / "first" / "models" / "round-0000"
+    manifest = json.loads((first / "manifest.json").read_text())
+    own = {"round", "state_sha256", "channel_map_sha256"}
+    doubled = {name: 2 * np.array(params_in(first)[name]) for name in params_in(first)}
+    channel_map = workshop._network.channel_map
+    rest = {key: value for key, value in manifest.items() if key not in own}
+    RunFolder(tmp_path / "first").save_model(10, doubled, channel_map, rest)
+    return tmp_path / "first"
+
+
+def test_a_run_starts_from_a_rounds_folder_its_file_or_the_last_model_of_a_run(
+    source: Path, tmp_path: Path
+) -> None:
+    last = source / "models" / "round-0010"
+    for number, place in enumerate((source, last, last / "state.safetensors")):
+        config = file(f"from={place}")
+        workshop = begun(config, tmp_path / f"second-{number}", find_start(config, []))
+        workshop.put_down()
+        mine = params_in(tmp_path / f"second-{number}" / "models" / "round-0000")
+        assert set(mine) == set(params_in(last))
+        assert all(np.array_equal(mine[name], params_in(last)[name]) for name in mine)
+        about = workshop.started_from
+        assert about is not None
+        assert (about.run, about.round, about.version) == ("run-1", 10, None)
+        assert workshop.words == (f"starts from {place} (run run-1, round 10)",)
+
+
+def test_without_from_a_run_begins_with_its_own_network(tmp_path: Path) -> None:
+    assert find_start(file(), []) is None
+    workshop = begun(file(), tmp_path / "run")
+    workshop.put_down()
+    assert (workshop.started_from, workshop.words) == (None, ())
+
+
+MISFITS = {
+    "another network": (
+        {"network": "normed"},
+        "is not of the network 'tests.server.own_networks:normed' for (1, 4, 4) and 3 classes: "
+        "'1.bias' is (10,), not (8,); '1.weight' is (10, 16), not (8, 16); ",
+    ),
+    "more classes": (
+        {"source": "four_kinds"},
+        "is a model of 3 classes, this run has 4: only the last layer, '3', differs; start from one of",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_a_model_that_does_not_fit_is_refused_with_what_differs(
+    what: str, source: Path, tmp_path: Path
+) -> None:
+    options, said = MISFITS[what]
+    config = file(f"from={source}", **options)
+    with pytest.raises(ConfigError) as raised:
+        simulate(config, out=tmp_path / "second", watcher=Nobody())
+    assert str(raised.value).startswith(f"[model] from: {source} is ")
+    assert said in str(raised.value)
+    assert not (tmp_path / "second").exists()
+
+
+def rename_classes(source: Path, *names: str) -> None:
+    path = source / "models" / "round-0010" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["preprocessing"]["class_names"] = names
+    path.write_text(json.dumps(manifest))
+
+
+def test_a_model_of_the_same_classes_in_another_order_is_refused(source: Path, tmp_path: Path) -> None:
+    rename_classes(source, "dog", "cat", "hen")
+    config = file(f"from={source}", source="named_pictures")
+    said = "classes 'dog', 'cat', 'hen', this run has 'cat', 'dog', 'hen': it would take one for another"
+    with pytest.raises(ConfigError, match=said):
+        simulate(config, out=tmp_path / "second", watcher=Nobody())
+    with pytest.raises(ConfigError, match=said):
+        begun(config, tmp_path / "third", find_start(config, []))
+
+
+def test_the_run_takes_the_names_of_the_models_classes_where_it_has_none(
+    source: Path, tmp_path: Path
+) -> None:
+    rename_classes(source, "dog", "cat", "hen")
+    shapes = ["model.input-shape=[1,4,4]", "num-classes=3"]
+    config = load_config("fedavg", [f"model.name={NAME}:hidden", *shapes, f"from={source}"])
+    workshop = begun(config, tmp_path / "second", find_start(config, []))
+    workshop.put_down()
+    assert workshop.classes.names == ("dog", "cat", "hen")
+    manifest = tmp_path / "second" / "models" / "round-0000" / "manifest.json"
+    assert json.loads(manifest.read_text())["preprocessing"]["class_names"] == ["dog", "cat", "hen"]
+
+
+def test_a_damaged_model_is_refused(source: Path) -> None:
+    path = source / "models" / "round-0010" / "state.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    config, spec = file(f"from={source}"), None
+    start = find_start(config, [])
+    assert start is not None
+    workshop = Workshop(config, "run-1", RunFolder.create(source.parent / "other", file()))
+    spec, channel_map = workshop._spec, workshop._network.channel_map
+    workshop.put_down()
+    with pytest.raises(ConfigError, match=r"is damaged: it is not what its manifest.json says"):
+        start.read(spec, channel_map)
+    path.write_bytes(b"no tensors")
+    with pytest.raises(ConfigError, match=r"\[model\] from: .*state.safetensors is no model of a run: "):
+        start.read(spec, channel_map)
+
+
+@pytest.mark.parametrize("text", ["nowhere", "home-2", "empty"])
+def test_what_is_no_model_is_refused_with_the_nearest_version(text: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    registry = Registry(tmp_path / "registry")
+    registry.enter(version("home-1"), lambda folder: None)
+    stated = str(tmp_path / "empty") if text == "empty" else text
+    with pytest.raises(ConfigError) as raised:
+        find_start(file(f"from={stated}"), [tmp_path / "nothing", tmp_path / "registry"])
+    hint = " (did you mean 'home-1'?)" if text == "home-2" else ""
+    assert str(raised.value).startswith(
+        f"[model] from: '{stated}' is no version of a registry{hint}, no run fol"
+    )
+
+
+def version(name: str) -> Version:
+    return Version.model_validate(
+        {
+            "version": name,
+            "federation": "home",
+            "run": name,
+            "round": 1,
+            "rounds": 1,
+            "outcome": "finished",
+            "model": "mlp",
+            "parameters": 1,
+            "created_at": 0.0,
+            "tiers": [],
+        }
+    )
+
+
+def test_check_says_what_a_run_would_start_from(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"data.source=python:{NAME}:pictures", f"model.name={NAME}:hidden"]
+    assert main(["check", "attending", *words, f"from={source}"]) == 0
+    shown = capsys.readouterr().out
+    assert f"# starts from {source} (run run-1, round 10)\n" in shown
+    assert f'from = "{source}"\n' in shown
+    assert main(["check", "attending", *words, "from=nowhere"]) == 2
+    assert "attending: [model] from: 'nowhere' is no version" in capsys.readouterr().err
+
+
+def test_a_run_that_was_cut_off_as_it_began_reads_its_own_copy(source: Path, tmp_path: Path) -> None:
+    config = file(f"from={source}")
+    before = begun(config, tmp_path / "second", find_start(config, []))
+    before.put_down()
+    shutil.rmtree(source)
+    with pytest.raises(ConfigError, match="no version of a registry"):
+        find_start(config, [])
+    found = find_start(config, [], RunFolder(tmp_path / "second"))
+    assert found is not None
+    _, about = found.read(before._spec, before._network.channel_map)
+    assert about == before.started_from
+
+
+def test_a_version_is_continued_noted_and_not_read_again(source: Path, tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    model = source / "models" / "round-0010"
+    registry.enter(version("home-1"), lambda folder: shutil.copytree(model, folder / "model"))
+    config = file("from=home-1")
+    summary = simulate(config, out=tmp_path / "second", watcher=Nobody(), export=False)
+    about = summary.started_from
+    assert about is not None
+    digest = json.loads((model / "manifest.json").read_text())["state_sha256"]
+    assert (about.version, about.round, about.state_sha256) == ("home-1", 10, digest)
+    first = params_in(registry.path("home-1") / "model")
+    begin = params_in(tmp_path / "second" / "models" / "round-0000")
+    assert all(np.array_equal(first[name], begin[name]) for name in first)
+
+    shutil.rmtree(tmp_path / "registry")
+    shutil.rmtree(source)
+    again = simulate(
+        file("from=home-1", "federation.rounds=5"), out=tmp_path / "second", watcher=Nobody(), resume=True
+    )
+    assert (again.outcome, again.rounds, again.started_from) == ("finished", 5, about)
+    entered = describe_run(tmp_path / "second")
+    # Three rounds before the last one, and the model that the run started from.
+    assert len(entered.parents) == 4
+    assert entered.parents[-1] == digest
+    assert entered.started_from == about
+    enter_run(registry, tmp_path / "second", name="home-2")
+    card = (registry.path("home-2") / "README.md").read_text()
+    assert f"its run started from home-1 (run run-1, round 10), `{digest}`" in card
+    report = (tmp_path / "second" / "report.md").read_text()
+    assert "home-1 (run run-1, round 10)" in report
+
+
+def test_the_arrays_keep_the_networks_order(source: Path, tmp_path: Path) -> None:
+    config = file(f"from={source}")
+    workshop = begun(config, tmp_path / "second", find_start(config, []))
+    own = begun(file(), tmp_path / "third")
+    assert list(workshop._state.params) == list(own._state.params)
+    assert {name: array.dtype for name, array in workshop._state.params.items()} == {
+        name: array.dtype for name, array in own._state.params.items()
+    }
+    workshop.put_down()
+    own.put_down()

@@ -1,0 +1,49 @@
+"""Whom a run leaves out when it gives up a round: all who had a part, or those who stand out, or half."""
+
+from __future__ import annotations
+
+from edge_server.conduct import ConductRules, folded, quarantined
+from edge_server.suspects import left_out
+
+ALIKE = {name: {"model": size} for name, size in zip("abcde", (1.0, 1.1, 0.9, 1.2, 0.8), strict=True)}
+RULES = ConductRules(after=3, window=10, rounds=5)
+
+
+def test_all_who_had_a_part_are_left_out_where_enough_others_are_there() -> None:
+    assert left_out({"a": {}, "b": {}}, "abcd", 2) == ("a", "b")
+
+
+def test_where_all_had_a_part_whoever_stands_out_is_left_out() -> None:
+    assert left_out({**ALIKE, "c": {"model": 1.0, "control: largest": 1e5}}, "abcde", 1) == ("c",)
+    assert left_out({**ALIKE, "b": {"model": 1.0, "examples": 1e12}}, "abcde", 1) == ("b",)
+
+
+def test_where_nobody_stands_out_half_are_left_out_the_largest_first() -> None:
+    assert left_out(ALIKE, "abcde", 1) == ("a", "b", "d")
+
+
+def test_where_only_names_are_known_half_of_them_are_left_out() -> None:
+    assert left_out({name: {} for name in "abcd"}, "abcd", 1) == ("a", "b")
+
+
+def test_as_many_stay_as_a_round_needs() -> None:
+    assert left_out(ALIKE, "abcde", 4) == ("d",)
+    assert left_out(ALIKE, "abcde", 5) == ()
+
+
+def test_a_part_in_an_undone_round_is_a_quarantine_whatever_the_rules_say_of_strikes() -> None:
+    for after in (0, 3):
+        rules = ConductRules(after=after, rounds=5)
+        conducts = folded([("a", 4, "rolled-back")], rules)
+        assert quarantined(conducts, 9) == {"a": 9}
+        assert quarantined(conducts, 10) == {}
+        assert "round 3" in conducts["a"].cause
+
+
+def test_what_is_forgiven_counts_no_more_and_ends_the_quarantine_that_it_led_to() -> None:
+    strikes = [("a", 2, "not-finite"), ("a", 3, "not-finite"), ("a", 4, "not-finite")]
+    assert quarantined(folded(strikes, RULES), 5) == {"a": 9}
+    assert quarantined(folded([*strikes, ("a", 4, "forgiven")], RULES), 5) == {}
+    again = [*strikes[:2], ("a", 2, "forgiven"), strikes[2]]
+    assert quarantined(folded(again, RULES), 5) == {}
+    assert quarantined(folded([("a", 4, "rolled-back"), ("a", 4, "forgiven")], RULES), 5) == {}

@@ -1,0 +1,45 @@
+"""What the server tests its model on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edge_server.config import load_config
+from edge_server.testing import Testing as ServerTesting
+from edge_server.testing import load_test_data
+
+
+def held_back() -> tuple[np.ndarray, np.ndarray]:
+    """A test set of the user's own."""
+    return np.zeros((300, 1, 8, 8), np.uint8), np.arange(300) % 10
+
+
+def test_the_servers_own_test_source_is_used_whole() -> None:
+    source = f"python:{__name__}:held_back"
+    config = load_config("fedavg", [f"data.source={source}"])
+    data = load_test_data(config)
+    assert data is not None
+    assert len(data) == 300
+    assert ServerTesting(config).tested_on == f"tested on 300 examples of {source}"
+
+
+def all_alike() -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros((20, 1, 8, 8), np.uint8), np.full(20, 2)
+
+
+def test_test_data_of_one_class_are_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    source = f"python:{__name__}:all_alike"
+    ServerTesting(load_config("fedavg", [f"data.source={source}"]))
+    said = [line for line in caplog.messages if "one class" in line]
+    assert said == [
+        f"tested on 20 examples of {source} of one class, '2': any model that answers it is right"
+    ]
+
+
+def test_an_official_test_part_is_what_is_tested_on() -> None:
+    assert ServerTesting(load_config("fedavg", ["data.source=digits"])).tested_on == (
+        "tested on 359 examples of digits"
+    )
+    shaped = load_config("fedavg", ["model.input-shape=[1, 8, 8]", "num-classes=10"])
+    assert ServerTesting(shaped).tested_on == ""

@@ -1,0 +1,127 @@
+"""Simulated devices that lie: in their births, in what they measure, and in every group that they send.
+
+The work is done in this process, one job after the other: a run of some rounds takes about a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client.blobstore import BlobStore
+from edge_server.history import Summary
+from edge_server.simulation import simulator
+from edge_server.simulation.client_work import ClientWork, WorkSetup
+from edge_server.simulation.device import DeviceEdge
+from edge_server.simulation.engine import Engine, Job, Outcome
+from schemas.messages import Update, decode_message, encode_message
+from schemas.values import TrainingMetrics
+from tests.groups import encode_groups, read_groups
+from tests.simulation.small import run
+
+Sent = dict[str, dict[str, Any]]
+"""The groups of an update, to be changed in place."""
+
+LIAR = "device-0004"
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What one device says instead of the truth: fields of its data card, profile and metrics, and groups.
+
+    `groups` changes the arrays of a trained update. One that is `silent` does no task at all.
+    """
+
+    card: Mapping[str, Any] = field(default_factory=dict)
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    groups: Callable[[Sent], None] | None = None
+    silent: bool = False
+
+
+SILENT = Lie(silent=True)
+
+
+class InProcess(Engine[Job]):
+    """An engine that does each job when its outcome is asked for."""
+
+    def __init__(self, setup: WorkSetup, lies: Mapping[str, Lie]) -> None:
+        self._bench, self._store, self._lies = ClientWork(setup), BlobStore(setup.blobs, durable=False), lies
+        # To record the steps of a network takes longer than to train it for a few rounds.
+        self._bench._recorder = None  # type: ignore[assignment]
+
+    def submit(self, job: Job) -> Job:
+        return job
+
+    def result(self, handle: Job, *, timeout_s: float) -> Outcome | None:
+        lie = self._lies.get(handle.device)
+        if lie is not None and lie.silent:
+            return Outcome(None)
+        outcome = self._bench.do(handle)
+        if lie is None or lie.groups is None or outcome.answer is None:
+            return outcome
+        update = decode_message(outcome.answer.encode())
+        assert isinstance(update, Update)
+        groups = read_groups(self._store.path(update.blob.digest))
+        lie.groups(groups)
+        changed = update.model_copy(update={"blob": self._store.put(encode_groups(groups))})
+        return Outcome(encode_message(changed).decode())
+
+    def cancel(self, handle: Job) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class LyingEdge(DeviceEdge):
+    """A device whose birth and measurements are made up."""
+
+    lie: Lie
+
+    def _in_virtual_time(self, answer: str) -> Any:
+        result = super()._in_virtual_time(answer)
+        if not isinstance(result, Update):
+            return result
+        # As on the wire, where the schema has the only say.
+        said = TrainingMetrics.model_validate({**result.metrics.model_dump(), **self.lie.metrics})
+        return result.model_copy(update={"metrics": said})
+
+
+def run_with(
+    monkeypatch: pytest.MonkeyPatch, out: Path, recipe: str, *words: str, lies: Mapping[str, Lie]
+) -> Summary:
+    """Simulate a recipe in which these devices lie; updates are sent as float32 unless `words` say more."""
+    edges = simulator._edges
+
+    def lying(*args: Any) -> dict[str, DeviceEdge]:
+        made = edges(*args)
+        for name, lie in lies.items():
+            edge = made[name]
+            edge.__class__ = LyingEdge
+            edge.lie = lie  # type: ignore[attr-defined]
+            edge.data = type(edge.data).model_validate({**edge.data.model_dump(), **lie.card})
+            profile = edge.profile.model_dump(exclude_unset=True)
+            edge.profile = type(edge.profile).model_validate({**profile, **lie.profile})
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(simulator, "_edges", lying)
+        patched.setattr(simulator, "prepare_engine", lambda settings: lambda setup: InProcess(setup, lies))
+        return run(out, recipe, "strategy.uplink=[]", *words)
+
+
+def filled(value: float, *, group: str, name: str = "") -> Callable[[Sent], None]:
+    """Every number of a group's arrays, or of those whose names end so, becomes `value`."""
+
+    def change(groups: Sent) -> None:
+        for known, array in groups.get(group, {}).items():
+            if known.endswith(name):
+                groups[group][known] = np.full(array.shape, value, np.float32)
+
+    return change

@@ -1,0 +1,241 @@
+"""One contract for every component: a device of ten that sends the worst finite values spoils no run.
+
+A new entry of any of these dicts is under it without a word here. The run with the liar ends within two
+points of the run without it, in which the same device does none of its tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client.objectives.registry import OBJECTIVES
+from edge_server.config import load_config
+from edge_server.firewall.trust import TRUSTS
+from edge_server.strategy.combiners import COMBINERS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.pieces import make
+from edge_server.strategy.policies import RATIOS, SELECTIONS
+from edge_server.strategy.pruners import PRUNERS, RANKS_CHANNELS
+from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.transforms import TRANSFORMS
+from edge_server.strategy.weighting import WEIGHTINGS
+from schemas.strategy import Piece
+from schemas.values import TrainingMetrics
+from tests.simulation.liars import LIAR, SILENT, Lie, Sent, run_with
+from tests.simulation.small import history
+
+POINTS = 0.02
+ROUNDS = 4
+WORDS = (
+    "num-clients=10",
+    f"rounds={ROUNDS}",
+    f"evaluate-every={ROUNDS}",
+    f"evaluate-tiers-every={ROUNDS}",
+    "batch-size=16",
+    "local-epochs=3",
+    "learning-rate=0.1",
+    "tiers.ratios=[0.0]",
+    "simulation.hold-out=0.2",
+    "strategy.downlink=[]",
+)
+WORST = 1e6
+"""The largest number that may stand in any group."""
+CLAIMED = 10**12
+MORE: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("pruner", name): ('strategy.transforms=["attention-matching"]',) for name in RANKS_CHANNELS
+} | {("server-optimizer", "adam"): ('strategy.server-optimizer={name="adam", learning-rate=0.01}',)}
+"""What a component needs beside it to make sense, or to learn anything in so few rounds."""
+
+SINGLE = {
+    "weighting": WEIGHTINGS,
+    "selection": SELECTIONS,
+    "ratio": RATIOS,
+    "pruner": PRUNERS,
+    "combiner": COMBINERS,
+    "server-optimizer": SERVER_OPTIMIZERS,
+}
+ENTRIES = [
+    *((concept, name) for concept, known in SINGLE.items() for name in known),
+    *(("transforms", name) for name in TRANSFORMS),
+    *(("groups", name) for name in GROUPS),
+]
+SENT_GROUPS = [name for name in GROUPS if make("group rule", GROUPS, Piece(name=name)).uplink]
+
+
+def words_for(concept: str, name: str) -> tuple[str, ...]:
+    """A federation whose only unusual component is this one, with what it cannot do without."""
+    if concept == "groups":
+        group = make("group rule", GROUPS, Piece(name=name)).name
+        objective = next(
+            known for known, made in OBJECTIVES.items() if group in {*made.receives, *made.sends}
+        )
+        return (f'strategy.groups=["{name}"]', f'strategy.objectives=["{objective}"]')
+    value = f'["{name}"]' if concept == "transforms" else f'"{name}"'
+    return (f"strategy.{concept}={value}", *MORE.get((concept, name), ()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("liars")
+
+
+class Runs:
+    """The runs of this file: what comes to the same strategy, and is told the same lie, is run once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._done = folder, dict[tuple[str, int], Path]()
+
+    def without(self, words: tuple[str, ...]) -> float:
+        return self.accuracy(words, SILENT)
+
+    def accuracy(self, words: tuple[str, ...], lie: Lie) -> float:
+        summary = json.loads((self.folder(words, lie) / "summary.json").read_text())
+        assert summary["outcome"] == "finished"
+        return summary["test_accuracy"]
+
+    def folder(self, words: tuple[str, ...], lie: Lie) -> Path:
+        config = load_config("fedavg", [*WORDS, *words])
+        same = {"strategy", "clients", "privacy"}
+        key = config.model_dump_json(include=same), id(lie)
+        if key not in self._done:
+            self._done[key] = self._folder / str(len(self._done))
+            with pytest.MonkeyPatch.context() as patch:
+                run_with(patch, self._done[key], "fedavg", *WORDS, *words, lies={LIAR: lie})
+        return self._done[key]
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> Runs:
+    return Runs(folder)
+
+
+EXAGGERATED = Lie(
+    card={"examples": CLAIMED},
+    metrics={
+        "examples": CLAIMED,
+        "steps": 3 * CLAIMED // 16,
+        "accuracy": 1.0,
+        "received_loss": -1e9,
+        "train_loss": -1e9,
+        "seconds": 1e9,
+    },
+)
+"""Everything that a device says of itself at its worst, and yet in keeping with its task."""
+
+
+def one_large_number(sent: Sent) -> None:
+    """In the largest array of the model, whose norm hardly shows it."""
+    name, array = max(sent["model"].items(), key=lambda named: named[1].size)
+    changed = np.array(array)
+    changed.flat[0] = 400.0
+    sent["model"][name] = changed
+
+
+ONE_LARGE = Lie(groups=one_large_number)
+
+
+@pytest.mark.parametrize(("concept", "name"), ENTRIES)
+def test_a_device_that_exaggerates_all_it_says_of_itself_spoils_nothing(concept, name, runs):
+    words = words_for(concept, name)
+    assert runs.accuracy(words, EXAGGERATED) > runs.without(words) - POINTS
+    said = [line["exaggerated"] for line in history(runs.folder(words, EXAGGERATED))]
+    assert any(LIAR in one for one in said)
+
+
+@pytest.mark.parametrize("worst", [WORST, -WORST])
+@pytest.mark.parametrize("name", SENT_GROUPS)
+def test_a_group_of_the_worst_values_is_refused_whole_and_leaves_no_trace(name, worst, runs):
+    words = words_for("groups", name)
+    group = make("group rule", GROUPS, Piece(name=name)).name
+
+    def poison(sent: Sent) -> None:
+        for known, array in sent.get(group, {}).items():
+            sent[group][known] = np.full(array.shape, worst, np.float32)
+
+    assert runs.accuracy(words, Lie(groups=poison)) == runs.without(words)
+
+
+def extremes() -> list[tuple[str, Any]]:
+    """Every figure of an update at both ends of what its schema admits."""
+    found = []
+    for name, described in TrainingMetrics.model_json_schema()["properties"].items():
+        stated = next(
+            one for one in described.get("anyOf", [described]) if one.get("type") in ("integer", "number")
+        )
+        found += [(name, stated["minimum"]), (name, stated["maximum"])]
+    return found
+
+
+LEARNING = ('strategy.ratio="bandit"',)
+WEIGHING = ('strategy.weighting="fedrad"', 'strategy.transforms=["normalise-steps"]')
+
+
+@pytest.mark.parametrize(("figure", "worst"), extremes())
+def test_no_single_figure_of_an_update_spoils_a_run_that_goes_by_it(figure, worst, runs):
+    words = LEARNING if figure in ("train_loss", "seconds") else WEIGHING
+    assert runs.accuracy(words, Lie(metrics={figure: worst})) > runs.without(words) - POINTS
+
+
+MODES = {
+    "buffered": (
+        'clients.mode="buffered"',
+        "clients.buffer-size=5",
+        'strategy.weighting="equal"',
+        'strategy.transforms=["discount-staleness"]',
+    ),
+    "masked": ("privacy.secure-aggregation=true", "strategy.weighting=examples"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_device_that_exaggerates_spoils_no_buffered_and_no_masked_run(mode, runs):
+    words = MODES[mode]
+    assert runs.accuracy(words, EXAGGERATED) > runs.without(words) - POINTS
+
+
+def test_one_large_number_is_refused_in_a_buffer_too(runs):
+    words = MODES["buffered"]
+    assert runs.accuracy(words, ONE_LARGE) > runs.without(words) - POINTS
+    refused = [one for line in history(runs.folder(words, ONE_LARGE)) for one in line["rejected"]]
+    assert {one["device"] for one in refused} == {LIAR}
+
+
+def times(factor: float, group: str) -> Lie:
+    """A group that is turned round and stretched, as far as it is within the bounds of all updates."""
+
+    def stretch(sent: Sent) -> None:
+        for known, array in sent.get(group, {}).items():
+            sent[group][known] = (np.array(array) * factor).astype(np.float32)
+
+    return Lie(groups=stretch)
+
+
+@pytest.mark.parametrize("name", [name for name in COMBINERS if name not in TRUSTS["combiner"]])
+def test_a_combiner_that_takes_nothing_on_trust_resists_an_update_within_bounds(name, runs):
+    words = words_for("combiner", name)
+    assert runs.accuracy(words, times(-4, "model")) > runs.without(words) - POINTS
+
+
+@pytest.mark.parametrize("name", [name for name in SENT_GROUPS if name not in TRUSTS["groups"]])
+def test_a_group_that_takes_nothing_on_trust_resists_arrays_within_bounds(name, runs):
+    words = words_for("groups", name)
+    group = make("group rule", GROUPS, Piece(name=name)).name
+    assert runs.accuracy(words, times(4, group)) > runs.without(words) - POINTS
+
+
+def test_the_mean_and_the_controls_are_named_because_they_do_not_resist(runs):
+    plain, controls = (), words_for("groups", "control")
+    assert runs.accuracy(plain, times(-9, "model")) < runs.without(plain) - POINTS
+    assert runs.accuracy(controls, times(-9, "control")) < runs.without(controls) - POINTS
+    assert {"mean", "overlap-mean"} == set(TRUSTS["combiner"])
+    assert {"control"} == set(TRUSTS["groups"])
+
+
+def test_one_large_number_is_refused_where_the_norm_hides_it(runs):
+    assert runs.accuracy((), ONE_LARGE) == runs.without(())

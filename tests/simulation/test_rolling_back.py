@@ -1,0 +1,61 @@
+"""A simulated run goes back to the model that trained, and one that is resumed knows of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edge_server.workshop
+from edge_server.history import Summary
+from edge_server.strategy.strategy import State, close
+from tests.simulation.small import StopAfter, history, last_model, run
+
+WORDS = ("num-clients=3", "rounds=4", "test-samples=20", "simulation.clock=[]")
+LIAR = "device-0001"
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Round two leaves a model that nobody can train, and that not even the server can test."""
+    factor = getattr(request, "param", 1e30)
+
+    def closed(strategy: Any, state: State, updates: Any, *rest: Any, **more: Any) -> State:
+        after = close(strategy, state, updates, *rest, **more)
+        if state.round != 1 or all(one.client != LIAR for one in updates):
+            return after
+        return replace(after, params={name: array * factor for name, array in after.params.items()})
+
+    def measured(_reader: Any, _number: int, *_: Any) -> dict[str, dict[str, float]]:
+        return {f"device-{n:04d}": {"model": 1e6 if f"device-{n:04d}" == LIAR else 1.0} for n in (1, 2, 3)}
+
+    monkeypatch.setattr(edge_server.workshop, "close", closed)
+    monkeypatch.setattr(edge_server.workshop, "measured", measured)
+
+
+def went_back(out: Path, summary: Summary) -> None:
+    assert summary.outcome == "finished"
+    (undone,) = summary.undone
+    assert (undone.round, undone.back_to, undone.left_out) == (2, 1, (LIAR,))
+    lines = history(out)
+    assert [line["round"] for line in lines] == [1, 2, 3, 4]
+    assert [line["back_to"] for line in lines] == [None, None, 1, None]
+    assert all(LIAR not in line["selected"] for line in lines[2:])
+
+
+@pytest.mark.parametrize("poisoned", [1e6, 1e30], indirect=True)
+def test_the_run_goes_on_from_the_model_before_without_the_liar(tmp_path: Path, poisoned: None) -> None:
+    words = (*WORDS, "learning-rate=0.1")
+    went_back(tmp_path / "whole", run(tmp_path / "whole", "fedavg", *words))
+
+
+def test_resumed_it_ends_as_one_that_was_never_interrupted(tmp_path: Path, poisoned: None) -> None:
+    words = (*WORDS, "learning-rate=0.1")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run(whole, "fedavg", *words)
+    run(stopped, "fedavg", *words, watcher=StopAfter(2))
+    (stopped / "summary.json").unlink(missing_ok=True)
+    went_back(stopped, run(stopped, "fedavg", *words, resume=True))
+    assert last_model(stopped) == last_model(whole)
