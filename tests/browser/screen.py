@@ -15,7 +15,13 @@ DEADLINE_S = 60
 AXE = Path(__file__).with_name("vendor") / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 GRAVE = ("serious", "critical")
-REFUSED_CONNECTIONS = ("net::ERR_CONNECTION_REFUSED", "net::ERR_INCOMPLETE_CHUNKED_ENCODING")
+REFUSED_CONNECTIONS = (
+    "net::ERR_CONNECTION_REFUSED",
+    "net::ERR_CONNECTION_RESET",
+    "net::ERR_CONNECTION_CLOSED",
+    "net::ERR_EMPTY_RESPONSE",
+    "net::ERR_INCOMPLETE_CHUNKED_ENCODING",
+)
 """What the browser itself says when a server has gone; everything else is the page's own fault."""
 
 
