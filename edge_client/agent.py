@@ -23,6 +23,7 @@ from edge_client.agent_settings import AgentSettings
 from edge_client.audience import Audience
 from edge_client.belongings import Belongings
 from edge_client.board.reading import ROOT
+from edge_client.data.local import LocalData
 from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.depot.carrier import Carrier
 from edge_client.depot.web import web_of
@@ -35,7 +36,8 @@ from edge_client.memory import Memory
 from edge_client.memory_use import GivingBack
 from edge_client.presence import Presence
 from edge_client.reaching import Reaching, same_name
-from edge_client.rollout.door import Ran, RolloutDoor
+from edge_client.rollout.door import RolloutDoor
+from edge_client.rollout.trial_events import Ran
 from edge_client.secure.keys import ENTROPY_BYTES
 from edge_client.secure.partaking import Partaking
 from edge_client.session import Phase, Session
@@ -68,7 +70,7 @@ from edge_client.telemetry import WorkTelemetry
 from edge_client.transfer import VerifyBlob, WriteChunk
 from edge_client.watchdog import watchdog_of
 from edge_client.worker import DataChanged, Progress, Worker
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from schemas.chunks import decode_chunk
 from schemas.errors import PeerError
 from schemas.messages import (

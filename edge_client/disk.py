@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-from pathlib import Path
 
 from edge_client.blobstore import BlobStore
-from edge_client.files import write_synced
 from edge_client.private import PrivateState
 from edge_client.session_events import BlobChecked, ChunkLost, Settled
 from edge_client.transfer import WriteChunk
@@ -15,9 +12,6 @@ from schemas.chunks import BlobRef
 from schemas.messages import Update
 
 log = logging.getLogger(__name__)
-
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""No room at all, or none that this user may have."""
 
 
 def keep_chunk(store: BlobStore, chunk: WriteChunk) -> ChunkLost | None:
@@ -57,11 +51,3 @@ def settle(private: PrivateState, settled: Settled) -> None:
         put_down(result.run, result.round, result.attempt)
     except OSError as error:
         log.warning("round %d: what this device keeps of it cannot be put down: %s", result.round, error)
-
-
-def note_session(path: Path, number: int) -> None:
-    """Put down the number of this connection; the clock alone gives the next one where that fails."""
-    try:
-        write_synced(path, str(number).encode())
-    except OSError as error:
-        log.warning("%s cannot be written: %s", path, error)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +12,7 @@ from torch.nn import functional
 
 from edge_client.data.labelled import Inputs, LabelledData
 from edge_client.layout import channels_innermost
+from edge_client.models.modes import evaluating
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,3 @@ def _forward(module: nn.Module, inputs: Inputs, batch_size: int) -> Tensor:
     with channels_innermost(module), evaluating(module), torch.inference_mode():
         parts = torch.split(torch.from_numpy(np.ascontiguousarray(inputs)), batch_size)
         return torch.cat([module(part.to(device)) for part in parts])
-
-
-@contextlib.contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode meanwhile; every part gets its own mode back, for some are frozen on purpose."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -118,3 +119,7 @@ def sweep(state: Path) -> None:
     for folder in (state, *own, *state.glob("private/*"), *state.glob("serving/*")):
         for path in folder.glob(".*.*[0-9].part"):
             path.unlink(missing_ok=True)
+
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""No room at all, or none that this user may have."""

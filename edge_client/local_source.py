@@ -12,9 +12,9 @@ import numpy as np
 
 from edge_client.data.changes import Mark, mark_of_examples, mark_of_files, marks_of_images
 from edge_client.data.labelled import LabelledData
+from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source
-from edge_client.workplace import LocalData
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -17,13 +17,13 @@ from typing import Protocol
 from torch import nn
 
 from edge_client.board.memory import memory
+from edge_client.data.local import LocalData
 from edge_client.epochs import EpochCheckpoint
 from edge_client.evaluation import Evaluation, evaluate
 from edge_client.memory_use import give_back
 from edge_client.microbatch import micro_batch
 from edge_client.recording import Recorder
 from edge_client.training import EpochReport, TrainingResult, train
-from edge_client.workplace import LocalData
 from schemas.blobs import Groups
 from schemas.errors import PeerError
 from schemas.messages import Task

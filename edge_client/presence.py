@@ -16,8 +16,8 @@ from edge_client.address import BrokerAddress
 from edge_client.agent_settings import AgentSettings
 from edge_client.audience import NOBODYS
 from edge_client.data.card import card_of
-from edge_client.disk import note_session
 from edge_client.eligibility.verdict import MAY_TRAIN, Verdict
+from edge_client.session_number import note_session
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import DataCard

@@ -17,8 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.data.labelled import LabelledData
 from edge_client.epochs import EpochCheckpoint, UnfitCheckpoint
-from edge_client.evaluation import evaluating
 from edge_client.layout import channels_innermost
+from edge_client.models.modes import evaluating
 from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
 from edge_client.objectives.registry import build_objectives, merge_groups
 from edge_client.optimizers import OPTIMIZERS, Optimizer

@@ -10,12 +10,13 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from edge_client.disk import DISK_FULL
+from edge_client.data.local import LocalData
+from edge_client.files import DISK_FULL
 from edge_client.link import Inbox
 from edge_client.secure.membership import Membership
 from edge_client.session_events import Result, UpdateMasked, WorkDone, WorkFailed
 from edge_client.shortage import is_shortage
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Task, Update, encode_message
 from schemas.values import Reason

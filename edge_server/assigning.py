@@ -8,7 +8,7 @@ from functools import partial
 
 from edge_client.blobstore import BlobStore
 from edge_server.depot.depot import Depot
-from edge_server.firewall import max_answer_bytes
+from edge_server.firewall.contents import max_answer_bytes
 from edge_server.layering import MAP, Frame, Parts, lay_out
 from edge_server.notary import Notary
 from edge_server.publishing import Edition, Publisher

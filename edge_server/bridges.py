@@ -12,8 +12,7 @@ from pathlib import Path
 
 from edge_client.address import BrokerAddress
 from edge_server.config import Config
-from edge_server.snapshot import Watcher
-from edge_server.watching import Together
+from edge_server.snapshot import Together, Watcher
 
 
 @contextlib.contextmanager

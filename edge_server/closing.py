@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from edge_server.event_list.event import EventKind
 from edge_server.federation import Federation, Phase, Step, end
-from edge_server.history import RoundRecord
 from edge_server.participant import Participant, Status
 from edge_server.planning import wait
 from edge_server.quarantine import strike
@@ -41,12 +40,6 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
         staleness={name: federation.round - update.round for name, update in updates.items()},
     )
     return replace(federation, phase=Phase.CLOSING), [command]
-
-
-def closed_event(record: RoundRecord) -> RoundClosed:
-    """The word that a round is closed, with what was found when all its updates were looked at together."""
-    refused = {one.device: one.detail for one in record.rejected if one.detail}
-    return RoundClosed(record.round, record.diverged, refused, record.exaggerated)
 
 
 def found_late(federation: Federation, event: RoundClosed) -> Step:

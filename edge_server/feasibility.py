@@ -7,12 +7,12 @@ from pathlib import Path
 from edge_client.data.parts import part_of
 from edge_client.models.registry import entry
 from edge_client.user_code import users_function
-from edge_server.commands.options import RUNS
 from edge_server.config import Config
 from edge_server.rehearsal import Rehearsed, rehearse
+from edge_server.run_folder import RUNS
 from edge_server.simulation.population import make_population
 from edge_server.starting import find_start
-from edge_server.testing import load_test_data, read_source
+from edge_server.test_data import load_test_data, read_source
 from schemas.errors import ConfigError
 
 

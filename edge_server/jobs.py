@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.link import Inbox
-from edge_server.closing import closed_event
 from edge_server.history import RoundRecord
 from edge_server.round_events import (
     BlobsLost,
@@ -23,6 +22,7 @@ from edge_server.round_events import (
     RollBack,
     UpdateChecked,
 )
+from edge_server.round_record import closed_event
 from edge_server.workshop import Workshop
 from schemas.blobs import BlobRef
 from schemas.messages import Task

@@ -22,7 +22,7 @@ from edge_server.journal_reader import REMEDY, Closed, Examined, JournalReader, 
 from edge_server.participant import Participant, Status
 from edge_server.participants import Participants
 from edge_server.round_events import Assignment
-from edge_server.secure.aggregating import COHORT
+from edge_server.secure.gathering import COHORT
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.values import CapabilityProfile, DataCard, Reason

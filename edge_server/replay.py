@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.journal import Aggregated
 from edge_server.journal_reader import REMEDY, Closed, JournalReader, Planned
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from edge_server.spool import BEFORE, MODEL, Spool
 from edge_server.strategy.checkpoint import load_state

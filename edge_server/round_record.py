@@ -8,7 +8,7 @@ from typing import Any
 from edge_client.evaluation import Evaluation
 from edge_server.history import Rejected, RoundRecord
 from edge_server.looking_back import Look
-from edge_server.round_events import CloseRound
+from edge_server.round_events import CloseRound, RoundClosed
 from schemas.values import Reason
 
 
@@ -73,3 +73,9 @@ def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
     known = [(value, weight) for value, weight in values if value is not None and weight > 0]
     total = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / total if total else None
+
+
+def closed_event(record: RoundRecord) -> RoundClosed:
+    """The word that a round is closed, with what was found when all its updates were looked at together."""
+    refused = {one.device: one.detail for one in record.rejected if one.detail}
+    return RoundClosed(record.round, record.diverged, refused, record.exaggerated)

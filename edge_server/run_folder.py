@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_client.files import unlink, write_synced, written_aside
@@ -187,3 +188,16 @@ class RunFolder:
                 self._spares.add(old / STATE, shared=True)
             shutil.rmtree(old)
         return digest
+
+
+RUNS = Path("runs")
+
+
+def run_folder(out: Path | None, federation: str) -> Path:
+    """The folder that the user names, or one by name and time."""
+    return out or RUNS / run_name(federation)
+
+
+def run_name(federation: str) -> str:
+    """A name for a run that starts now."""
+    return f"{federation[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from edge_server.config import Config, load_config
+from edge_server.config import Config
+from edge_server.load_config import load_config
 
 
 def differences(

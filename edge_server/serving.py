@@ -15,14 +15,14 @@ from pathlib import Path
 from edge_client.address import BrokerAddress, TlsFiles, parse_address
 from edge_client.command_line import DONE, FAILED, INTERRUPTED, SUSPENDED
 from edge_server.broker.launch import running_broker
-from edge_server.commands.options import RUNS, run_name
 from edge_server.config import Config
 from edge_server.history import Summary
 from edge_server.reopening import locked, open_run
 from edge_server.rules import make_rules
+from edge_server.run_folder import RUNS, run_name
 from edge_server.server import Server, Suspended
-from edge_server.snapshot import Watcher
-from edge_server.watching import Together, watchers
+from edge_server.snapshot import Together, Watcher
+from edge_server.watching import watchers
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 

@@ -13,11 +13,15 @@ from edge_client.data.partition import parse_partition
 from edge_client.models.registry import entry
 from edge_client.pruning import mean_ratio
 from edge_server.config_errors import UNNAMED
+from edge_server.simulation.profiles import profile
 from edge_server.strategy.claims import Claims
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, nearest
 from schemas.frozen import Settings
 from schemas.names import Name
 from schemas.values import ClassName
+
+ENGINE_NAMES = ("local", "ray")
+"""What may do the work of simulated devices; `simulation.engines` has an entry for each."""
 
 
 class RecipeInfo(Settings):
@@ -259,20 +263,14 @@ class SimulationSettings(Settings):
 
     @model_validator(mode="after")
     def _engine_is_known(self) -> SimulationSettings:
-        from edge_server.simulation.engines import check_engine
-
-        try:
-            check_engine(self.engine)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
+        if self.engine not in ENGINE_NAMES:
+            raise ValueError(f"unknown engine '{self.engine}'{nearest(self.engine, ENGINE_NAMES)}")
         if self.ray_address is not None and self.engine != "ray":
             raise ValueError("ray-address is for engine = 'ray'")
         return self
 
     @model_validator(mode="after")
     def _boards_are_known(self) -> SimulationSettings:
-        from edge_server.simulation.profiles import profile
-
         try:
             for name in self.clock:
                 profile(name)

@@ -88,3 +88,15 @@ class Watcher(Protocol):
     def show(self, snapshot: Snapshot) -> None:
         """Take the state of the run, up to four times a second."""
         ...
+
+
+class Together:
+    """Several who watch as one."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Tell each of them, in order."""
+        for watcher in self._watchers:
+            watcher.show(snapshot)

@@ -9,8 +9,8 @@ from pathlib import Path
 from edge_client.codecs.chain import make_chain
 from edge_client.codecs.compression import is_compressed
 from edge_client.codecs.form import decoded
-from edge_server.firewall import examine, max_answer_bytes
 from edge_server.firewall.answers import check_training
+from edge_server.firewall.contents import examine, max_answer_bytes
 from edge_server.firewall.encoded import check_form
 from edge_server.firewall.sizes import Sizes
 from edge_server.secure.examining import examine_masked

@@ -8,22 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from edge_server.snapshot import Snapshot, Watcher
+from edge_server.snapshot import Together, Watcher
 
 Opener = Callable[[argparse.Namespace, Path], AbstractContextManager[Watcher]]
 """From the words of the command and the run folder to somebody who watches as long as the block lasts."""
-
-
-class Together:
-    """Several who watch as one."""
-
-    def __init__(self, *watchers: Watcher) -> None:
-        self._watchers = watchers
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Tell each of them, in order."""
-        for watcher in self._watchers:
-            watcher.show(snapshot)
 
 
 def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:

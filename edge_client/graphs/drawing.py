@@ -19,8 +19,8 @@ import onnx
 import torch
 from torch import nn
 
-from edge_client.evaluation import evaluating
 from edge_client.graphs.filling import DEPTH_WISE, INPUT, OPSET, OUTPUT, ExportRefused, first_line, weights_of
+from edge_client.models.modes import evaluating
 
 INFERRED = "inferred"
 """The shape that flattens whatever comes: the batch as it is, and one axis for all the rest."""

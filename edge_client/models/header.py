@@ -8,8 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from edge_client.evaluation import evaluating
 from edge_client.models.build import build_model
+from edge_client.models.modes import evaluating
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 

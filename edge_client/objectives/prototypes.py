@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from edge_client.evaluation import evaluating
 from edge_client.models.header import header_name
+from edge_client.models.modes import evaluating
 from edge_client.objectives.objective import LocalObjective, Surroundings
 from edge_client.objectives.parameters import array_of
 from schemas.blobs import Groups

@@ -6,11 +6,12 @@ import logging
 from dataclasses import dataclass
 
 from edge_client import placement
+from edge_client.data.local import LocalData
 from edge_client.rollout.judging import judge_comparison
 from edge_client.rollout.measuring import Measuring, Pair
 from edge_client.rollout.trial_events import Comparison, Objection
 from edge_client.slots import Served, ServedModel
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from schemas.rollout import Terms
 from schemas.values import DeliveryVerdict
 

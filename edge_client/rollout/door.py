@@ -6,32 +6,17 @@ Most devices are offered a model once in months, and all of them wait for what i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.agent_settings import AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.link import Inbox
-from edge_client.workplace import LocalData
+from edge_client.rollout.trial_events import Ran, trial_path
 from schemas.chunks import Chunk
 from schemas.messages import Message
 
 if TYPE_CHECKING:
     from edge_client.rollout.taking_part import RolloutPart
-    from edge_client.rollout.trial_events import Compare, Comparison, Look
-
-
-def trial_path(state: Path) -> Path:
-    """Where a device keeps its trial, below its state folder."""
-    return state / "rollout" / "trial.json"
-
-
-@dataclass(frozen=True)
-class Ran:
-    """Event in the agent's inbox: a comparison has ended; `of` is what asked for it."""
-
-    of: Compare | Look
-    comparison: Comparison
 
 
 class RolloutDoor:

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from edge_client.data.local import LocalData
 from edge_client.rollout.trial_events import Comparison, Made, Objection
 from edge_client.variants.choosing import EXPORT_ALONE, Wish
-from edge_client.workplace import LocalData
 from schemas.rollout import Cause, Measured
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
-from edge_client.disk import DISK_FULL
+from edge_client.files import DISK_FULL
 from edge_client.rollout.health import FILE, Health, read_health
 from edge_client.rollout.measuring import Pair
 from edge_client.rollout.trial_events import NotSwitched, Switched, WentBack

@@ -13,10 +13,10 @@ from functools import partial
 
 from edge_client.agent_settings import AgentSettings
 from edge_client.blobstore import BlobStore
+from edge_client.data.local import LocalData
 from edge_client.disk import forget_others, keep_blob, keep_chunk
 from edge_client.link import Inbox
 from edge_client.rollout import trial as machine
-from edge_client.rollout.door import Ran, trial_path
 from edge_client.rollout.measuring import Measuring, Pair
 from edge_client.rollout.offer_check import objection_to
 from edge_client.rollout.serving_slots import ServingSlots
@@ -32,17 +32,18 @@ from edge_client.rollout.trial_events import (
     Looked,
     NotSwitched,
     Offered,
+    Ran,
     Remembered,
     Send,
     Switch,
     Withdrawn,
+    trial_path,
 )
 from edge_client.rollout.trial_file import TrialFile
 from edge_client.rollout.trial_state import Trials
 from edge_client.session_events import ChunkArrived, Connected, Disconnected, Tick
 from edge_client.transfer import VerifyBlob, WriteChunk
 from edge_client.variants.choosing import EXPORT_ALONE
-from edge_client.workplace import LocalData
 from schemas.chunks import Chunk
 from schemas.errors import PeerError
 from schemas.messages import Message, ModelOffer, ModelWithdrawal, decode_message

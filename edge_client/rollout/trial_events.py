@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.rollout.health import Health
@@ -179,3 +180,16 @@ class Forget:
 
 
 Command = Send | WriteChunk | VerifyBlob | Compare | Look | Switch | GoBack | Forget
+
+
+def trial_path(state: Path) -> Path:
+    """Where a device keeps its trial, below its state folder."""
+    return state / "rollout" / "trial.json"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Event in the agent's inbox: a comparison has ended; `of` is what asked for it."""
+
+    of: Compare | Look
+    comparison: Comparison

@@ -50,9 +50,9 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the resolved file; raises `ConfigError` for a wrong one."""
-    from edge_server.config import load_config
     from edge_server.feasibility import check_run
     from edge_server.firewall.trust import warnings
+    from edge_server.load_config import load_config
 
     config = load_config(args.config, args.overrides)
     tried = check_run(config, args.config, registry=args.registry)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from edge_client.command_output import Subparsers, add_verb, positive_int
-from edge_server.commands.options import add_broker_options, add_run_options, begin_run_log, run_folder
+from edge_server.commands.options import add_broker_options, add_run_options, begin_run_log
 from edge_server.dashboard.listening import USUAL
+from edge_server.run_folder import run_folder
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -33,8 +34,8 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run it; the run folder is `runs/demo-TIME` unless named."""
-    from edge_server.config import load_config
     from edge_server.demo import DEMO, run_demo
+    from edge_server.load_config import load_config
     from edge_server.serving import run_and_tell
 
     overrides = list(args.overrides)

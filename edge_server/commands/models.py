@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.command_output import Subparsers, add_verb, print_help, print_json, print_table
-from edge_server.commands.options import RUNS
+from edge_server.run_folder import RUNS
 
 if TYPE_CHECKING:
     from edge_server.registry.registry import Registry

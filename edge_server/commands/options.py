@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_client.commands.options import add_tls_options
@@ -13,8 +12,6 @@ from edge_client.logs.option import add_log_options, begin_log
 from edge_server.dashboard.option import add_dashboard_options
 from edge_server.metrics.option import add_metrics_option
 from edge_server.writers.option import add_write_option
-
-RUNS = Path("runs")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +38,3 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         help="mqtt://host:1883, or auto, mosquitto, embedded: one started on this machine (default: auto)",
     )
     add_tls_options(parser, whose="the server's")
-
-
-def run_folder(out: Path | None, federation: str) -> Path:
-    """The folder that the user names, or one by name and time."""
-    return out or RUNS / run_name(federation)
-
-
-def run_name(federation: str) -> str:
-    """A name for a run that starts now."""
-    return f"{federation[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

@@ -6,13 +6,8 @@ import argparse
 from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import (
-    RUNS,
-    add_broker_options,
-    add_run_options,
-    begin_run_log,
-    run_folder,
-)
+from edge_server.commands.options import add_broker_options, add_run_options, begin_run_log
+from edge_server.run_folder import RUNS, run_folder
 
 EXAMPLES = """\
 examples:
@@ -49,7 +44,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serve until the run is over."""
-    from edge_server.config import load_config
+    from edge_server.load_config import load_config
     from edge_server.reopening import finished_run, unfinished_run
     from edge_server.serving import run_and_tell, serve, tell_finished
 

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import add_run_options, begin_run_log, run_folder
+from edge_server.commands.options import add_run_options, begin_run_log
+from edge_server.run_folder import run_folder
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -47,7 +48,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Simulate until the run is over."""
-    from edge_server.config import load_config
+    from edge_server.load_config import load_config
     from edge_server.reopening import finished_run
     from edge_server.serving import exit_code, tell_finished, tell_where
     from edge_server.simulation.simulator import as_simulated, simulate

@@ -26,11 +26,12 @@ from edge_client.models.registry import entry
 from edge_client.pruning import group_ratios
 from edge_client.slicing import extract
 from edge_client.surgery import cut_down, load_arrays
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.dashboard.facts import newest_version
-from edge_server.experiments.grad_cam import grad_cam
+from edge_server.grad_cam import grad_cam
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
-from edge_server.testing import as_the_federation, load_test_data, model_spec
+from edge_server.test_data import as_the_federation, load_test_data, model_spec
 from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError, EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -44,7 +44,7 @@ def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
     from edge_server.dashboard.hosting import hosted
     from edge_server.dashboard.metrics_route import metrics_route
     from edge_server.metrics.collector import RunCollector
-    from edge_server.watching import Together
+    from edge_server.snapshot import Together
 
     collector = RunCollector(out)
     more = [metrics_route(collector)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_server.config import Config, check_config, load_config, merge_tables, override_table
+from edge_server.config import Config
 from edge_server.experiments.experiment import (
     Change,
     Column,
@@ -17,6 +17,8 @@ from edge_server.experiments.experiment import (
     Scale,
     scale_of,
 )
+from edge_server.load_config import check_config, load_config
+from edge_server.overrides import merge_tables, override_table
 from schemas.errors import ConfigError, nearest
 
 IN_FLOAT32: Mapping[str, Any] = {"strategy": {"uplink": [], "downlink": []}}

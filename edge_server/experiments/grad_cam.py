@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from edge_client.data.fitting import fit
 from edge_client.data.labelled import LabelledData
@@ -26,53 +24,13 @@ from edge_client.surgery import load_arrays
 from edge_server.experiments.cells import Plan
 from edge_server.experiments.findings import Findings, Table
 from edge_server.experiments.runner import Done, Progress, Simulate, run_all, run_path
-from edge_server.testing import model_spec
+from edge_server.grad_cam import Heat, concentration, grad_cam
+from edge_server.test_data import model_spec
 from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError
 
-Heat = NDArray[np.float32]
 MEASURED = 200
 SHOWN = 8
-QUARTER = 0.25
-
-
-def grad_cam(module: nn.Module, inputs: Tensor, classes: Tensor) -> Heat:
-    """The heat of each input's class at the last convolution, inputs [N, C, H, W], classes [N].
-
-    Heat [N, H, W], between 0 and 1: each picture's highest is 1, unless it has none at all.
-    """
-    seen: dict[str, Tensor] = {}
-    hook = last_convolution(module).register_forward_hook(
-        lambda layer, given, output: seen.__setitem__("maps", output)
-    )
-    module.eval()
-    try:
-        scores = module(inputs).gather(1, classes[:, None]).sum()
-    finally:
-        hook.remove()
-    maps = seen["maps"]
-    (gradient,) = torch.autograd.grad(scores, maps)
-    weighted = (gradient.mean(dim=(2, 3), keepdim=True) * maps).sum(dim=1, keepdim=True)
-    heat = functional.interpolate(torch.relu(weighted), inputs.shape[2:], mode="bilinear")[:, 0]
-    highest = heat.amax(dim=(1, 2), keepdim=True)
-    normal: Heat = (heat / highest.clamp_min(1e-12)).detach().numpy()
-    return normal
-
-
-def last_convolution(module: nn.Module) -> nn.Module:
-    """The last 2-d convolution wider than one position; raises `ConfigError` where there is none."""
-    found = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
-    if not found:
-        raise ConfigError("Grad-CAM needs a network with convolutions")
-    return found[-1]
-
-
-def concentration(heat: Heat) -> float:
-    """The mean share of a picture's heat that lies in its hottest quarter, heat [N, H, W]; cold onesaside."""
-    flat = np.sort(heat.reshape(len(heat), -1), axis=1)[:, ::-1]
-    warm = flat[flat.sum(axis=1) > 0]
-    top = warm[:, : max(1, round(QUARTER * flat.shape[1]))]
-    return float((top.sum(axis=1) / warm.sum(axis=1)).mean()) if len(warm) else 0.0
 
 
 def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Findings:

@@ -16,7 +16,7 @@ from edge_server.config import Config
 from edge_server.experiments.cells import Cell, Plan
 from edge_server.experiments.experiment import PaperNumbers
 from edge_server.experiments.findings import Findings, Table, without_empty
-from edge_server.testing import load_test_data, model_spec
+from edge_server.test_data import load_test_data, model_spec
 from schemas.values import ModelSpec
 
 MEAN = "Average"

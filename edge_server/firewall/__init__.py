@@ -19,7 +19,3 @@
 
 Whatever it is not has a reason code, which its device is told and which is counted; the round goes on.
 """
-
-from edge_server.firewall.contents import MAX_ABS, examine, max_answer_bytes
-
-__all__ = ["MAX_ABS", "examine", "max_answer_bytes"]

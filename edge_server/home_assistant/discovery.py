@@ -10,7 +10,8 @@ import json
 from typing import Any
 
 from edge_server.display.units import clean
-from edge_server.home_assistant.topics import INSTALL, Places, identifier
+from edge_server.home_assistant.settings import identifier
+from edge_server.home_assistant.topics import INSTALL, Places
 from edge_server.snapshot import DeviceView
 
 ORIGIN = {"name": "edge-federation"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from pydantic import StringConstraints
 from schemas.frozen import Settings
 from schemas.values import Seconds
 
+_ESCAPED = re.compile("__|_d")
 PREFIX_PATTERN = r"^[A-Za-z0-9_-]{1,64}(/[A-Za-z0-9_-]{1,64}){0,7}$"
 
 
@@ -26,3 +28,13 @@ class HomeAssistantSettings(Settings):
     prefix: Annotated[str, StringConstraints(pattern=PREFIX_PATTERN)] = "homeassistant"
     watch_s: Seconds = 300.0
     authority: Path | None = None
+
+
+def identifier(name: str) -> str:
+    """A name as Home Assistant's topics may hold it, without dots; unlike names stay unlike."""
+    return name.replace("_", "__").replace(".", "_d")
+
+
+def name_of(identifier: str) -> str:
+    """The name that an identifier stands for."""
+    return _ESCAPED.sub(lambda found: "_" if found.group() == "__" else ".", identifier)

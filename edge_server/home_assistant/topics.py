@@ -10,26 +10,15 @@ fed/v1/FEDERATION/home/devices/DEVICE/install         Home Assistant's button
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
+from edge_server.home_assistant.settings import identifier, name_of
 from schemas.names import is_name
 from schemas.topics import ROOT, Channel, DeviceTopic
 
 INSTALL = b"install"
 Kind = Literal["birth", "config", "install"]
-_ESCAPED = re.compile("__|_d")
-
-
-def identifier(name: str) -> str:
-    """A name as Home Assistant's topics may hold it, without dots; unlike names stay unlike."""
-    return name.replace("_", "__").replace(".", "_d")
-
-
-def name_of(identifier: str) -> str:
-    """The name that an identifier stands for."""
-    return _ESCAPED.sub(lambda found: "_" if found.group() == "__" else ".", identifier)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_server.home_assistant.topics import identifier
+from edge_server.home_assistant.settings import identifier
 from edge_server.identity.settings import AuthoritySettings
 from schemas.topics import ROOT, enrolment_root
 

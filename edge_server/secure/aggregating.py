@@ -9,6 +9,7 @@ from edge_client.secure.quantisation import Ring, most_weight
 from edge_client.secure.segments import checked_labels, distinct, partition
 from edge_server.config import Config
 from edge_server.fleet import Device
+from edge_server.secure.gathering import COHORT
 from edge_server.secure.unmasking import Opened, mean_over_survivors, unmasked_sum
 from edge_server.strategy.updates import ClientUpdate
 from edge_server.tasks import Job
@@ -23,8 +24,6 @@ SHARE_DIGITS = 2 * 33 + 3
 """Of one share in a message, quoted; a parcel has one per segment and one of the key."""
 NAME_DIGITS = 110
 """Of whom a parcel is for, and of its seal."""
-COHORT = "sum-of-the-cohort"
-"""The name of the one update that a masked round comes to."""
 
 
 def masking_terms(

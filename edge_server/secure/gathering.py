@@ -31,6 +31,9 @@ from schemas.messages import (
 from schemas.secure import MaskingTerms, Member
 from schemas.values import Reason
 
+COHORT = "sum-of-the-cohort"
+"""The name of the one update that a masked round comes to."""
+
 
 class Stage(StrEnum):
     """What the server waits for: keys, shares, masked updates, help to unmask."""

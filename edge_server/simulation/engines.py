@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_server.settings import SimulationSettings
@@ -71,18 +71,11 @@ def _check_reachable(address: str) -> None:
 ENGINES: dict[str, Callable[[SimulationSettings], Begin]] = {"local": _local, "ray": _ray}
 
 
-def check_engine(name: str) -> None:
-    """Raise `ConfigError` with the nearest name for an engine that is not there."""
-    if name not in ENGINES:
-        raise ConfigError(f"unknown engine '{name}'{nearest(name, ENGINES)}")
-
-
 def prepare_engine(settings: SimulationSettings) -> Begin:
     """What begins the engine, once it is known what workers need to know.
 
     Says at once what cannot be (`ConfigError`), and lets processes start while data and model are made ready.
     """
-    check_engine(settings.engine)
     return ENGINES[settings.engine](settings)
 
 

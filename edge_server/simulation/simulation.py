@@ -17,7 +17,7 @@ from pathlib import Path
 
 from edge_client.logs.facts import about
 from edge_server import rounds
-from edge_server.closing import closed_event, found_late
+from edge_server.closing import found_late
 from edge_server.conduct import ConductRules, Conducts
 from edge_server.config import Config
 from edge_server.durations import PhaseClock
@@ -48,6 +48,7 @@ from edge_server.round_events import (
     Strike,
     Tick,
 )
+from edge_server.round_record import closed_event
 from edge_server.rounds import Federation, Phase, RoundRules
 from edge_server.rules import make_rules
 from edge_server.simulation.boundary import Boundary, write_boundary

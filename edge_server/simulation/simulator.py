@@ -13,7 +13,6 @@ from edge_client.blobstore import BlobStore
 from edge_client.data.fitting import fit
 from edge_client.data.labelled import LabelledData
 from edge_client.data.parts import part_of
-from edge_server.commands.options import RUNS
 from edge_server.conduct import ConductRules, folded
 from edge_server.config import Config
 from edge_server.federation import Undone
@@ -27,7 +26,7 @@ from edge_server.recovery import Resumption
 from edge_server.registry.entering import default_registry
 from edge_server.report.made import write_made
 from edge_server.report.report import write_report
-from edge_server.run_folder import RunFolder
+from edge_server.run_folder import RUNS, RunFolder
 from edge_server.serving import say, stopped_by_signals
 from edge_server.simulation.boundary import Boundary
 from edge_server.simulation.client_work import WorkSetup
@@ -43,7 +42,7 @@ from edge_server.simulation.timeline import Timeline
 from edge_server.snapshot import Watcher
 from edge_server.starting import find_start
 from edge_server.tally import Tally
-from edge_server.testing import as_the_federation, model_spec, read_source
+from edge_server.test_data import as_the_federation, model_spec, read_source
 from edge_server.workshop import Workshop
 from schemas.blobs import BlobRef
 from schemas.errors import ConfigError

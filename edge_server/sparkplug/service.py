@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.address import BrokerAddress
-from edge_client.disk import note_session
 from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_client.session_number import note_session
 from edge_server.beside import Beside
 from edge_server.snapshot import Snapshot
 from edge_server.sparkplug import edge_node as machine

@@ -26,7 +26,7 @@ def add_write_option(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def writers_watcher(words: Sequence[str], out: Path) -> Iterator[Watcher]:
     """Tell these writers of the run in `out`, as long as the block lasts, and wait for them at its end."""
-    from edge_server.watching import Together
+    from edge_server.snapshot import Together
     from edge_server.writers.registry import make_writer
     from edge_server.writers.writing import Writing
 

@@ -22,7 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge_server.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK, Config, check_config, merge_tables
+from edge_server.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK, Config
+from edge_server.load_config import check_config
+from edge_server.overrides import merge_tables
 from edge_server.recipe_files import read_recipe
 from edge_server.simulation.simulator import simulate
 from schemas.strategy import Piece

@@ -21,11 +21,12 @@ from edge_client.allocator import keep_freed_memory
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
 from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.local import LocalData
 from edge_client.models.build import build_model
 from edge_client.slicing import extract
 from edge_client.surgery import arrays_of
 from edge_client.work import do_training
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from schemas.blobs import BlobRef, decode_chunk, encode_json
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan

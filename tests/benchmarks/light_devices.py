@@ -13,10 +13,10 @@ from typing import Any
 
 from edge_client.address import parse_address
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.session_events import WorkDone
 from edge_client.worker import Worker
-from edge_client.workplace import LocalData
 from schemas.blobs import BlobRef
 from schemas.messages import Task
 from schemas.values import CapabilityProfile

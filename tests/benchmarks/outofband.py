@@ -31,9 +31,10 @@ import numpy as np
 from edge_client.address import parse_address
 from edge_client.blobstore import BlobStore
 from edge_server.broker.launch import running_broker
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.demo import end_device
 from edge_server.depot.opening import opened_depot
+from edge_server.load_config import load_config
 from edge_server.server import Server
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.light_devices import FEDERATION

@@ -27,7 +27,8 @@ from edge_client.models.build import build_model
 from edge_client.recording import Recorder
 from edge_client.single_thread import single_thread
 from edge_client.training import train
-from edge_server.config import Config, load_config
+from edge_server.config import Config
+from edge_server.load_config import load_config
 from edge_server.simulation.simulator import simulate
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.simulation.simulator import simulate
 from edge_server.snapshot import Snapshot
 from tests.benchmarks.memory import sample

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from edge_client.address import BrokerAddress, parse_address
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.workplace import LocalData
 from edge_server.broker.launch import find_mosquitto, running_broker
 from edge_server.demo import end_device
 from schemas.values import CapabilityProfile

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edge_server.config import load_config
 from edge_server.dashboard.hosting import Hosted, hosted
 from edge_server.history import Rejected, RoundRecord
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from edge_server.snapshot import DeviceView, Snapshot
 from schemas.values import BoardState, CapabilityProfile

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.private import PrivateState
 from edge_client.work import do_training
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from edge_server import rounds
-from edge_server.closing import closed_event
 from edge_server.config import Config
 from edge_server.dealings import blobs_lost
 from edge_server.history import Summary
@@ -44,6 +44,7 @@ from edge_server.round_events import (
     Started,
     Tick,
 )
+from edge_server.round_record import closed_event
 from edge_server.rounds import Federation
 from edge_server.rules import make_rules
 from edge_server.workshop import Workshop

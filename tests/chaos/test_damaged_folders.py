@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from edge_server.cli import main
-from edge_server.config import load_config
 from edge_server.dashboard.facts import read_facts
 from edge_server.dashboard.feed import Feed
+from edge_server.load_config import load_config
 from edge_server.round_events import CheckUpdate
 from schemas.errors import EdgeError
 from schemas.messages import Task

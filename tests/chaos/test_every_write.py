@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 import edge_server.journal
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.journal_reader import Closed, JournalReader
+from edge_server.load_config import load_config
 from edge_server.replay import Verdict, replay
 from tests.chaos.desk import TIERS, Desk, final_model, make_devices
 

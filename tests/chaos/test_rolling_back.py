@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.journal_reader import JournalReader
+from edge_server.load_config import load_config
 from edge_server.replay import Verdict, replay
 from schemas.blobs import SpooledGroups
 from schemas.messages import Task, Update

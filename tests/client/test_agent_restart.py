@@ -14,6 +14,7 @@ from edge_client import agent as module
 from edge_client.address import BrokerAddress
 from edge_client.agent import Agent, AgentSettings
 from edge_client.blobstore import BlobStore
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.epochs import EpochCheckpoints
 from edge_client.link import Arrived, LinkUp
@@ -22,7 +23,6 @@ from edge_client.session import Phase
 from edge_client.session_events import WorkDone
 from edge_client.transfer import MAX_PATIENCE_S
 from edge_client.worker import DataChanged
-from edge_client.workplace import LocalData
 from schemas.blobs import encode_chunk
 from schemas.messages import (
     Acknowledgement,

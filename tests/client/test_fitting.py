@@ -16,9 +16,9 @@ from edge_client.data.fitting import fit, shape_misfit
 from edge_client.data.labelled import labelled
 from edge_client.data.sources import load_source
 from edge_client.inference import load_model, read_image
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.simulation.simulator import simulate
-from edge_server.testing import load_test_data, model_spec
+from edge_server.test_data import load_test_data, model_spec
 from schemas.errors import ConfigError
 from tests.client.test_inference import write_model
 from tests.simulation.small import Quiet

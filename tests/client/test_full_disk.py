@@ -13,13 +13,14 @@ import pytest
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.private import PrivateState
 from edge_client.session_events import WorkFailed
 from edge_client.surgery import arrays_of
 from edge_client.worker import Progress, Worker
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from schemas.blobs import encode_json
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
@@ -111,7 +112,8 @@ import errno, subprocess, sys
 from pathlib import Path
 import numpy as np
 from edge_client.blobstore import BlobStore
-from edge_client.disk import keep_blob, keep_chunk, note_session
+from edge_client.disk import keep_blob, keep_chunk
+from edge_client.session_number import note_session
 from edge_client.epochs import EpochCheckpoint
 from edge_client.files import write_synced
 from edge_client.memory import Memory

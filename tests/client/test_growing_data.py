@@ -13,13 +13,14 @@ import pytest
 from PIL import Image
 
 from edge_client.blobstore import BlobStore
+from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
 from edge_client.data.sources import load_source
 from edge_client.link import Inbox
 from edge_client.local_source import Choice, LocalSource
 from edge_client.session_events import WorkDone
 from edge_client.worker import DataChanged, Worker
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from schemas.messages import Task
 from tests.session.by_hand import task, update
 

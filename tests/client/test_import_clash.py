@@ -30,7 +30,7 @@ def build(input_shape, num_classes):
 SIMULATION = """
 import sys
 from pathlib import Path
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.simulation.simulator import simulate
 
 class Nobody:

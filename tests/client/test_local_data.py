@@ -10,7 +10,7 @@ import pytest
 
 from edge_client.cli import EDGE_CLIENT
 from edge_client.commands.run import _local_source
-from edge_client.workplace import LocalData
+from edge_client.data.local import LocalData
 
 
 def clips(path: Path, *, count: int = 150, classes: int = 5) -> Path:

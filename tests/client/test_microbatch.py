@@ -19,13 +19,13 @@ from edge_client import local_work
 from edge_client.board.memory import Memory, memory
 from edge_client.cost import network_cost
 from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.local import LocalData
 from edge_client.local_work import Job
 from edge_client.microbatch import MARGIN, micro_batch
 from edge_client.recording import Recorder
 from edge_client.shortage import is_shortage
 from edge_client.surgery import arrays_of
 from edge_client.training import TrainingResult, train
-from edge_client.workplace import LocalData
 from schemas.errors import PeerError
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import Reason

@@ -15,8 +15,8 @@ from edge_client.agent_settings import AgentSettings
 from edge_client.cli import main
 from edge_client.data.card import card_of
 from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.local import LocalData
 from edge_client.presence import Presence
-from edge_client.workplace import LocalData
 from schemas.errors import PeerError
 from schemas.messages import Birth, TaskReply, encode_message
 from schemas.values import CapabilityProfile, ModelSpec, Preprocessing, Reason

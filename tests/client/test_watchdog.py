@@ -13,6 +13,7 @@ import pytest
 
 from edge_client.address import parse_address
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.service.predictor import Predictor
 from edge_client.service.serving import Serving
@@ -20,8 +21,7 @@ from edge_client.service.source import FileSource
 from edge_client.service.tally import Tally
 from edge_client.service.web import Web
 from edge_client.watchdog import Watchdog, watchdog_of
-from edge_client.workplace import LocalData
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from edge_server.server import Server
 from edge_server.workshop import Workshop

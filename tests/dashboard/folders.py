@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.config import load_config
 from edge_server.explanation import ChannelScores, Choice, Choices, Observation, Similarity
 from edge_server.fleet import Device
 from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.journal import Aggregated, Journal
+from edge_server.load_config import load_config
 from edge_server.round_events import Assignment
 from edge_server.run_folder import RunFolder
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment

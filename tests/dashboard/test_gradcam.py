@@ -15,11 +15,11 @@ from PIL import Image
 from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.surgery import arrays_of
-from edge_server.config import load_config
 from edge_server.dashboard import looking
 from edge_server.dashboard.facts import read_facts
 from edge_server.dashboard.gradcam import looked_at, overlay, picture
 from edge_server.dashboard.looking import CannotLook, Looking, why_not
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec

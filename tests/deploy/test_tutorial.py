@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.broker.launch import find_mosquitto
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.report.run_files import read_run_files
 from edge_server.simulation.simulator import simulate
 from edge_server.snapshot import Snapshot

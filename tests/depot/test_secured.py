@@ -13,9 +13,9 @@ from edge_client.blobstore import BlobStore
 from edge_client.depot import web as over_http
 from edge_client.depot.web import Outcome, Web
 from edge_server.cli import main
-from edge_server.config import load_config
 from edge_server.depot.links import OwnLinks, read_secret
 from edge_server.depot.service import serving
+from edge_server.load_config import load_config
 from schemas.errors import ConfigError
 from tests.depot.conftest import CHUNK, DATA, KEY, PLACE
 from tests.identity.conftest import new_authority

@@ -11,9 +11,9 @@ import pytest
 from edge_client import agent as module
 from edge_client.address import BrokerAddress
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.eligibility.rules import Rules
 from edge_client.session import Phase
-from edge_client.workplace import LocalData
 from schemas.messages import Birth, TaskReply
 from schemas.values import CapabilityProfile, Eligibility, Reason
 from tests.board.trees import PI, tree

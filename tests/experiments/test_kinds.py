@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from edge_server.config import load_config
 from edge_server.experiments.cells import Choice
 from edge_server.experiments.compare import checked_plan, find, named_experiment
-from edge_server.experiments.grad_cam import concentration, grad_cam
 from edge_server.experiments.similarity import attend, matching_rate
 from edge_server.experiments.sizes import find_sizes, mean_parameters
+from edge_server.grad_cam import concentration, grad_cam
+from edge_server.load_config import load_config
 from tests.experiments.made_up import Quiet
 
 

@@ -30,7 +30,7 @@ from edge_server.broker.decoding import decode, frame_length
 from edge_server.broker.encoding import encode
 from edge_server.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
 from edge_server.broker.packets import Filter as TopicFilter
-from edge_server.firewall import examine
+from edge_server.firewall.contents import examine
 from edge_server.firewall.encoded import check_form
 from edge_server.layering import difference
 from schemas.blobs import Groups, SpooledGroups, decode_chunk, decode_json, encode_chunk, encode_json

@@ -9,8 +9,8 @@ import pytest
 from edge_client.address import TlsFiles, parse_address
 from edge_server.bridges import bridges
 from edge_server.cli import main
-from edge_server.config import check_config
 from edge_server.identity.stations import station_address
+from edge_server.load_config import check_config
 from schemas.errors import ConfigError
 
 

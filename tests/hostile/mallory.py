@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.session_events import SendChunks, WorkDone, WorkFailed
 from edge_client.slicing import extract
-from edge_client.workplace import LocalData
 from schemas.blobs import BlobRef, Groups, digest_of, encode_chunk
 from schemas.messages import TaskReply, Update
 from schemas.submodel import ChannelMap, SubModelSpec

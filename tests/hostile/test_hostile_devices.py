@@ -20,9 +20,9 @@ import pytest
 
 from edge_client.address import parse_address
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout, parse_partition, share
 from edge_client.data.sources import load_source
-from edge_client.workplace import LocalData
 from edge_server.broker.launch import running_broker
 from schemas.values import CapabilityProfile
 from tests.hostile import mallory

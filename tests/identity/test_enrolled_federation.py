@@ -19,10 +19,10 @@ import edge_client.work
 from edge_client.address import TlsFiles, parse_address
 from edge_client.agent import Agent, AgentSettings
 from edge_client.client_file import read_client_file
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.identity.redeeming import redeem
-from edge_client.workplace import LocalData
 from edge_server.identity.authority import Authority
 from edge_server.identity.bundle import write_bundle
 from edge_server.identity.codes import give_out

@@ -7,14 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from edge_client.blobstore import BlobStore
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.private import PrivateState
 from edge_client.work import do_training
-from edge_client.workplace import LocalData, Workplace
-from edge_server.config import load_config
+from edge_client.workplace import Workplace
 from edge_server.fleet import Device
 from edge_server.history import RoundRecord
+from edge_server.load_config import load_config
 from edge_server.notary import Notary
 from edge_server.round_events import CheckUpdate, CloseRound, PlanRound
 from edge_server.run_folder import RunFolder

@@ -13,9 +13,10 @@ import pytest
 
 from edge_client.address import BrokerAddress, parse_address
 from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.depot.depot import Depot
 from edge_server.history import Summary
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from edge_server.server import Server
 from edge_server.snapshot import Snapshot

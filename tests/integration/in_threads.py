@@ -9,9 +9,9 @@ from pathlib import Path
 
 from edge_client.address import BrokerAddress
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout, parse_partition, share
 from edge_client.data.sources import load_source
-from edge_client.workplace import LocalData
 from edge_server.config import Config
 from edge_server.demo import device_name
 from schemas.values import CapabilityProfile

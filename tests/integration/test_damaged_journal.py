@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.config import Config, load_config
+from edge_server.config import Config
+from edge_server.load_config import load_config
 from edge_server.participant import Status
 from edge_server.recovery import Recovered
 from edge_server.reopening import open_run, unfinished_run

@@ -14,11 +14,11 @@ import pytest
 
 from edge_client.address import BrokerAddress, parse_address
 from edge_server.broker.launch import running_broker
-from edge_server.commands.options import run_name
 from edge_server.config import Config
 from edge_server.reopening import locked, open_run, unfinished_run
 from edge_server.replay import Verdict, replay
 from edge_server.rules import make_rules
+from edge_server.run_folder import run_name
 from edge_server.server import Server, Suspended
 from edge_server.workshop import Workshop
 from schemas.errors import ConfigError

@@ -25,8 +25,9 @@ from edge_client.address import BrokerAddress, parse_address
 from edge_client.blobstore import BlobStore
 from edge_client.private import PrivateState
 from edge_server.broker.launch import find_mosquitto, running_broker
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.demo import end_device
+from edge_server.load_config import load_config
 from schemas.blobs import BlobRef, Chunk, decode_chunk
 from schemas.messages import Birth, Telemetry, Update, decode_message
 from tests.integration.conftest import DEADLINE_S, Run

@@ -13,13 +13,15 @@ import pytest
 from edge_client import work
 from edge_client.address import BrokerAddress
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.private import PrivateState
-from edge_client.workplace import LocalData, Workplace
-from edge_server.config import Config, load_config
+from edge_client.workplace import Workplace
+from edge_server.config import Config
 from edge_server.demo import device_name, devices
 from edge_server.history import RoundRecord
+from edge_server.load_config import load_config
 from schemas.messages import Task, Update
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import Run

@@ -13,13 +13,14 @@ import pytest
 
 from edge_client.address import BrokerAddress
 from edge_client.agent import Agent, AgentSettings
+from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.depot import web
-from edge_client.workplace import LocalData
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.depot.opening import opened_depot
 from edge_server.history import Summary
+from edge_server.load_config import load_config
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.values import CapabilityProfile

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.recipe_files import read_recipe
 from edge_server.recovery import Resumption
 from edge_server.replay import Verdict, replay

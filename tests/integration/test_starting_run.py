@@ -6,7 +6,7 @@ import json
 import signal
 from pathlib import Path
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from edge_server.workshop import Workshop
 from tests.integration.conftest import DEADLINE_S, Command, read_until

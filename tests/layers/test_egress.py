@@ -13,9 +13,10 @@ import pytest
 from edge_client.address import parse_address
 from edge_client.agent import Agent, AgentSettings
 from edge_client.data.labelled import LabelledData
-from edge_client.workplace import LocalData
+from edge_client.data.local import LocalData
 from edge_server.broker.launch import RunningBroker
-from edge_server.config import Config, load_config
+from edge_server.config import Config
+from edge_server.load_config import load_config
 from schemas.chunks import CHUNK_BYTES
 from schemas.values import CapabilityProfile, Preprocessing
 from tests.benchmarks.wire import Relay, relay

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_client.logs.facts import facts_of
 from edge_server.metrics.collector import RunCollector
-from edge_server.watching import Together
+from edge_server.snapshot import Together
 from edge_server.writers.writing import Writing
 from tests.simulation import small
 from tests.writers.test_writing import Kept

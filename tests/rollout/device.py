@@ -13,13 +13,12 @@ import pytest
 from edge_client.address import parse_address
 from edge_client.agent_settings import AgentSettings
 from edge_client.data.labelled import labelled
-from edge_client.rollout.door import Ran
+from edge_client.data.local import LocalData
 from edge_client.rollout.measuring import Measuring, Pair
 from edge_client.rollout.taking_part import RolloutPart
-from edge_client.rollout.trial_events import Comparison
+from edge_client.rollout.trial_events import Comparison, Ran
 from edge_client.slots import ServedModel, Slots
 from edge_client.trust import TrustedKey
-from edge_client.workplace import LocalData
 from schemas.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
 from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
 from schemas.rollout import Measured, Terms

@@ -14,6 +14,7 @@ import pytest
 from edge_client import placement
 from edge_client.blobstore import BlobStore
 from edge_client.data.labelled import labelled
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.rollout import delivered
 from edge_client.rollout.delivered import put_delivered_in_use
@@ -21,7 +22,7 @@ from edge_client.rollout.examples import local_examples
 from edge_client.rollout.measuring import Measuring, Pair
 from edge_client.rollout.trial_events import Comparison
 from edge_client.slots import ServedModel
-from edge_client.workplace import LocalData, Workplace
+from edge_client.workplace import Workplace
 from edge_server.tasks import DELIVERY_TERMS
 from schemas.chunks import digest_of
 from schemas.rollout import Cause, Measured, Terms

@@ -13,13 +13,13 @@ import onnx
 import pytest
 
 from edge_client.data.labelled import labelled
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.rollout.examples import local_examples
 from edge_client.rollout.judging import judge_comparison
 from edge_client.rollout.measure import _better, _found, in_turns
 from edge_client.rollout.measuring import Measuring, Pair, read_comparison
 from edge_client.rollout.trial_events import Comparison
-from edge_client.workplace import LocalData
 from schemas.chunks import digest_of
 from schemas.rollout import Cause, Terms
 from tests.rollout.shelf import classifier, fitted

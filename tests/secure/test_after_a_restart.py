@@ -21,7 +21,8 @@ from edge_server.journal import Journal
 from edge_server.journal_reader import JournalReader
 from edge_server.recovery import Recovered, recover
 from edge_server.round_events import Assignment, CloseRound, PlanRound, Tick
-from edge_server.secure.aggregating import COHORT, as_update
+from edge_server.secure.aggregating import as_update
+from edge_server.secure.gathering import COHORT
 from edge_server.strategy.updates import ClientUpdate
 from schemas.messages import TaskReply, Update
 from schemas.submodel import SubModelSpec

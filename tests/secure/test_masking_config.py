@@ -6,7 +6,9 @@ import pytest
 
 from edge_server.cli import main
 from edge_server.compatibility import problems
-from edge_server.config import Config, load_config, merge_tables
+from edge_server.config import Config
+from edge_server.load_config import load_config
+from edge_server.overrides import merge_tables
 from edge_server.recipe_files import read_recipe
 from edge_server.rules import make_rules
 from edge_server.secure.aggregating import masking_terms

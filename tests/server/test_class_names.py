@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edge_client.data.local import LocalData
 from edge_client.inference import load_model
 from edge_client.work import do_training
-from edge_client.workplace import LocalData
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.federation import RoundRules
 from edge_server.history import Summary
 from edge_server.journal_reader import JournalReader, read_classes
+from edge_server.load_config import load_config
 from edge_server.recovery import recover
 from edge_server.round_events import PlanRound
 from edge_server.simulation.simulator import simulate

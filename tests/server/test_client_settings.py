@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.config import Config, check_config
+from edge_server.config import Config
+from edge_server.load_config import check_config
 from edge_server.rounds import Buffering, RoundRules
 from edge_server.rules import make_rules
 from schemas.errors import ConfigError

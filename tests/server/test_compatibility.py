@@ -6,7 +6,9 @@ import pytest
 
 from edge_server.cli import main
 from edge_server.compatibility import problems
-from edge_server.config import Config, check_config, load_config, merge_tables
+from edge_server.config import Config
+from edge_server.load_config import check_config, load_config
+from edge_server.overrides import merge_tables
 from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.strategy.combiners import COMBINERS, IGNORES_WEIGHTS
 from edge_server.strategy.policies import RATIOS, STEADY

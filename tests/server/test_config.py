@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.config import Config, load_config
+from edge_server.config import Config
+from edge_server.load_config import load_config
 from edge_server.recipe_files import read_recipe, recipe_names
 from edge_server.rules import make_rules
 from edge_server.strategy.strategy import make_strategy

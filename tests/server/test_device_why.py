@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from edge_server.cli import EDGE_SERVER
-from edge_server.config import load_config
 from edge_server.device_why import read_why
 from edge_server.explanation import Choice, Choices
 from edge_server.history import RoundRecord
 from edge_server.journal import Aggregated, Journal
+from edge_server.load_config import load_config
 from edge_server.round_events import Assignment
 from edge_server.run_folder import RunFolder
 from tests.schemas.examples import MESSAGES_BY_KIND

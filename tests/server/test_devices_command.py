@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from edge_server.cli import EDGE_SERVER
-from edge_server.config import load_config
 from edge_server.history import DeviceRecord, RoundRecord, Summary
 from edge_server.journal import Journal
 from edge_server.journal_reader import Examined, Strike, read_examined, read_strikes
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from edge_server.tally import Tally
 from schemas.errors import ConfigError

@@ -9,6 +9,7 @@ import pytest
 
 from edge_client.blobstore import BlobStore
 from edge_client.channels import trace_channels
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
@@ -16,8 +17,8 @@ from edge_client.pruning import group_ratios, personal_spec, prefix_spec
 from edge_client.slicing import expected_shapes, extract
 from edge_client.surgery import arrays_of
 from edge_client.work import do_training
-from edge_client.workplace import LocalData, Workplace
-from edge_server.firewall import MAX_ABS, examine, max_answer_bytes
+from edge_client.workplace import Workplace
+from edge_server.firewall.contents import MAX_ABS, examine, max_answer_bytes
 from edge_server.strategy.pruners import Attention, Evidence
 from schemas.blobs import BlobRef, encode_json
 from schemas.errors import PeerError

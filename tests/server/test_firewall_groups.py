@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.firewall import examine, max_answer_bytes
+from edge_server.firewall.contents import examine, max_answer_bytes
 from edge_server.strategy.groups.control import Control
 from edge_server.strategy.groups.last_step import LastStep
 from edge_server.strategy.groups.mean_data import MeanData

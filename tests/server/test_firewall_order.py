@@ -16,8 +16,8 @@ import pytest
 from edge_client.address import parse_address
 from edge_client.layers import received_groups
 from edge_client.link import Arrived, LinkUp
-from edge_server.config import load_config
 from edge_server.firewall.guard import Guard
+from edge_server.load_config import load_config
 from edge_server.round_events import Started
 from edge_server.run_folder import RunFolder
 from edge_server.server import Server

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.config import load_config
 from edge_server.firewall.canary import Canary
 from edge_server.firewall.guard import Guard
 from edge_server.firewall.replays import MOST, Replays
 from edge_server.journal_reader import Examined
+from edge_server.load_config import load_config
 from edge_server.run_folder import RunFolder
 from edge_server.settings import FirewallSettings
 from edge_server.strategy.updates import ClientUpdate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.recipe_files import recipe_names
 from edge_server.strategy.combiners import COMBINERS, SUMS
 from edge_server.strategy.policies import BLIND, RATIOS, SELECTIONS

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from edge_server.cli import main
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.feasibility import check_run
+from edge_server.load_config import load_config
 from edge_server.rehearsal import Rehearsed
 from edge_server.simulation.simulator import simulate
 from edge_server.strategy.pruners import Attention, Cut

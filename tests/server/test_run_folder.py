@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from edge_client.spares import Spares
-from edge_server.config import Config, load_config
+from edge_server.config import Config
 from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
+from edge_server.load_config import load_config
 from edge_server.run_folder import KEPT_VERSIONS, RunFolder
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.strategy import State

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from edge_server.cli import main
-from edge_server.config import Config, load_config
+from edge_server.config import Config
+from edge_server.load_config import load_config
 from edge_server.registry.describing import describe_run
 from edge_server.registry.entering import enter_run
 from edge_server.registry.registry import Registry

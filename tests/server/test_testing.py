@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
+from edge_server.test_data import load_test_data
 from edge_server.testing import Testing as ServerTesting
-from edge_server.testing import load_test_data
 
 
 def held_back() -> tuple[np.ndarray, np.ndarray]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_server.cli import main
-from edge_server.config import load_config
 from edge_server.firewall.trust import TRUSTS, trusted_components, warnings
+from edge_server.load_config import load_config
 from edge_server.recipe_files import recipe_names
 from edge_server.strategy.combiners import IGNORES_WEIGHTS
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.config import load_config
 from edge_server.history import Summary
+from edge_server.load_config import load_config
 from edge_server.simulation.simulator import simulate
 from edge_server.snapshot import Snapshot
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from edge_client.objectives.registry import OBJECTIVES
-from edge_server.config import load_config
 from edge_server.firewall.trust import TRUSTS
+from edge_server.load_config import load_config
 from edge_server.strategy.combiners import COMBINERS
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.pieces import make

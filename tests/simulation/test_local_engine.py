@@ -5,9 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from edge_server.settings import ENGINE_NAMES
+from edge_server.simulation.engines import ENGINES
+
 BEGUN_AND_STOPPED = """
 import os, signal
 from multiprocessing import forkserver
+from edge_server.settings import ENGINE_NAMES
+from edge_server.simulation.engines import ENGINES
 from edge_server.simulation import local_engine
 local_engine.PRELOADED = ["json"]
 # Also where the tests run in the background of a shell, which has that ignored.
@@ -33,3 +38,7 @@ def test_ctrl_c_while_processes_are_being_made_is_heard_by_the_parent_alone() ->
     )
 
     assert (done.stdout, done.stderr) == ("stopped; 0\n", "")
+
+
+def test_every_engine_that_a_file_may_name_is_there():
+    assert tuple(ENGINES) == ENGINE_NAMES

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edge_client import transfer
-from edge_server.config import load_config
 from edge_server.display.crowd import crowd_line
+from edge_server.load_config import load_config
 from edge_server.simulation.boundary import Boundary, cut_history, read_boundary, write_boundary
 from edge_server.simulation.device import Standing
 from edge_server.simulation.population import make_population

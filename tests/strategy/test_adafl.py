@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.strategy.policies import Attention, Client, RoundResult, attention_scores, distance
 from edge_server.strategy.strategy import State, close, make_strategy
 from edge_server.strategy.updates import globalised

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.strategy.claims import Claims
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.strategy import StrategySpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.strategy.nova import NormaliseSteps
 from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.updates import Around, ClientUpdate, globalised

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.firewall import examine
+from edge_server.firewall.contents import examine
 from edge_server.strategy.layers_pruner import Layers, returned_layers, units
 from edge_server.strategy.pruner import Evidence
 from edge_server.strategy.strategy import close, make_strategy, plan

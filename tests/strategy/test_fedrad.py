@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.fedrad_weighting import (
     FedRad,

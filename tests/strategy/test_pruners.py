@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_client.slicing import extract
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.strategy.policies import Client
 from edge_server.strategy.pruners import PRUNERS, Evidence, Index, Magnitude, Random, l1_norms
 from edge_server.strategy.strategy import State, close, make_strategy, plan, tier_spec

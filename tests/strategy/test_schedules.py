@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.config import load_config
+from edge_server.load_config import load_config
 from edge_server.strategy.pieces import make
 from edge_server.strategy.schedules import SCHEDULES, intervals, random_intervals, step_up
 from edge_server.strategy.strategy import make_strategy, plan

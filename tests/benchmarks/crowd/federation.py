@@ -21,8 +21,8 @@ from typing import Any
 
 from edge_client.address import parse_address
 from edge_server import serving
-from edge_server.config import load_config
 from edge_server.jobs import JobDone
+from edge_server.load_config import load_config
 from edge_server.server import Server, Suspended
 from edge_server.snapshot import Snapshot
 from tests.benchmarks.resident import peak_rss

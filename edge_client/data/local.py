@@ -1,0 +1,66 @@
+"""A device's own examples, and how a task's model takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edge_client.data.classes import in_classes, misfit
+from edge_client.data.fitting import fit, shape_misfit
+from schemas.errors import PeerError
+from schemas.messages import Task
+from schemas.values import Reason
+
+if TYPE_CHECKING:
+    from edge_client.data.labelled import LabelledData
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """A device's own examples: what it trains on, and what it never trains on."""
+
+    train: LabelledData
+    held_out: LabelledData
+
+    def fewer_than_a_batch(self, task: Task) -> str:
+        """That a task's batches are larger than all there is, in words; empty where they are not."""
+        plan, count = task.training, len(self.train)
+        if plan is None or count >= plan.batch_size:
+            return ""
+        return (
+            f"{count} examples are trained on, fewer than a batch of {plan.batch_size}: a step takes them all"
+        )
+
+    def as_the_server_says(self, task: Task) -> LocalData:
+        """The same examples as the model takes them, with the federation's preprocessing and labels.
+
+        Raises `PeerError` if they do not fit.
+        """
+        self.check(task)
+        return LocalData(_as_told(self.train, task), _as_told(self.held_out, task))
+
+    def check(self, task: Task) -> None:
+        """Raise `PeerError` where the model takes other examples, or knows other classes, than these."""
+        for data in (self.train, self.held_out):
+            if why := shape_misfit(data, task.model.input_shape) or _unknown_classes(data, task):
+                raise PeerError(why, reason=Reason.INCOMPATIBLE)
+
+
+def _unknown_classes(data: LabelledData, task: Task) -> str:
+    names, outputs = task.preprocessing.class_names, task.model.num_classes
+    if len(names) > outputs:
+        return f"the model has {outputs} classes, the federation names {len(names)}"
+    if names or data.named:
+        return misfit(data.class_names, names, named=data.named)
+    return (
+        f"the model has {outputs} classes, the data {data.num_classes}" if data.num_classes > outputs else ""
+    )
+
+
+def _as_told(data: LabelledData, task: Task) -> LabelledData:
+    """Inputs of the model's shape, labels as indices into the task's list of classes, if it has one."""
+    names = task.preprocessing.class_names
+    # Fitted first: what a resized picture is known by is the data that is the same for every task.
+    taken = fit(data, task.model.input_shape)
+    known = in_classes(taken, names) if names else taken
+    return replace(known, preprocessing=task.preprocessing)

@@ -1,0 +1,88 @@
+"""Reading a federation file: TOML, overrides, and every check of it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from edge_server.config import Config
+from edge_server.config_errors import explain
+from edge_server.overrides import merge_tables, override_table
+from edge_server.recipe_files import read_recipe, recipe_names
+from edge_server.strategy.strategy import Strategy
+from schemas.errors import ConfigError, nearest
+
+
+def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
+    """Read a federation file, or a recipe by name, and put `key=value` overrides over it."""
+    path = Path(source)
+    if source in recipe_names() and not path.exists():
+        table = read_recipe(source)
+    else:
+        table = _with_recipe(_read_toml(path), source)
+    for override in overrides:
+        table = merge_tables(table, override_table(override))
+    return check_config(table, source)
+
+
+def check_config(table: Mapping[str, Any], source: str) -> Config:
+    """Check a parsed file; raises `ConfigError` that names file, key, reason and remedy."""
+    try:
+        config = Config.model_validate(table, by_alias=True, by_name=False).with_codecs()
+    except ValidationError as error:
+        raise ConfigError(explain(error, Config, source)) from error
+    try:
+        strategy = config.make_strategy()
+        _check_local_training(config)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: [strategy] {error}") from error
+    _check_combination(config, strategy, source)
+    return config
+
+
+def _check_local_training(config: Config) -> None:
+    """What devices would find out one by one; imports torch, as their training does."""
+    from edge_client.objectives.registry import build_objectives
+    from edge_client.training import check_optimizer
+
+    check_optimizer(config.training.optimizer)
+    build_objectives(config.strategy.objectives)
+
+
+def _check_combination(config: Config, strategy: Strategy, source: str) -> None:
+    from edge_server.compatibility import problems
+
+    found = problems(config, strategy)
+    if found:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in found))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        hint = nearest(str(path), recipe_names()) if path.suffix == "" else ""
+        raise ConfigError(f"{path}: there is no such file or recipe{hint}") from None
+    except IsADirectoryError:
+        inside = path / "federation.toml"
+        remedy = f"name {inside}" if inside.is_file() else "name a federation file, or a recipe"
+        raise ConfigError(f"{path}: this is a folder: {remedy}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
+    name = table.get("recipe")
+    if not isinstance(name, str):
+        return table
+    try:
+        recipe = read_recipe(name)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: recipe: {error}") from error
+    return merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})

@@ -1,0 +1,63 @@
+"""Tables of a federation file laid over each other, and `key=value` words as tables."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from edge_server.config import Config
+from edge_server.config_errors import section_keys
+from schemas.errors import ConfigError, near
+
+
+def merge_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay tables over tables section by section; a piece of the strategy is replaced whole."""
+    merged = dict(base)
+    for section, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(section), Mapping):
+            merged[section] = {**merged[section], **value}
+        else:
+            merged[section] = value
+    return merged
+
+
+def override_table(word: str) -> dict[str, Any]:
+    """One `key=value` word as the table that it stands for; raises `ConfigError` with the nearest key."""
+    key, equals, text = word.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"'{word}' is not key=value (for instance rounds=3 or training.learning-rate=0.1)")
+    section, dot, name = key.partition(".")
+    if section == "recipe":
+        raise ConfigError(
+            f"'{word}': a recipe is no key to put over a file: name it as the first argument "
+            f'(edge-server simulate {text if not dot else "fedavg"}), or write recipe = "..." '
+            "at the top of the file"
+        )
+    if not dot:
+        section, name = _section_of(key), key
+    return {section: {name: _toml_value(text)}}
+
+
+def _section_of(key: str) -> str:
+    sections = section_keys(Config)
+    pieces = sections.pop("strategy")
+    owners = [name for name, keys in sections.items() if key in keys]
+    if len(owners) == 1:
+        return owners[0]
+    if owners:
+        raise ConfigError(f"'{key}' stands in several sections: {', '.join(f'{o}.{key}' for o in owners)}")
+    if key in pieces:
+        raise ConfigError(f"unknown key '{key}': it is one of [strategy], so write strategy.{key}=...")
+    match = near(key, {alias for keys in sections.values() for alias in keys})
+    remedy = (
+        " (`edge-server check FILE` prints every key)" if match is None else f" (did you mean '{match}'?)"
+    )
+    raise ConfigError(f"unknown key '{key}'{remedy}")
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,84 @@
+"""The server's own test data, and the model that fits them."""
+
+from __future__ import annotations
+
+import logging
+
+from edge_client.data.classes import completed, in_classes, shortened
+from edge_client.data.fitting import fit, shape_misfit
+from edge_client.data.labelled import LabelledData, sample
+from edge_client.data.parts import Split
+from edge_client.data.sources import load_source
+from edge_client.models.registry import entry
+from edge_server.config import Config
+from schemas.errors import ConfigError
+from schemas.values import ModelSpec
+
+log = logging.getLogger(__name__)
+
+
+def load_test_data(config: Config) -> LabelledData | None:
+    """The examples that the file names, or as many of them as it says; none where it names no source.
+
+    That is the source's official test part, or all of a source that has none.
+    """
+    if config.data.source is None:
+        return None
+    data = read_source(config, config.data.source, split="test")
+    data = fit(data, model_spec(config, data).input_shape)
+    return data if config.data.test_samples is None else sample(data, config.data.test_samples)
+
+
+def read_source(config: Config, source: str, *, split: Split = "train") -> LabelledData:
+    """Examples of the file's source; raises `ConfigError` that begins with its key."""
+    try:
+        return load_source(source, data_root=config.data.data_root, split=split)
+    except ConfigError as error:
+        raise ConfigError(f"[data] source: {error}") from error
+
+
+def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
+    """The network's shape and classes: the file's, else the data's; raises `ConfigError` without both."""
+    shape = config.model.input_shape or (_input_shape(config.model.name, data) if data else None)
+    classes = config.num_classes or (data.num_classes if data else None)
+    if shape is None or classes is None:
+        raise ConfigError(
+            "[model] input-shape and num-classes (or [data] classes) are needed where [data] names no source"
+        )
+    if data is not None and shape_misfit(data, shape):
+        raise ConfigError(
+            f"[model] input-shape: {shape}, but the examples of [data] source are {data.input_shape}: "
+            "leave it out, and it comes from the data"
+        )
+    if data is not None and config.data.classes is None and data.num_classes > classes:
+        raise ConfigError(
+            f"[model] num-classes: {classes}, but [data] source has {data.num_classes} classes: leave it "
+            "out, and it comes from the data, or name in [data] classes those that count of "
+            f"{shortened(data.class_names, 1000)}"
+        )
+    return ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes)
+
+
+def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
+    """What a network is fed of this data: to one of pictures, [H, W] are grey ones."""
+    shape = data.input_shape
+    return (1, *shape) if entry(name).pictures and len(shape) == 2 else shape
+
+
+def stated_classes(config: Config, data: LabelledData | None, count: int) -> tuple[str, ...]:
+    """The names of the model's `count` classes that are known before any device: the file's, else the data's.
+
+    Empty where neither has any.
+    """
+    names = config.data.classes or (data.class_names if data is not None and data.named else ())
+    if names and len(names) < count:
+        log.warning("%d of %d classes are named: %s", len(names), count, shortened(completed(names, count)))
+    return completed(names, count) if names else ()
+
+
+def as_the_federation(data: LabelledData, classes: tuple[str, ...]) -> LabelledData:
+    """The server's own examples in the federation's classes; raises `ConfigError` where they do not fit."""
+    try:
+        return in_classes(data, classes)
+    except ConfigError as error:
+        raise ConfigError(f"[data] source: {error}") from error
