@@ -1,1 +1,0 @@
-"""The kinds of message, by what they are about; `schemas.messages` has them all."""
