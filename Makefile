@@ -61,7 +61,7 @@ test-flower: $(INSTALLED)
 	$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
 		> $$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
-	$(FLOWER)/bin/python -m pytest tests/flower
+	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
 
 test-tutorial: $(INSTALLED)
 	TUTORIAL=all $(BIN)/python -m pytest tests/deploy/test_tutorial.py
@@ -72,7 +72,7 @@ test-memory: $(INSTALLED)
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
 		tests/chaos/test_damaged_folders.py tests/chaos/test_rolling_back.py \
-		tests/rollout/test_on_the_device.py tests/integration/test_rollout.py tests/simulation/test_ray_engine.py
+		tests/edge_server/releases/rollout/test_on_the_device.py tests/integration/test_rollout.py tests/edge_server/simulation/test_ray_engine.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 
 bench: $(INSTALLED)

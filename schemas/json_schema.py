@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.frozen import Frozen
-from schemas.manifest import SignedManifest
+from schemas.base import Frozen
 from schemas.messages import MESSAGES
+from schemas.security.manifest import SignedManifest
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
-from schemas.frozen import Frozen, Settings
+from schemas.base import Frozen, Settings
 
 Option = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 
 Count = Annotated[int, Field(ge=1)]
 Kept = Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]

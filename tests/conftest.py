@@ -21,9 +21,9 @@ LONG = (
     "tests/browser/test_live_run",
     "tests/hostile/",
     "tests/test_packaging",
-    "tests/simulation/test_ray",
+    "tests/edge_server/simulation/test_ray",
     "tests/integration/",
-    "tests/identity/test_enrolled",
+    "tests/edge_server/security/identity/test_enrolled",
 )
 """They begin first, lest all wait for one of them in the end."""
 

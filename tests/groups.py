@@ -6,9 +6,9 @@ import io
 import tempfile
 from pathlib import Path
 
-from schemas.blobs import FlatGroups, Groups, SpooledGroups
-from schemas.tensor_files import write_tensors
-from schemas.tensors import AnyArray
+from schemas.tensors.arrays import AnyArray
+from schemas.tensors.blobs import FlatGroups, Groups, SpooledGroups
+from schemas.tensors.files import write_tensors
 
 
 def encode_groups(groups: Groups) -> bytes:

@@ -29,12 +29,12 @@ KNOWN = {
     # CIFAR is published as pickles: torchvision reads the user's own files, each against its published MD5.
     ("edge_client/data/named_sets.py", "torchvision.datasets"),
     # Compiles a graph that was recorded here and now from a network of known parts; it loads none.
-    ("edge_client/recording.py", "torch.jit"),
+    ("edge_client/training/step_capture.py", "torch.jit"),
     # Modules by name: torchvision itself; our own contract; the user's own `python:` source, model (behind
     # --model-code) or app (behind --flower).
-    ("edge_client/torchvision_guard.py", "importlib.import_module"),
-    ("edge_client/contract.py", "__import__"),
-    ("edge_client/user_code.py", "importlib.import_module"),
+    ("edge_client/system/torchvision_compat.py", "importlib.import_module"),
+    ("edge_client/system/schemas_package.py", "__import__"),
+    ("edge_client/system/user_code.py", "importlib.import_module"),
 }
 """Every place that a reader of the threat model must know of; each is there because of a line of code."""
 
@@ -104,7 +104,7 @@ def test_what_could_unpickle_is_found(source: str, names: list[str]):
         "module.eval()\nmodel.compile()\nre.compile('a')",
         "from concurrent.futures import ThreadPoolExecutor, TimeoutError",
         "import json\njson.load(file)\nstore.load(path)",
-        "from edge_client.evaluation import eval\neval(model)",
+        "from edge_client.training.evaluation import eval\neval(model)",
         "import raylib\nimport marshalling",
     ],
 )
@@ -148,7 +148,8 @@ def test_a_blob_that_is_a_torch_file_is_refused_and_does_nothing(tmp_path: Path)
 def test_a_device_loads_no_unpickler_of_its_own_accord_for_inference(tmp_path: Path):
     """numpy brings pickle itself, so what is looked for is the rest: what would read pickles from files."""
     code = (
-        "import sys, edge_client.commands.infer, edge_client.inference, edge_client.trust;"
+        "import sys, edge_client.cli.commands.infer, edge_client.inference.onnx_model;"
+        "import edge_client.security.trusted_key;"
         "print(sorted(sys.modules.keys() & {'cloudpickle', 'dill', 'joblib', 'shelve', 'yaml', 'torch'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)

@@ -115,9 +115,10 @@ def test_the_commands_are_there_and_teach(board, tmp_path, program):
 def test_what_is_no_code_is_in_the_wheel_too(board, tmp_path):
     program = (
         "from importlib.resources import files; import edge_client, edge_server, schemas;"
-        "found = [files('edge_server.recipes') / 'fedavg.toml', files('edge_server') / 'demo.toml',"
-        " files('edge_server.report') / 'report.css',"
-        " files('edge_server.dashboard') / 'assets' / 'index.html',"
+        "found = [files('edge_server.config.recipes') / 'fedavg.toml',"
+        " files('edge_server.cli') / 'demo.toml',"
+        " files('edge_server.observability.report') / 'report.css',"
+        " files('edge_server.observability.dashboard') / 'assets' / 'index.html',"
         " *(files(package) / 'py.typed' for package in (edge_client, edge_server, schemas))];"
         "print([path.name for path in found if not path.is_file()], edge_client.__file__)"
     )

@@ -145,7 +145,7 @@ install_package() {
 make_model() {
     say "training a tier-1 model here"
     rm -rf "$root/run"
-    "$python" -m edge_server.cli simulate "$repository/edge_server/demo.toml" --out "$root/run" >"$root/simulate.log"
+    "$python" -m edge_server.cli.main simulate "$repository/edge_server/cli/demo.toml" --out "$root/run" >"$root/simulate.log"
     mkdir -p "$target/srv"
     cp "$root/run/onnx/tier-1.onnx" "$target/srv/"
     "$python" "$here/digits.py" "$target/srv/digits.npz"
@@ -153,7 +153,7 @@ make_model() {
 
 classify() {
     local model="$target/srv/tier-1.onnx" failed=0
-    "$python" -m edge_client.cli infer "$model" "$target/srv/digits.npz" --format json >"$root/here.json"
+    "$python" -m edge_client.cli.main infer "$model" "$target/srv/digits.npz" --format json >"$root/here.json"
     say "$(uname -m), this machine: $("$python" "$here/compare.py" "$root/here.json")"
     [ -n "$qemu" ] || cpus=native
     for cpu in $cpus; do

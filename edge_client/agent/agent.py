@@ -17,31 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client import audience, reporting
-from edge_client import session as machine
-from edge_client.agent_settings import AgentSettings
-from edge_client.audience import Audience
-from edge_client.belongings import Belongings
-from edge_client.board.reading import ROOT
-from edge_client.data.local import LocalData
-from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
-from edge_client.depot.carrier import Carrier
-from edge_client.depot.web import web_of
-from edge_client.disk import keep_blob, keep_chunk
-from edge_client.eligibility.standing import GiveBack, GoOn, Hold, Tell
-from edge_client.eligibility.watch import Watch
-from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
-from edge_client.logs.facts import about
-from edge_client.memory import Memory
-from edge_client.memory_use import GivingBack
-from edge_client.presence import Presence
-from edge_client.reaching import Reaching, same_name
-from edge_client.rollout.door import RolloutDoor
-from edge_client.rollout.trial_events import Ran
-from edge_client.secure.keys import ENTROPY_BYTES
-from edge_client.secure.partaking import Partaking
-from edge_client.session import Phase, Session
-from edge_client.session_events import (
+from edge_client.agent import server_contact
+from edge_client.agent.disk_errors import keep_blob, keep_chunk
+from edge_client.agent.eligibility.machine import GiveBack, GoOn, Hold, Tell
+from edge_client.agent.eligibility.monitor import Watch
+from edge_client.agent.presence import Presence
+from edge_client.agent.rollout.events import Ran
+from edge_client.agent.rollout.lazy_start import RolloutDoor
+from edge_client.agent.server_contact import Audience
+from edge_client.agent.session import machine, results
+from edge_client.agent.session.events import (
     ChunkArrived,
     Command,
     Connected,
@@ -65,13 +50,27 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
-from edge_client.signed_only import SignedOnly
-from edge_client.telemetry import WorkTelemetry
-from edge_client.transfer import VerifyBlob, WriteChunk
-from edge_client.watchdog import watchdog_of
-from edge_client.worker import DataChanged, Progress, Worker
-from edge_client.workplace import Workplace
-from schemas.chunks import decode_chunk
+from edge_client.agent.session.machine import Phase, Session
+from edge_client.agent.session.secure_participation import Partaking
+from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.settings import AgentSettings
+from edge_client.agent.signature_policy import SignedOnly
+from edge_client.agent.state_store import Belongings
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.telemetry import WorkTelemetry
+from edge_client.agent.worker import DataChanged, Progress, Worker
+from edge_client.data.local import LocalData
+from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.system.logging.context import about
+from edge_client.system.process_memory import GivingBack
+from edge_client.system.watchdog import watchdog_of
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_client.transport.connection_attempts import Reaching, same_name
+from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkEvent, LinkUp
+from edge_client.transport.object_store.http import web_of
+from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
+from edge_client.transport.object_store.transfer_threads import Carrier
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
@@ -83,6 +82,7 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
+from schemas.tensors.chunks import decode_chunk
 from schemas.topics import (
     Channel,
     DeviceTopic,
@@ -95,7 +95,7 @@ from schemas.topics import (
 from schemas.values import Reason
 
 if TYPE_CHECKING:
-    from edge_client.identity.keeper import Keeper
+    from edge_client.security.identity.certificate_renewer import Keeper
 
 __all__ = ["Agent", "AgentSettings", "Stop"]
 
@@ -267,15 +267,15 @@ class Agent:
 
     def _look_for_a_server(self, now: float) -> None:
         """Ask for an answer where none has come, and say so where none comes."""
-        self._audience, commands = audience.turn(self._audience, now)
+        self._audience, commands = server_contact.turn(self._audience, now)
         for command in commands:
             match command:
-                case audience.Ask():
+                case server_contact.Ask():
                     self._publish(Channel.UP, self._presence.question())
-                case audience.SayBirth() if self._session.connected:
+                case server_contact.SayBirth() if self._session.connected:
                     birth = self._presence.standing(self._watch.standing.verdict)
                     self._publish(Channel.BIRTH, birth, retain=True)
-                case audience.NobodyAnswers(seconds):
+                case server_contact.NobodyAnswers(seconds):
                     log.warning(NOBODY, seconds, self._settings.federation, self._settings.address)
 
     def _handle(self, event: Any) -> None:
@@ -284,7 +284,7 @@ class Agent:
                 self._link_changed(event)
             case Arrived(topic, payload, retained):
                 if not retained:
-                    self._audience = audience.heard(self._audience)
+                    self._audience = server_contact.heard(self._audience)
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
@@ -319,7 +319,7 @@ class Agent:
         if isinstance(event, LinkUp):
             log.info("connected")
             self._reaching = self._reaching.succeeded()
-            self._audience = audience.connected(time.monotonic())
+            self._audience = server_contact.connected(time.monotonic())
             self._fit(self._reaching.chunk_bytes(event.max_packet))
             birth = self._presence.connected(event.session, self._watch.standing.verdict)
             self._publish(Channel.BIRTH, birth, retain=True)
@@ -345,7 +345,7 @@ class Agent:
         log.info("blobs travel in chunks of %d kB", chunk_bytes // 1024)
         self._place = replace(self._place, chunk_bytes=chunk_bytes)
         self._link.fit(chunk_bytes)
-        self._session = reporting.rechunked(self._session, chunk_bytes)
+        self._session = results.rechunked(self._session, chunk_bytes)
 
     def _recall(self) -> None:
         """Go on where an earlier process was: now that the server can be heard, and only once."""
@@ -434,7 +434,7 @@ class Agent:
         """The server does not take the device as it is: its birth is said again, or the name is another's."""
         if refusal.reason in (Reason.TOO_MANY_REQUESTS, Reason.NOT_SELECTED):
             now, chance = time.monotonic(), random.random()
-            self._audience = audience.turned_away(self._audience, now, chance)
+            self._audience = server_contact.turned_away(self._audience, now, chance)
         if refusal.reason is Reason.SAME_NAME and refusal.instance == self._presence.instance:
             self._rivalled += 1
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)
@@ -533,6 +533,6 @@ def _keeper(settings: AgentSettings) -> Keeper | None:
     """Who renews the certificate; a device without one needs no `cryptography`."""
     if settings.address.tls is None or settings.address.tls.certificate is None:
         return None
-    from edge_client.identity.keeper import keeper_of
+    from edge_client.security.identity.certificate_renewer import keeper_of
 
     return keeper_of(settings.address.tls, federation=settings.federation, device=settings.device)

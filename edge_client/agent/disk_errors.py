@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from edge_client.blobstore import BlobStore
-from edge_client.private import PrivateState
-from edge_client.session_events import BlobChecked, ChunkLost, Settled
-from edge_client.transfer import WriteChunk
-from schemas.chunks import BlobRef
+from edge_client.agent.session.events import BlobChecked, ChunkLost, Settled
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_client.transport.chunk_transfer import WriteChunk
 from schemas.messages import Update
+from schemas.tensors.chunks import BlobRef
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.changes import Mark, mark_of_examples, mark_of_files, marks_of_images
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source

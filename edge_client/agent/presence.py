@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edge_client.address import BrokerAddress
-from edge_client.agent_settings import AgentSettings
-from edge_client.audience import NOBODYS
+from edge_client.agent.eligibility.verdict import MAY_TRAIN, Verdict
+from edge_client.agent.server_contact import NOBODYS
+from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
-from edge_client.eligibility.verdict import MAY_TRAIN, Verdict
-from edge_client.session_number import note_session
+from edge_client.storage.session_number import note_session
+from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import DataCard
 
 if TYPE_CHECKING:
-    from edge_client.data.labelled import LabelledData
+    from edge_client.data.dataset import LabelledData
 
 
 class Presence:

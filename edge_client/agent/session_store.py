@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.files import write_synced
-from edge_client.memory import Memory
+from edge_client.agent.session.snapshot import Memory
+from edge_client.storage.atomic_files import write_synced
 
 log = logging.getLogger(__name__)
 

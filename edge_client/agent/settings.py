@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.address import BrokerAddress
-from edge_client.eligibility.rules import Rules
-from edge_client.epochs import INTERVAL_S
-from edge_client.trust import TrustedKey
-from edge_client.variants.choosing import ALL, Wish
+from edge_client.agent.eligibility.rules import Rules
+from edge_client.inference.quantization.selection import ALL, Wish
+from edge_client.security.trusted_key import TrustedKey
+from edge_client.training.checkpoints import INTERVAL_S
+from edge_client.transport.broker_address import BrokerAddress
 from schemas.values import CapabilityProfile
 
 if TYPE_CHECKING:
-    from edge_client.local_work import LocalWork
+    from edge_client.training.trainer import LocalWork
 
 
 @dataclass(frozen=True)

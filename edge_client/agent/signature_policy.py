@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from edge_client import placement
-from edge_client.gate import TaskGate
-from edge_client.trust import TrustedKey, untrusted
-from schemas.manifest import SignedManifest
+from edge_client.inference import installed_model
+from edge_client.security.task_verifier import TaskGate
+from edge_client.security.trusted_key import TrustedKey, untrusted
 from schemas.messages import Acknowledgement, AnyMessage, Task
+from schemas.security.manifest import SignedManifest
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class SignedOnly:
         self._models = state / "models"
         self._key = key
         self._gate = None if key is None else TaskGate(key, federation, device, state / "newest-task.json")
-        placement.repair(self._models)
+        installed_model.repair(self._models)
 
     def check(self, message: AnyMessage) -> None:
         """Raises `PeerError` for a task, or a word on a model, that the trusted key does not vouch for."""
@@ -39,5 +39,5 @@ class SignedOnly:
         said = (manifest.what, manifest.federation, manifest.device)
         if said != ("device-export", self._federation, self._device):
             raise untrusted(f"the manifest is of a {said[0]} for {said[2]} in {said[1]}, not of this model")
-        if placement.take_signature(self._models, signed):
+        if installed_model.take_signature(self._models, signed):
             log.info("the server has signed for the model of run %s", manifest.run)

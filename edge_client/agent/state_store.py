@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from edge_client.agent_settings import AgentSettings
-from edge_client.blobstore import BlobStore
-from edge_client.disk import forget_others, settle
-from edge_client.epochs import EpochCheckpoints
-from edge_client.files import sweep
-from edge_client.memory import Memory, blobs_of
-from edge_client.memory_file import MemoryFile
-from edge_client.private import PrivateState
-from edge_client.session_events import Settled
-from edge_client.session_state import Phase, Session
+from edge_client.agent.disk_errors import forget_others, settle
+from edge_client.agent.session.events import Settled
+from edge_client.agent.session.snapshot import Memory, blobs_of
+from edge_client.agent.session.state import Phase, Session
+from edge_client.agent.session_store import MemoryFile
+from edge_client.agent.settings import AgentSettings
+from edge_client.storage.atomic_files import sweep
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_client.training.checkpoints import EpochCheckpoints
 
 
 class Belongings:

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.blobstore import BlobStore
-from edge_client.board.reading import ROOT
 from edge_client.data.local import LocalData
-from edge_client.epochs import EpochCheckpoints
+from edge_client.inference.quantization.selection import EXPORT_ALONE, Wish
 from edge_client.models.registry import MODELS
-from edge_client.private import PrivateState
-from edge_client.variants.choosing import EXPORT_ALONE, Wish
-from schemas.chunks import CHUNK_BYTES
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.training.checkpoints import EpochCheckpoints
 from schemas.errors import PeerError
+from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.values import Reason
 
 if TYPE_CHECKING:
-    from edge_client.local_work import LocalWork
+    from edge_client.training.trainer import LocalWork
 
 
 @dataclass(frozen=True)

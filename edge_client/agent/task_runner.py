@@ -7,22 +7,22 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from edge_client import placement
-from edge_client.answer import Answer, in_global, in_sub_model
-from edge_client.codecs.form import decoded
-from edge_client.codecs.sending import encode_answer
-from edge_client.codecs.unpacking import unpacked
-from edge_client.evaluation import evaluate
-from edge_client.layers import received_groups
-from edge_client.local_work import OWN, Job
-from edge_client.recording import Recorder
-from edge_client.submodels import SubModels
-from edge_client.surgery import count_macs, parameter_count, trained_since
-from edge_client.training import EpochReport, bounded
-from edge_client.workplace import Workplace
-from schemas.blobs import Groups, decode_json
+from edge_client.agent.task_context import Workplace
+from edge_client.compression.decoding import decoded
+from edge_client.compression.layered_model import received_groups
+from edge_client.compression.unpacking import unpacked
+from edge_client.compression.uplink import encode_answer
+from edge_client.inference import installed_model
+from edge_client.pruning.submodel_cache import SubModels
+from edge_client.pruning.surgery import count_macs, parameter_count, trained_since
+from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
+from edge_client.training.evaluation import evaluate
+from edge_client.training.loop import EpochReport, bounded
+from edge_client.training.step_capture import Recorder
+from edge_client.training.trainer import OWN, Job
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Groups, decode_json
 from schemas.values import DeliveryMetrics
 
 
@@ -115,16 +115,16 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
     It is then `models/model.onnx`; where only signed models are served it waits for that (see `placement`).
     """
     # Imported here: a device that only trains has no use for onnx and its runtime, and no memory to spare.
-    from edge_client.export import export_onnx
-    from edge_client.rollout.delivered import put_delivered_in_use
-    from edge_client.variants.trying import keep_best, note_of
+    from edge_client.agent.rollout.delivery import put_delivered_in_use
+    from edge_client.inference.export.onnx import export_onnx
+    from edge_client.inference.quantization.trial import keep_best, note_of
 
     with _received(task, place) as (channel_map, received):
         data = place.data.as_the_server_says(task)
         module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
     report = export_onnx(
         module,
-        placement.begin(place.models),
+        installed_model.begin(place.models),
         input_shape=task.model.input_shape,
         preprocessing=task.preprocessing,
         provenance=task.provenance,

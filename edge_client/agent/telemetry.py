@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_client.agent_settings import AgentSettings
-from edge_client.board.reading import ROOT
-from edge_client.board.state import board_state
-from edge_client.presence import Presence
-from edge_client.session_state import Phase, Session
-from edge_client.worker import Progress
+from edge_client.agent.presence import Presence
+from edge_client.agent.session.state import Phase, Session
+from edge_client.agent.settings import AgentSettings
+from edge_client.agent.worker import Progress
+from edge_client.system.hardware.state import board_state
+from edge_client.system.hardware.sysfs import ROOT
 from schemas.messages import Task, Telemetry, Update
 from schemas.values import BoardState
 

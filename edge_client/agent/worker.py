@@ -10,13 +10,13 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from edge_client.agent.session.events import Result, UpdateMasked, WorkDone, WorkFailed
+from edge_client.agent.task_context import Workplace
 from edge_client.data.local import LocalData
-from edge_client.files import DISK_FULL
-from edge_client.link import Inbox
-from edge_client.secure.membership import Membership
-from edge_client.session_events import Result, UpdateMasked, WorkDone, WorkFailed
-from edge_client.shortage import is_shortage
-from edge_client.workplace import Workplace
+from edge_client.security.secure_aggregation.cohort import Membership
+from edge_client.storage.atomic_files import DISK_FULL
+from edge_client.system.out_of_memory import is_shortage
+from edge_client.transport.mqtt_client import Inbox
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Task, Update, encode_message
 from schemas.values import Reason
@@ -69,7 +69,7 @@ class Worker:
 
     def mask(self, update: Update, membership: Membership, place: Workplace) -> None:
         """Begin to mask an update; its end comes as `UpdateMasked` or `WorkFailed`."""
-        from edge_client.secure.masking import mask_update
+        from edge_client.security.secure_aggregation.mask_update import mask_update
 
         masking = partial(mask_update, update, membership, place.store, chunk_bytes=place.chunk_bytes)
         self._begin(membership.task, lambda _: UpdateMasked(masking()))
@@ -150,15 +150,15 @@ class Worker:
             return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
 
     def _work(self, task: Task, place: Workplace, cancelled: threading.Event) -> Result:
-        work: Any = _import_work()
+        task_runner: Any = _import_work()
         if self._threads:
             import torch
 
             torch.set_num_threads(self._threads)
         if task.action == "deliver":
-            delivery: Result = work.do_delivery(task, place)
+            delivery: Result = task_runner.do_delivery(task, place)
             return delivery
-        update: Result = work.do_training(
+        update: Result = task_runner.do_training(
             task,
             place,
             on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
@@ -170,13 +170,13 @@ class Worker:
     def _kept_networks(self) -> Any:
         """The last round's network, to be filled again: drawing first weights that nobody uses takes time."""
         if self._sub_models is None:
-            from edge_client.submodels import SubModels
+            from edge_client.pruning.submodel_cache import SubModels
 
             self._sub_models = SubModels()
         return self._sub_models
 
 
 def _import_work() -> ModuleType:
-    from edge_client import work
+    from edge_client.agent import task_runner
 
-    return work
+    return task_runner

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edge_client.command_output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
+from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
 from schemas.errors import ConfigError, EdgeError, nearest
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from edge_client.eligibility.rules import Rules
+from edge_client.agent.eligibility.rules import Rules
+from schemas.base import Settings, kebab
 from schemas.errors import ConfigError, nearest
-from schemas.frozen import Settings, kebab
 from schemas.values import Variant
 
 

@@ -19,7 +19,7 @@ class ReadConfig(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         """Take the file's values."""
-        from edge_client.client_file import read_client_file
+        from edge_client.cli.config_file import read_client_file
 
         parser.set_defaults(**read_client_file(Path(str(values))))
         setattr(namespace, self.dest, Path(str(values)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from edge_client.command_line import CommandLine
-from edge_client.commands import bench, doctor, enroll, infer, profile, run, serve
+from edge_client.cli.app import CommandLine
+from edge_client.cli.commands import bench, doctor, enroll, infer, profile, run, serve
 
 EDGE_CLIENT = CommandLine(
     prog="edge-client",

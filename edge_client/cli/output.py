@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.trust import TrustedKey
+    from edge_client.security.trusted_key import TrustedKey
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -67,7 +67,7 @@ class PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         """Print the command's name and the package's version, and end."""
-        from edge_client.board.releases import release
+        from edge_client.system.hardware.versions import release
 
         print(f"{parser.prog} {release('edge-federation') or 'of unknown version'}")
         parser.exit()
@@ -120,7 +120,7 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
 
 def read_trust_option(args: argparse.Namespace) -> TrustedKey | None:
     """The key that `--trust` names, if any."""
-    from edge_client.trust import read_trusted_key
+    from edge_client.security.trusted_key import read_trusted_key
 
     return None if args.trust is None else read_trusted_key(args.trust)
 

@@ -10,9 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from edge_client.codecs.compression import Zstd
-from edge_client.codecs.digits import BYTE, in_bytes, per_byte, row_bytes
-from edge_client.codecs.form import (
+from edge_client.compression.decoding import (
     COLUMNS,
     COUNT_TYPE,
     COUNTED,
@@ -26,14 +24,16 @@ from edge_client.codecs.form import (
     decoded,
     is_coded,
 )
-from edge_client.codecs.numbers import Fp16, Int8, NumberCodec, draw
-from edge_client.codecs.sparse import Sparse, TopK, column_type, to_sparse
-from schemas.blobs import Array, Arrays, Groups
+from edge_client.compression.quantization import Fp16, Int8, NumberCodec, draw
+from edge_client.compression.radix_packing import BYTE, in_bytes, per_byte, row_bytes
+from edge_client.compression.sparse import Sparse, TopK, column_type, to_sparse
+from edge_client.compression.zstd import Zstd
+from schemas.base import kebab
 from schemas.errors import ConfigError, nearest
-from schemas.frozen import kebab
 from schemas.strategy import Piece
-from schemas.tensor_files import write_tensors
-from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.blobs import Array, Arrays, Groups
+from schemas.tensors.files import write_tensors
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_client.codecs.digits import codes_in
-from edge_client.codecs.numbers import floats_of
-from edge_client.codecs.sparse import COUNTS, Sparse, to_dense
-from schemas.blobs import Arrays, Groups
-from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from edge_client.compression.quantization import floats_of
+from edge_client.compression.radix_packing import codes_in
+from edge_client.compression.sparse import COUNTS, Sparse, to_dense
+from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from schemas.tensors.blobs import Arrays, Groups
 
 MODEL = "model"
 SCALES, DIGITS = f"{MODEL}.scales", f"{MODEL}.digits"

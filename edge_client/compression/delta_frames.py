@@ -16,12 +16,21 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.codecs.chain import in_codes
-from edge_client.codecs.form import FLOAT, MODEL, PARTS, SCALE_TYPE, SCALES, Decoded, decoded, is_coded
-from edge_client.codecs.numbers import NumberCodec
-from schemas.blobs import Arrays, Groups
+from edge_client.compression.chain import in_codes
+from edge_client.compression.decoding import (
+    FLOAT,
+    MODEL,
+    PARTS,
+    SCALE_TYPE,
+    SCALES,
+    Decoded,
+    decoded,
+    is_coded,
+)
+from edge_client.compression.quantization import NumberCodec
 from schemas.errors import PeerError
-from schemas.tensors import AnyArray, KnownArrays, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, KnownArrays, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.blobs import Arrays, Groups
 
 BITS = np.dtype("<u4")
 CODES = (BITS, FLOAT, np.dtype("<f2"), np.dtype("i1"))

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edge_client.codecs.chain import make_codecs
-from edge_client.codecs.compression import Zstd
-from edge_client.codecs.numbers import Fp16, Int8, NumberCodec
+from edge_client.compression.chain import make_codecs
+from edge_client.compression.quantization import Fp16, Int8, NumberCodec
+from edge_client.compression.zstd import Zstd
 from schemas.errors import ConfigError, nearest
-from schemas.kinds.work import MAX_FRAMES
+from schemas.messages.training import MAX_FRAMES
 from schemas.strategy import Piece
 
 

@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from edge_client.codecs.frames import added_up
-from edge_client.codecs.unpacking import Shelf
-from edge_client.excerpt import rows_at
-from edge_client.reach import Reach, listed, reach_of, run_of
-from schemas.blobs import Groups, SpooledGroups
+from edge_client.compression.delta_frames import added_up
+from edge_client.compression.unpacking import Shelf
+from edge_client.pruning.index_sets import Reach, listed, reach_of, run_of
+from edge_client.pruning.lazy_slicing import rows_at
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors import AnyArray, KnownArrays, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, KnownArrays, kind_of, rows_of
+from schemas.tensors.blobs import Groups, SpooledGroups
 
 ADDED = "+"
 SPEC = "spec+"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.blobs import Array
-from schemas.tensors import AnyArray
+from schemas.tensors.arrays import AnyArray
+from schemas.tensors.blobs import Array
 
 _DRAWN = np.dtype("<u2")
 """Numbers of 16 bits: finer than any chance that matters here."""

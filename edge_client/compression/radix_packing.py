@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.tensors import AnyArray
+from schemas.tensors.arrays import AnyArray
 
 BYTE = np.dtype("u1")
 

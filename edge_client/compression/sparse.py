@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.blobs import Array
 from schemas.errors import PeerError
-from schemas.tensors import AnyArray
+from schemas.tensors.arrays import AnyArray
+from schemas.tensors.blobs import Array
 
 COUNTS = np.dtype("<u4")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edge_client.blobstore import BlobStore
-from edge_client.codecs.compression import unpack
+from edge_client.compression.zstd import unpack
+from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Task
 
 

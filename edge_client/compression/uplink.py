@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge_client.answer import Answer, in_global, in_sub_model
-from edge_client.codecs.chain import Chain, make_chain
-from edge_client.codecs.form import MODEL
-from schemas.blobs import Arrays, Groups
+from edge_client.compression.chain import Chain, make_chain
+from edge_client.compression.decoding import MODEL
+from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from schemas.messages import Task
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Arrays, Groups
 
 RESIDUAL = "residual"
 """The group of what error feedback adds to the next update; it never leaves the device."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from schemas.errors import ConfigError, PeerError
-from schemas.tensor_files import bytes_of
-from schemas.tensors import AnyArray
+from schemas.tensors.arrays import AnyArray
+from schemas.tensors.files import bytes_of
 from schemas.values import Reason
 
 MAGIC = bytes.fromhex("28b52ffd")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.checked import checked_images, checked_labels
-from edge_client.data.fitting import fitted
-from edge_client.data.labelled import Labels, Pixels
+from edge_client.data.dataset import Labels, Pixels
+from edge_client.data.shapes import fitted
+from edge_client.data.validation import checked_images, checked_labels
 from schemas.errors import ConfigError, nearest
 
 _CHANNELS = (1, 3, 4)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from schemas.values import MAX_CLASS_NAMES, DataCard
 
 if TYPE_CHECKING:
-    from edge_client.data.labelled import LabelledData
+    from edge_client.data.dataset import LabelledData
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.labelled import LabelledData, Pixels
+from edge_client.data.dataset import LabelledData, Pixels
 
 Mark = bytes
 

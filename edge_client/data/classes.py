@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.data.labelled import LabelledData
+    from edge_client.data.dataset import LabelledData
 
 Names = tuple[str, ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import resources
 
 from edge_client.data.arrays import read_npz
-from edge_client.data.labelled import LabelledData, labelled
-from edge_client.data.parts import Split, split_off
+from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.splits import Split, split_off
 from schemas.values import Preprocessing
 
 

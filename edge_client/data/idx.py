@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.labelled import Pixels
+from edge_client.data.dataset import Pixels
 from schemas.errors import ConfigError
 
 _UNSIGNED_BYTES = 8

@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from edge_client.data.classes import in_classes, in_order
-from edge_client.data.fitting import resize
-from edge_client.data.labelled import LabelledData, Pixels, labelled
+from edge_client.data.dataset import LabelledData, Pixels, labelled
+from edge_client.data.shapes import resize
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

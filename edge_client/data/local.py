@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edge_client.data.classes import in_classes, misfit
-from edge_client.data.fitting import fit, shape_misfit
+from edge_client.data.shapes import fit, shape_misfit
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
 
 if TYPE_CHECKING:
-    from edge_client.data.labelled import LabelledData
+    from edge_client.data.dataset import LabelledData
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.arrays import channels_first
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.idx import map_idx
-from edge_client.data.labelled import LabelledData, labelled
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -96,7 +96,7 @@ def read_named(kind: str, *, data_root: Path | None, split: str) -> LabelledData
 
 
 def _open(chosen: NamedSet, data_root: Path, *, train: bool) -> Any:
-    from edge_client.torchvision_guard import torchvision_ready
+    from edge_client.system.torchvision_compat import torchvision_ready
 
     torchvision_ready()
     from torchvision import datasets

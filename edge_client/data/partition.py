@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.labelled import LabelledData, Labels
+from edge_client.data.dataset import LabelledData, Labels
 from schemas.errors import ConfigError, nearest
 
 Indices = NDArray[np.int64]

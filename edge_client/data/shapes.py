@@ -17,7 +17,7 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from edge_client.data.labelled import LabelledData, Pixels
+    from edge_client.data.dataset import LabelledData, Pixels
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.contract import hidden_by_ours
 from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
-from edge_client.data.checked import checked_images, checked_labels
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
-from edge_client.data.labelled import LabelledData, labelled
-from edge_client.data.parts import Split, named_part, split_off
-from edge_client.user_code import FAILS, users_function
+from edge_client.data.splits import Split, named_part, split_off
+from edge_client.data.validation import checked_images, checked_labels
+from edge_client.system.schemas_package import hidden_by_ours
+from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
 
@@ -95,7 +95,7 @@ def _examples(value: Any, source: str) -> LabelledData:
 
 def _folder(request: SourceRequest) -> LabelledData:
     # Imported here because it needs Pillow, which other sources do without.
-    from edge_client.data.pictures import read_folder
+    from edge_client.data.image_folders import read_folder
 
     data, official = read_folder(request.path, split=request.split)
     return data if official else request.of(data)

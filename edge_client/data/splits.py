@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 
 Split = Literal["train", "test"]
 

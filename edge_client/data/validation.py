@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.labelled import Labels, Pixels
+from edge_client.data.dataset import Labels, Pixels
 from schemas.errors import ConfigError
 
 MOST_CLASSES = 100_000

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.labelled import Inputs
-from edge_client.inference import LoadedModel, load_model
-from edge_client.memory_use import resident_bytes
-from edge_client.trust import TrustedKey
+from edge_client.data.dataset import Inputs
+from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.security.trusted_key import TrustedKey
+from edge_client.system.process_memory import resident_bytes
 
 BATCH = 32
 """Images at once when measuring throughput."""

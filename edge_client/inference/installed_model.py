@@ -17,11 +17,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.files import write_synced
-from edge_client.slots import ServedModel, Slots
-from schemas.chunks import digest_of
+from edge_client.inference.model_slots import ServedModel, Slots
+from edge_client.storage.atomic_files import write_synced
 from schemas.errors import EdgeError, PeerError
-from schemas.manifest import SignedManifest, decode_manifest, encode_manifest, manifest_path
+from schemas.security.manifest import SignedManifest, decode_manifest, encode_manifest, manifest_path
+from schemas.tensors.chunks import digest_of
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from edge_client.files import link_in_place, write_synced
-from schemas.manifest import manifest_path
+from edge_client.storage.atomic_files import link_in_place, write_synced
+from schemas.security.manifest import manifest_path
 
 log = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from edge_client.files import sync, write_synced
-from edge_client.model_link import point_at
+from edge_client.inference.model_link import point_at
+from edge_client.storage.atomic_files import sync, write_synced
+from schemas.base import Frozen
 from schemas.errors import EdgeError
-from schemas.frozen import Frozen
-from schemas.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.names import Digest
+from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.values import DeliveryVerdict, Fraction, Tally, Text, Variant
 
 log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ import onnxruntime
 from PIL import Image, ImageOps, UnidentifiedImageError
 from pydantic import ValidationError
 
-from edge_client.data.fitting import MODES, fitted, in_words, resize
-from edge_client.data.labelled import Inputs, Labels, Pixels, preprocess
-from edge_client.memory_use import give_back
-from edge_client.trust import TrustedKey, check_model
+from edge_client.data.dataset import Inputs, Labels, Pixels, preprocess
+from edge_client.data.shapes import MODES, fitted, in_words, resize
+from edge_client.security.trusted_key import TrustedKey, check_model
+from edge_client.system.process_memory import give_back
 from schemas.errors import ConfigError
-from schemas.manifest import Manifest
+from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing
 
 MAX_PIXELS = 40_000_000
@@ -121,8 +121,8 @@ def load_model(
     """Load an ONNX classifier, using at most `threads` threads; raises `ConfigError` for any other file.
 
     With `trust` it must be one that this key vouches for, and with `exported_by` one of that maker (see
-    `edge_client.trust.check_model`): the very bytes that are checked are those that are run. `data` are the
-    file's bytes, where they have been read already.
+    `edge_client.security.trusted_key.check_model`): the very bytes that are checked are those that are run.
+    `data` are the file's bytes, where they have been read already.
     """
     if data is None:
         try:

@@ -11,11 +11,11 @@ import numpy as np
 
 from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
 from edge_client.data.classes import in_classes
+from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
-from edge_client.data.fitting import fit
-from edge_client.data.labelled import LabelledData, Labels, Pixels, labelled
-from edge_client.data.pictures import has_parts, pictures_below, pictures_of_classes
-from edge_client.inference import LoadedModel, read_image
+from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
+from edge_client.data.shapes import fit
+from edge_client.inference.onnx_model import LoadedModel, read_image
 from schemas.errors import ConfigError
 
 

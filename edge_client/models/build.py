@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from edge_client.contract import hidden_by_ours
 from edge_client.models.registry import MODELS, entry
-from edge_client.user_code import FAILS, users_function
+from edge_client.system.schemas_package import hidden_by_ours
+from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 

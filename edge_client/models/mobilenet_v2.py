@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from edge_client.models.shapes import image_shape
-from edge_client.torchvision_guard import torchvision_ready
+from edge_client.system.torchvision_compat import torchvision_ready
 
 
 def mobilenet_v2(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.slicing import cut_axes
+from edge_client.pruning.slicing import cut_axes
 from schemas.submodel import ParameterLayout, Segment, SubModelSpec
-from schemas.tensors import AnyArray
+from schemas.tensors.arrays import AnyArray
 
 Places = slice | NDArray[np.intp]
 """Positions along an axis: a run, or a list in any order."""

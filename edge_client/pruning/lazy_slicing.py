@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.reach import Places, Reach, everywhere, reach_of, some
-from edge_client.slicing import check
+from edge_client.pruning.index_sets import Places, Reach, everywhere, reach_of, some
+from edge_client.pruning.slicing import check
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import AnyArray, Kind, LazyArrays, MadeArrays, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, MadeArrays, kind_of, rows_of
 
 SPAN_BYTES = 256 * 1024
 """Rows that are not side by side are read in stretches of at most so many bytes."""

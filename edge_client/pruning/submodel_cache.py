@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.models.build import build_blank
-from edge_client.surgery import cut_down, load_arrays
-from schemas.blobs import Arrays
+from edge_client.pruning.surgery import cut_down, load_arrays
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
 
 

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from edge_client.slicing import check, cut_axes
+from edge_client.pruning.slicing import check, cut_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors import MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import MadeArrays, kind_of, pieces, rows_of
 
 Arrays = Mapping[str, NDArray[Any]]
 

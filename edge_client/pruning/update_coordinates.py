@@ -11,13 +11,13 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.excerpt import Excerpt
-from edge_client.pruning import group_scores, personal_spec, prefix_spec, ranking
-from edge_client.slicing import expand, permute
-from schemas.blobs import Arrays, Groups
+from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec, ranking
+from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.slicing import expand, permute
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import MadeArrays, kind_of, rows_of
+from schemas.tensors.arrays import MadeArrays, kind_of, rows_of
+from schemas.tensors.blobs import Arrays, Groups
 
 Order = Mapping[str, Sequence[int]]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.files import write_synced
-from edge_client.trust import TrustedKey, untrusted
+from edge_client.security.trusted_key import TrustedKey, untrusted
+from edge_client.storage.atomic_files import write_synced
+from schemas.base import Frozen
 from schemas.errors import PeerError
-from schemas.frozen import Frozen
-from schemas.manifest import Manifest, content_digest, spec_digest
 from schemas.messages import Task
+from schemas.security.manifest import Manifest, content_digest, spec_digest
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import ConfigError, PeerError
-from schemas.manifest import Manifest, SignedManifest, decode_manifest, manifest_path, signed_bytes
+from schemas.security.manifest import Manifest, SignedManifest, decode_manifest, manifest_path, signed_bytes
 from schemas.values import Reason
 
 REMEDY = "pip install 'edge-federation[trust]'"

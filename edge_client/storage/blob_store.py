@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from edge_client.files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
-from edge_client.spares import SUFFIX, Spares, opened_over
-from schemas.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
+from edge_client.storage.atomic_files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
+from edge_client.storage.file_recycling import SUFFIX, Spares, opened_over
+from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
 if TYPE_CHECKING:
-    from schemas.blobs import Groups
-    from schemas.tensors import AnyArray
+    from schemas.tensors.arrays import AnyArray
+    from schemas.tensors.blobs import Groups
 
     WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
 
@@ -82,8 +82,8 @@ class BlobStore:
         A `write` other than `write_tensors` gives other bytes; it returns their sha256 in hex.
         """
         # All else here is bytes: a device imports what tensors need with its first task.
-        from schemas.blobs import FlatGroups
-        from schemas.tensor_files import write_tensors
+        from schemas.tensors.blobs import FlatGroups
+        from schemas.tensors.files import write_tensors
 
         temporary = self._directory / f".groups.{os.getpid()}.{threading.get_ident()}.part"
         arrays = FlatGroups(groups)

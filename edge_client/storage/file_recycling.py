@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from edge_client.files import Opened, new_file, unlink
+from edge_client.storage.atomic_files import Opened, new_file, unlink
 
 if TYPE_CHECKING:
-    from schemas.tensors import AnyArray
+    from schemas.tensors.arrays import AnyArray
 
 SUFFIX = ".spare"
 
@@ -96,7 +96,7 @@ def opened_over(spares: Spares | None, arrays: Mapping[str, AnyArray]) -> Opened
     if spares is None:
         return new_file
     # Late: a device imports what tensors need with its first task.
-    from schemas.tensor_files import tensors_bytes
+    from schemas.tensors.files import tensors_bytes
 
     return partial(spares.written, size=tensors_bytes(arrays))
 

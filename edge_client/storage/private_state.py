@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.files import put_in_place, written_aside
+from edge_client.storage.atomic_files import put_in_place, written_aside
 
 if TYPE_CHECKING:
-    from schemas.blobs import Groups
+    from schemas.tensors.blobs import Groups
 
 KEPT_ROUNDS = 2
 """A round may be planned anew after it was counted; it then starts from the one before."""
@@ -30,7 +30,7 @@ class PrivateState:
 
         Their arrays are read when they are asked for, which must be before anything else is committed.
         """
-        from schemas.blobs import SpooledGroups
+        from schemas.tensors.blobs import SpooledGroups
 
         kept = self.kept(run, round_number)
         return SpooledGroups(kept) if kept else {}
@@ -42,8 +42,8 @@ class PrivateState:
 
     def propose(self, run: str, round_number: int, attempt: int, groups: Groups) -> None:
         """Put down what this attempt at a round would leave; nothing is kept of no groups."""
-        from schemas.blobs import FlatGroups
-        from schemas.tensor_files import bytes_of
+        from schemas.tensors.blobs import FlatGroups
+        from schemas.tensors.files import bytes_of
 
         if groups:
             path = self._proposal(run, round_number, attempt)

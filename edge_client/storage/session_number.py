@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from edge_client.files import write_synced
+from edge_client.storage.atomic_files import write_synced
 
 log = logging.getLogger(__name__)
 

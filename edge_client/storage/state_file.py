@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from edge_client.files import written_aside
-from edge_client.spares import Spares, opened_over
+from edge_client.storage.atomic_files import written_aside
+from edge_client.storage.file_recycling import Spares, opened_over
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensor_files import bytes_of
-from schemas.tensors import AnyArray, Gathered, LazyArrays
+from schemas.tensors.arrays import AnyArray, Gathered, LazyArrays
+from schemas.tensors.files import bytes_of
 
 Places = dict[str, tuple[Mapping[str, AnyArray], str]]
 """Where each tensor is to be had: of which mapping, under which name."""

@@ -10,7 +10,7 @@ import os
 import sys
 
 NAME = "schemas"
-HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 (a quick import)
+HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 (a quick import)
 """The folder that holds `edge_client` and `schemas`."""
 
 

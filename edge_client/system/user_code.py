@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from edge_client.contract import hidden_by_ours
+from edge_client.system.schemas_package import hidden_by_ours
 from schemas.errors import ConfigError, near
 
 FAILS = (Exception, SystemExit)

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edge_client.epochs import UnfitCheckpoint
-from edge_client.objectives.objective import LocalObjective
-from edge_client.optimizers import Optimizer
+from edge_client.training.checkpoints import UnfitCheckpoint
+from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.optimizers import Optimizer
 
 
 def state_of(module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class EpochCheckpoint:
 
     def load(self) -> Values | None:
         """What was saved last; none where nothing was, or nothing that can be read."""
-        from edge_client.plain_file import NotPlainFile, read_plain
+        from edge_client.storage.state_file import NotPlainFile, read_plain
 
         try:
             values = read_plain(self._path)
@@ -59,7 +59,7 @@ class EpochCheckpoint:
 
     def save(self, values: Callable[[], Values]) -> None:
         """Keep `values()` if the last one is old enough; what cannot be kept costs a warning, no more."""
-        from edge_client.plain_file import write_plain
+        from edge_client.storage.state_file import write_plain
 
         begun = self._clock()
         if begun - self._last < self._pause_s:

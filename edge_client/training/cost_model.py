@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
-from edge_client.surgery import count_macs
+from edge_client.pruning.surgery import count_macs
 from schemas.strategy import TrainingPlan, TrainingSettings
 from schemas.values import TRAINING_PASSES
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.board.reading import text
+from edge_client.system.hardware.sysfs import text
 from schemas.values import TRAINING_PASSES, MeasuredSpeed
 
 SECONDS = 3.0
@@ -44,7 +44,7 @@ def _training(seconds: float) -> float | None:
         from torch import nn
     except ImportError:
         return None
-    from edge_client.layout import channels_innermost
+    from edge_client.training.memory_format import channels_innermost
 
     block = nn.Sequential(
         nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False),

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.data.labelled import Inputs, LabelledData
-from edge_client.layout import channels_innermost
+from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import evaluating
+from edge_client.training.memory_format import channels_innermost
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from edge_client.data.labelled import LabelledData
-from edge_client.epochs import EpochCheckpoint, UnfitCheckpoint
-from edge_client.layout import channels_innermost
+from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import evaluating
-from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
-from edge_client.objectives.registry import build_objectives, merge_groups
-from edge_client.optimizers import OPTIMIZERS, Optimizer
-from edge_client.recording import Recorder, Step
-from edge_client.training_state import restore, state_of
-from schemas.blobs import Groups
+from edge_client.training.checkpoint_state import restore, state_of
+from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
+from edge_client.training.memory_format import channels_innermost
+from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.registry import build_objectives, merge_groups
+from edge_client.training.optimizers import OPTIMIZERS, Optimizer
+from edge_client.training.step_capture import Recorder, Step
 from schemas.errors import ConfigError, EdgeError, nearest
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import Groups
 from schemas.values import TrainingMetrics
 
 GATHERED_BYTES = 128 * 1024

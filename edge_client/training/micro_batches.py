@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from edge_client.board.memory import Memory
-from edge_client.cost import NetworkCost, network_cost
+from edge_client.system.hardware.memory import Memory
+from edge_client.training.cost_model import NetworkCost, network_cost
 from schemas.errors import PeerError
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import Reason

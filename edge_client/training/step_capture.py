@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.kernels import products, turned_beforehand, with_descent, without_detours
-from edge_client.optimizers import Descent, Optimizer
+from edge_client.training.captured_graph import products, turned_beforehand, with_descent, without_detours
+from edge_client.training.optimizers import Descent, Optimizer
 
 log = logging.getLogger(__name__)
 

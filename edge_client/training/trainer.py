@@ -1,8 +1,7 @@
 """Local work: what a device does with the sub-model that it was sent. Imports torch: import it late.
 
-Ours is `OwnTraining`; somebody else's program may do it instead (`edge_client.flower`). Whoever does it
-changes the module's weights in place; what is sent of that, and how, is the same for all
-(`edge_client.work`).
+`OwnTraining` is this package's; a Flower app may take its place (`edge_client.training.flower`). Either
+changes the module's weights in place; `edge_client.agent.task_runner` sends both results alike.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import Protocol
 
 from torch import nn
 
-from edge_client.board.memory import memory
 from edge_client.data.local import LocalData
-from edge_client.epochs import EpochCheckpoint
-from edge_client.evaluation import Evaluation, evaluate
-from edge_client.memory_use import give_back
-from edge_client.microbatch import micro_batch
-from edge_client.recording import Recorder
-from edge_client.training import EpochReport, TrainingResult, train
-from schemas.blobs import Groups
+from edge_client.system.hardware.memory import memory
+from edge_client.system.process_memory import give_back
+from edge_client.training.checkpoints import EpochCheckpoint
+from edge_client.training.evaluation import Evaluation, evaluate
+from edge_client.training.loop import EpochReport, TrainingResult, train
+from edge_client.training.micro_batches import micro_batch
+from edge_client.training.step_capture import Recorder
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import Groups
 
 EVALUATION_BATCH = 64
 """Large batches of held-out examples would need more memory than training, and save no time."""

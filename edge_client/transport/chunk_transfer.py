@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from schemas.chunks import BlobRef, Chunk
 from schemas.errors import PeerError
-from schemas.kinds.fetching import BlobRequest
+from schemas.messages.blobs import BlobRequest
+from schemas.tensors.chunks import BlobRef, Chunk
 
 WINDOW = 16
 """Most chunks asked for and not yet received: 4 MB of 256 kB chunks."""

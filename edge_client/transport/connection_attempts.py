@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from edge_client.address import BrokerAddress
-from edge_client.link import LinkDown
-from edge_client.packet_size import fitting
-from schemas.chunks import CHUNK_SIZES
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import LinkDown
+from edge_client.transport.packet_size import fitting
 from schemas.errors import ConfigError
+from schemas.tensors.chunks import CHUNK_SIZES
 
 ADVISE_AT = (3, 10, 30, 100, 300, 1000)
 """After so many failures in a row it is said what to check."""

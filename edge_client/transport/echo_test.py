@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from edge_client import packet_size
-from edge_client.link import LinkUp
-from edge_client.packet_size import Sizing
+from edge_client.transport import packet_size
+from edge_client.transport.mqtt_client import LinkUp
+from edge_client.transport.packet_size import Sizing
 
 Publish = Callable[[bytes], None]
 """At QoS 0: what the broker closes the connection for must not be sent again on the next one."""

@@ -9,7 +9,7 @@ import hashlib
 import struct
 from dataclasses import dataclass, field
 
-from schemas.kinds.message import MAX_MESSAGE_BYTES
+from schemas.messages.message import MAX_MESSAGE_BYTES
 
 _HEADER = struct.Struct("!2sBxII8s")
 _MAGIC, _VERSION = b"EP", 1

@@ -27,11 +27,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge_client.address import BrokerAddress
-from edge_client.identity.tls import explain, is_lasting, load_pair, make_context
-from edge_client.parts import Parts, split
-from schemas.chunks import CHUNK_HEADER_BYTES
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.message_parts import Parts, split
+from edge_client.transport.tls import explain, is_lasting, load_pair, make_context
 from schemas.errors import ConfigError
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from schemas.chunks import CHUNK_SIZES, FRAME_BYTES
 from schemas.errors import ConfigError
+from schemas.tensors.chunks import CHUNK_SIZES, FRAME_BYTES
 
 LEAST_PACKET = CHUNK_SIZES[-1] + FRAME_BYTES
 SMALL_BYTES = 64

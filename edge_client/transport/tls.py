@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 
-from edge_client.address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

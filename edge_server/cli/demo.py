@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_client.address import BrokerAddress
-from edge_client.data.parts import part_of
-from edge_server.config import Config
-from edge_server.history import Summary
-from edge_server.serving import serve
-from edge_server.snapshot import Watcher
+from edge_client.data.splits import part_of
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.config import Config
+from edge_server.coordinator.launch import serve
+from edge_server.observability.snapshot import Watcher
+from edge_server.storage.records import Summary
 from schemas.errors import ConfigError
 
 DEMO = Path(__file__).with_name("demo.toml")
@@ -80,7 +80,7 @@ def start_device(config: Config, address: BrokerAddress, state: Path, index: int
         "--threads": 1,
     }
     options = [str(word) for pair in words.items() if pair[1] is not None for word in pair]
-    command = [sys.executable, "-m", "edge_client.cli", "run", "--once", *options]
+    command = [sys.executable, "-m", "edge_client.cli.main", "run", "--once", *options]
     with (folder / "client.log").open("wb") as log:
         # A session of its own: Ctrl-C reaches the server alone, which ends the run for all.
         return subprocess.Popen(

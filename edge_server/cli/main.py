@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from edge_client.command_line import CommandLine
-from edge_server.commands import (
+from edge_client.cli.app import CommandLine
+from edge_server.cli.commands import (
     blobs,
     check,
     compare,

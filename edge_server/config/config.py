@@ -11,10 +11,10 @@ from typing import Any
 
 import tomli_w
 
-from edge_server.depot.settings import BlobSettings
-from edge_server.home_assistant.settings import HomeAssistantSettings
-from edge_server.privacy_settings import PrivacySettings
-from edge_server.settings import (
+from edge_server.config.home_assistant import HomeAssistantSettings
+from edge_server.config.object_store import BlobSettings
+from edge_server.config.privacy import PrivacySettings
+from edge_server.config.sections import (
     ClientSettings,
     DataSettings,
     FederationSettings,
@@ -24,9 +24,9 @@ from edge_server.settings import (
     SimulationSettings,
     TierSettings,
 )
-from edge_server.sparkplug.settings import SparkplugSettings
+from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.strategy.strategy import Strategy, make_strategy
-from schemas.frozen import Settings, kebab
+from schemas.base import Settings, kebab
 from schemas.strategy import Piece, StrategySpec, TrainingSettings
 
 DEFAULT_UPLINK = (Piece(name="int8", options={"levels": 7}), Piece(name="zstd"))

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from edge_server.config import Config
-from edge_server.load_config import load_config
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
 
 
 def differences(

@@ -7,8 +7,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from schemas.base import kebab
 from schemas.errors import near, nearest
-from schemas.frozen import kebab
 
 UNNAMED = "~"
 """How the tag of a choice begins that no user has written (number or table)."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from schemas.frozen import Settings
+from schemas.base import Settings
 from schemas.values import Seconds
 
 _ESCAPED = re.compile("__|_d")

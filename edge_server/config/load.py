@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edge_server.config import Config
-from edge_server.config_errors import explain
-from edge_server.overrides import merge_tables, override_table
-from edge_server.recipe_files import read_recipe, recipe_names
+from edge_server.config.config import Config
+from edge_server.config.errors import explain
+from edge_server.config.overrides import merge_tables, override_table
+from edge_server.config.recipe_files import read_recipe, recipe_names
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError, nearest
 
@@ -46,15 +46,15 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
 
 def _check_local_training(config: Config) -> None:
     """What devices would find out one by one; imports torch, as their training does."""
-    from edge_client.objectives.registry import build_objectives
-    from edge_client.training import check_optimizer
+    from edge_client.training.loop import check_optimizer
+    from edge_client.training.objectives.registry import build_objectives
 
     check_optimizer(config.training.optimizer)
     build_objectives(config.strategy.objectives)
 
 
 def _check_combination(config: Config, strategy: Strategy, source: str) -> None:
-    from edge_server.compatibility import problems
+    from edge_server.config.checks.pieces import problems
 
     found = problems(config, strategy)
     if found:

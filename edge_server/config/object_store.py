@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from schemas.frozen import Settings
+from schemas.base import Settings
 
 EMBEDDED = "embedded"
 SCHEMES = ("https", "http", "s3")

@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from edge_server.config import Config
-from edge_server.config_errors import section_keys
+from edge_server.config.config import Config
+from edge_server.config.errors import section_keys
 from schemas.errors import ConfigError, near
 
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from edge_server.strategy.privacy import Gaussian
-from schemas.frozen import Settings
-from schemas.secure import LEAST_HOLDERS
+from edge_server.strategy.privacy.mechanism import Gaussian
+from schemas.base import Settings
+from schemas.security.secure_aggregation import LEAST_HOLDERS
 
 
 class PrivacySettings(Settings):

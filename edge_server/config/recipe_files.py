@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.errors import ConfigError, nearest
 
-RECIPES = "edge_server.recipes"
+RECIPES = "edge_server.config.recipes"
 
 
 def recipe_names() -> list[str]:

@@ -11,12 +11,12 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edge_client.data.partition import parse_partition
 from edge_client.models.registry import entry
-from edge_client.pruning import mean_ratio
-from edge_server.config_errors import UNNAMED
-from edge_server.simulation.profiles import profile
-from edge_server.strategy.claims import Claims
+from edge_client.pruning.channel_selection import mean_ratio
+from edge_server.config.board_profiles import profile
+from edge_server.config.errors import UNNAMED
+from edge_server.strategy.weighting.claims import Claims
+from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
-from schemas.frozen import Settings
 from schemas.names import Name
 from schemas.values import ClassName
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.frozen import Settings
+from schemas.base import Settings
 from schemas.names import Name
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 from edge_client.data.classes import completed, in_classes, shortened
-from edge_client.data.fitting import fit, shape_misfit
-from edge_client.data.labelled import LabelledData, sample
-from edge_client.data.parts import Split
+from edge_client.data.dataset import LabelledData, sample
+from edge_client.data.shapes import fit, shape_misfit
 from edge_client.data.sources import load_source
+from edge_client.data.splits import Split
 from edge_client.models.registry import entry
-from edge_server.config import Config
+from edge_server.config.config import Config
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 

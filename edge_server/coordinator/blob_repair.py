@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from edge_client.blobstore import BlobStore
+from edge_client.storage.blob_store import BlobStore
 
 log = logging.getLogger(__name__)
 

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Callable, Mapping
 
 from edge_client.data.classes import numbers, shortened
-from edge_client.data.labelled import LabelledData, sample
-from edge_client.evaluation import Evaluation
-from edge_client.pruning import Ratio
-from edge_server.config import Config
-from edge_server.evaluation import GlobalModel
-from edge_server.firewall.canary import SAMPLES, Accuracy
-from edge_server.settings import FederationSettings
-from edge_server.test_data import as_the_federation, load_test_data, model_spec, stated_classes
-from schemas.blobs import Arrays
+from edge_client.data.dataset import LabelledData, sample
+from edge_client.pruning.channel_selection import Ratio
+from edge_client.training.evaluation import Evaluation
+from edge_server.config.config import Config
+from edge_server.config.sections import FederationSettings
+from edge_server.config.test_data import as_the_federation, load_test_data, model_spec, stated_classes
+from edge_server.coordinator.global_model import GlobalModel
+from edge_server.coordinator.validation.canary import SAMPLES, Accuracy
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import Arrays
 from schemas.values import Preprocessing
 
 log = logging.getLogger(__name__)

@@ -16,43 +16,39 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from edge_client.blobstore import BlobStore
-from edge_client.channels import trace_channels
-from edge_client.evaluation import Evaluation
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import Ratio, group_ratios, mean_ratio
-from edge_client.surgery import arrays_of, parameter_count
-from edge_server.assigning import Assigning
-from edge_server.checking import Checking
-from edge_server.choosing import choices_of
-from edge_server.class_list import ClassList
-from edge_server.config import Config
-from edge_server.depot.depot import Depot
-from edge_server.disposal import Disposal
-from edge_server.durations import Durations
-from edge_server.evaluation import GlobalModel, diverged
-from edge_server.event_list.recorder import EventRecorder
-from edge_server.explanation import Choices, Observation
-from edge_server.firewall.births import believed_devices
-from edge_server.firewall.guard import Guard
-from edge_server.fleet import Device
-from edge_server.going_back import earlier_state, gone_back, measured
-from edge_server.history import RoundRecord, StartedFrom, Summary
-from edge_server.journal import Aggregated, GivenUp, Journal
-from edge_server.journal_reader import JournalReader, read_examined
-from edge_server.layering import GRAPH
-from edge_server.looking_back import looked
-from edge_server.mending import mended
-from edge_server.network_check import check_outputs, uncut_word
-from edge_server.notary import Notary
-from edge_server.observing import is_observed, observation
-from edge_server.on_disk import wait_for_disk
-from edge_server.privacy_guard import PrivacyGuard
-from edge_server.publishing import Publisher
-from edge_server.recovery import Resumption
-from edge_server.rolling_back import conduct_rows
-from edge_server.round_events import (
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
+from edge_client.pruning.surgery import arrays_of, parameter_count
+from edge_client.storage.blob_store import BlobStore
+from edge_client.training.evaluation import Evaluation
+from edge_server.config.config import Config
+from edge_server.coordinator.blob_repair import mended
+from edge_server.coordinator.evaluation import Testing
+from edge_server.coordinator.global_model import GlobalModel, diverged
+from edge_server.coordinator.initial_model import Start, note_start, noted_start
+from edge_server.coordinator.network_check import check_outputs, uncut_word
+from edge_server.coordinator.observations import is_observed, observation
+from edge_server.coordinator.privacy_session import PrivacyGuard
+from edge_server.coordinator.rollback import earlier_state, gone_back, measured
+from edge_server.coordinator.round_record import round_record
+from edge_server.coordinator.tasks.assignments import Assigning
+from edge_server.coordinator.tasks.layers import GRAPH
+from edge_server.coordinator.tasks.model_frames import Publisher
+from edge_server.coordinator.tasks.secure_aggregation import as_update, summed, with_examples
+from edge_server.coordinator.tasks.selection_log import choices_of
+from edge_server.coordinator.tasks.task import Job, TaskTerms, training_jobs
+from edge_server.coordinator.tier_assignment import Tiering
+from edge_server.coordinator.validation.births import believed_devices
+from edge_server.coordinator.validation.checker import Checking
+from edge_server.coordinator.validation.guard import Guard
+from edge_server.coordinator.validation.round_review import looked
+from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.update import client_update, known_clients
+from edge_server.observability.durations import Durations
+from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.events import (
     CheckUpdate,
     CloseRound,
     PlanRound,
@@ -61,27 +57,31 @@ from edge_server.round_events import (
     RoundPlanned,
     UpdateChecked,
 )
-from edge_server.round_record import round_record
-from edge_server.run_folder import RunFolder
-from edge_server.secure.aggregating import as_update, summed, with_examples
-from edge_server.spool import Spool
-from edge_server.starting import Start, note_start, noted_start
-from edge_server.strategy.keeping import InFile
-from edge_server.strategy.policies import Client
-from edge_server.strategy.pruners import Cut
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.rollback import conduct_rows
+from edge_server.rounds.suspects import left_out
+from edge_server.security.manifest_signer import Notary
+from edge_server.storage.background_delete import Disposal
+from edge_server.storage.event_list.recorder import EventRecorder
+from edge_server.storage.journal import Aggregated, GivenUp, Journal
+from edge_server.storage.journal_reader import JournalReader, read_examined
+from edge_server.storage.records import RoundRecord, StartedFrom, Summary
+from edge_server.storage.recovery import Resumption
+from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.sync import wait_for_disk
+from edge_server.storage.update_archive import Spool
+from edge_server.strategy.aggregation.array_stores import InFile
+from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.explanations import Choices, Observation
+from edge_server.strategy.pruning.pruners import Cut
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Network, Plan, State, births, close, plan, start, tier_spec
-from edge_server.strategy.updates import ClientUpdate
-from edge_server.suspects import left_out
-from edge_server.tasks import Job, TaskTerms, training_jobs
-from edge_server.testing import Testing
-from edge_server.tiering import Tiering
-from edge_server.unpacking import Unpacked
-from edge_server.uploads import client_update, known_clients
-from schemas.blobs import CHUNK_BYTES, Arrays, BlobRef, FlatGroups, decode_json, encode_json
+from edge_server.transport.object_store.store import Depot
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensor_files import digest_of_tensors
+from schemas.tensors.blobs import CHUNK_BYTES, Arrays, BlobRef, FlatGroups, decode_json, encode_json
+from schemas.tensors.files import digest_of_tensors
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)

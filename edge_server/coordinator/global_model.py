@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from edge_client.data.labelled import Inputs, LabelledData
-from edge_client.evaluation import Evaluation, evaluate
-from edge_client.slicing import extract
-from edge_client.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
-from schemas.blobs import Arrays
+from edge_client.data.dataset import Inputs, LabelledData
+from edge_client.pruning.slicing import extract
+from edge_client.pruning.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
+from edge_client.training.evaluation import Evaluation, evaluate
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec, Preprocessing
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class GlobalModel:
         return evaluate(self.sub_model(params, spec), data, inputs=inputs)
 
     def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
-        """A sub-model's graph for devices to fill in (`edge_client.graphs`); None where they must draw it."""
-        from edge_client.export import MAX_GRAPH_BYTES, ExportRefused, find_graph
+        """A sub-model's ONNX graph without weights, or None where devices export it themselves."""
+        from edge_client.inference.export.onnx import MAX_GRAPH_BYTES, ExportRefused, find_graph
 
         module = self.sub_model(params, spec).eval()
         try:
@@ -85,7 +85,7 @@ class GlobalModel:
         provenance: Mapping[str, str],
     ) -> None:
         """Write a sub-model as ONNX, compared with torch."""
-        from edge_client.export import export_onnx
+        from edge_client.inference.export.onnx import export_onnx
 
         export_onnx(
             self.sub_model(params, spec).eval(),

@@ -17,15 +17,15 @@ import numpy as np
 from pydantic import ValidationError
 
 from edge_client.data.classes import numbers, shortened
-from edge_client.files import write_synced
-from edge_server.config import Config
-from edge_server.history import StartedFrom
-from edge_server.registry.registry import FILE, Registry
-from edge_server.run_folder import STATE, RunFolder
-from schemas.blobs import Arrays, SpooledGroups
+from edge_client.storage.atomic_files import write_synced
+from edge_server.config.config import Config
+from edge_server.releases.registry.registry import FILE, Registry
+from edge_server.storage.records import StartedFrom
+from edge_server.storage.run_folder import STATE, RunFolder
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
-from schemas.tensors import kind_of
+from schemas.tensors.arrays import kind_of
+from schemas.tensors.blobs import Arrays, SpooledGroups
 from schemas.values import ModelSpec
 
 NOTE = "start.json"

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_client.link import Inbox
-from edge_server.history import RoundRecord
-from edge_server.round_events import (
+from edge_client.transport.mqtt_client import Inbox
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.round_record import closed_event
+from edge_server.rounds.events import (
     BlobsLost,
     CheckUpdate,
     CloseRound,
@@ -22,10 +23,9 @@ from edge_server.round_events import (
     RollBack,
     UpdateChecked,
 )
-from edge_server.round_record import closed_event
-from edge_server.workshop import Workshop
-from schemas.blobs import BlobRef
+from edge_server.storage.records import RoundRecord
 from schemas.messages import Task
+from schemas.tensors.blobs import BlobRef
 
 COLLECTORS = 4
 """Updates that are fetched from the store at once."""

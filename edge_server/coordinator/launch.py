@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from edge_client.address import BrokerAddress, TlsFiles, parse_address
-from edge_client.command_line import DONE, FAILED, INTERRUPTED, SUSPENDED
-from edge_server.broker.launch import running_broker
-from edge_server.config import Config
-from edge_server.history import Summary
-from edge_server.reopening import locked, open_run
-from edge_server.rules import make_rules
-from edge_server.run_folder import RUNS, run_name
-from edge_server.server import Server, Suspended
-from edge_server.snapshot import Together, Watcher
-from edge_server.watching import watchers
+from edge_client.cli.app import DONE, FAILED, INTERRUPTED, SUSPENDED
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_server.config.config import Config
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.run_start import locked, open_run
+from edge_server.coordinator.server import Server, Suspended
+from edge_server.observability.snapshot import Together, Watcher
+from edge_server.observability.watchers import watchers
+from edge_server.storage.records import Summary
+from edge_server.storage.run_names import RUNS, run_name
+from edge_server.transport.broker.launch import running_broker
 
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
@@ -55,13 +55,13 @@ def serve(
     run that was cut off there goes on, under its name; a new one is called `run`. Raises `Suspended` where
     this one shall go on another time.
     """
-    from edge_server.bridges import bridges
-    from edge_server.depot.opening import opened_depot
-    from edge_server.notary import run_notary
-    from edge_server.registry.entering import default_registry, enter_or_say_why_not
-    from edge_server.report.made import write_made
-    from edge_server.starting import find_start
-    from edge_server.workshop import Workshop
+    from edge_server.coordinator.executor import Workshop
+    from edge_server.coordinator.initial_model import find_start
+    from edge_server.coordinator.object_store import opened_depot
+    from edge_server.integrations.open import bridges
+    from edge_server.observability.report.made import write_made
+    from edge_server.releases.registry.register import default_registry, enter_or_say_why_not
+    from edge_server.security.manifest_signer import run_notary
 
     shelf = registry or default_registry(out)
     with (
@@ -82,7 +82,7 @@ def serve(
         look_for_strangers(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()
-        from edge_server.report.report import write_report
+        from edge_server.observability.report.report import write_report
 
         write_report(folder.path)
         enter_or_say_why_not(shelf, folder.path)
@@ -96,7 +96,7 @@ def look_for_strangers(
 
     One that only this machine reaches is looked at only where `loopback` says so.
     """
-    from edge_client.doctor.strangers import is_loopback, strangers
+    from edge_client.cli.doctor.open_broker import is_loopback, strangers
 
     def look() -> None:
         found = strangers(address, federation)

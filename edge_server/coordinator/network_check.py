@@ -8,16 +8,16 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from edge_client.channels import trace_channels
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
 from edge_client.models.modes import evaluating
-from edge_client.pruning import group_ratios
-from edge_server.config import Config
-from edge_server.starting import Start
-from edge_server.strategy.policies import STEADY
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios
+from edge_server.config.config import Config
+from edge_server.config.test_data import model_spec, stated_classes
+from edge_server.coordinator.initial_model import Start
+from edge_server.strategy.selection.policies import STEADY
 from edge_server.strategy.strategy import Network
-from edge_server.test_data import model_spec, stated_classes
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 

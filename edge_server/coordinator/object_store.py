@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from edge_client.depot.web import Web
-from edge_server.depot.depot import Depot
-from edge_server.depot.links import KEY_BYTES, Links, OwnLinks, S3Links, read_secret
-from edge_server.depot.service import serving
-from edge_server.depot.settings import EMBEDDED, BlobSettings
+from edge_client.transport.object_store.http import Web
+from edge_server.config.object_store import EMBEDDED, BlobSettings
+from edge_server.transport.object_store.http_service import serving
+from edge_server.transport.object_store.signed_urls import KEY_BYTES, Links, OwnLinks, S3Links, read_secret
+from edge_server.transport.object_store.store import Depot
 
 PATIENCE_S = 15.0
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning import group_scores, ranking
-from edge_server.explanation import ChannelScores, Observation, Similarity
-from edge_server.strategy.pruners import l1_norms
+from edge_client.pruning.channel_selection import group_scores, ranking
+from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.explanations import ChannelScores, Observation, Similarity
+from edge_server.strategy.pruning.pruners import l1_norms
 from edge_server.strategy.strategy import State
-from edge_server.strategy.updates import ClientUpdate
-from schemas.blobs import Arrays
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
 
 MOST_ROUNDS = 100
 MOST_NUMBERS = 60_000

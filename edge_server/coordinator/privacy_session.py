@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_server.config import Config
-from edge_server.history import RoundRecord
-from edge_server.strategy import privacy as dp
-from edge_server.strategy.noise import KEY_BYTES
+from edge_server.config.config import Config
+from edge_server.storage.records import RoundRecord
+from edge_server.strategy.privacy import mechanism as dp
+from edge_server.strategy.privacy.noise import KEY_BYTES
 from edge_server.strategy.strategy import Plan, State
 
 

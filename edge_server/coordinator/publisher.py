@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from edge_client.blobstore import BlobStore
-from edge_client.link import Link
-from edge_server.round_events import Publish, SendChunks
-from edge_server.tally import Tally
-from schemas.blobs import CHUNK_HEADER_BYTES, BlobRef
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.mqtt_client import Link
+from edge_server.observability.counters import Tally
+from edge_server.rounds.events import Publish, SendChunks
 from schemas.messages import Message, encode_message
+from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
 from schemas.topics import Channel, DeviceTopic, LayerTopic, StateTopic
 
 log = logging.getLogger(__name__)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from edge_server.receivers.told import Misfit, NoRoom, Placed, Told, Unable
-from edge_server.round_events import ChunkArrived
-from schemas.blobs import CHUNK_HEADER_BYTES, Chunk
+from edge_server.rounds.events import ChunkArrived
+from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, Told, Unable
 from schemas.errors import ConfigError, PeerError
+from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk
 from schemas.values import Reason
 
 

@@ -14,22 +14,22 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from edge_server.config import Config
-from edge_server.journal import Aggregated
-from edge_server.journal_reader import REMEDY, Closed, JournalReader, Planned
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.spool import BEFORE, MODEL, Spool
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.update import client_update, known_clients
+from edge_server.storage.journal import Aggregated
+from edge_server.storage.journal_reader import REMEDY, Closed, JournalReader, Planned
+from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.update_archive import BEFORE, MODEL, Spool
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.checkpoint import load_state
 from edge_server.strategy.strategy import State, Strategy, close
-from edge_server.strategy.updates import ClientUpdate
-from edge_server.unpacking import Unpacked
-from edge_server.uploads import client_update, known_clients
-from schemas.blobs import FlatGroups
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
-from schemas.tensor_files import digest_of_tensors
+from schemas.tensors.blobs import FlatGroups
+from schemas.tensors.files import digest_of_tensors
 
 
 class Verdict(StrEnum):

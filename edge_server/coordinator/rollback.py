@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from edge_client.codecs.form import decoded
-from edge_server.firewall.sizes import sizes_of
-from edge_server.history import RoundRecord
-from edge_server.journal_reader import JournalReader
-from edge_server.run_folder import RunFolder
+from edge_client.compression.decoding import decoded
+from edge_server.coordinator.validation.sizes import sizes_of
+from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import RoundRecord
+from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.aggregation.array_stores import Keep
 from edge_server.strategy.checkpoint import load_checkpoint
-from edge_server.strategy.keeping import Keep
 from edge_server.strategy.strategy import State
-from edge_server.unpacking import Unpacked
-from schemas.blobs import SpooledGroups
 from schemas.errors import ConfigError, PeerError
+from schemas.tensors.blobs import SpooledGroups
 
 
 def gone_back(older: State, newer: State) -> State:

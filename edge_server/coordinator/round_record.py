@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_client.evaluation import Evaluation
-from edge_server.history import Rejected, RoundRecord
-from edge_server.looking_back import Look
-from edge_server.round_events import CloseRound, RoundClosed
+from edge_client.training.evaluation import Evaluation
+from edge_server.coordinator.validation.round_review import Look
+from edge_server.rounds.events import CloseRound, RoundClosed
+from edge_server.storage.records import Rejected, RoundRecord
 from schemas.values import Reason
 
 

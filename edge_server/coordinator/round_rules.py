@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edge_server.conduct import ConductRules
-from edge_server.config import Config
-from edge_server.federation import Buffering, RoundRules
+from edge_server.config.config import Config
+from edge_server.rounds.reputation import ConductRules
+from edge_server.rounds.state import Buffering, RoundRules
 
 
 def make_rules(config: Config) -> RoundRules:

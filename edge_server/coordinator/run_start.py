@@ -10,18 +10,18 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_client.files import write_synced
-from edge_server.config import Config
-from edge_server.depot.settings import BlobSettings
-from edge_server.federation import RoundRules
-from edge_server.history import Summary
-from edge_server.journal_reader import JournalReader
-from edge_server.recovery import Recovered, recover
-from edge_server.report.run_files import known_rounds
-from edge_server.run_folder import RunFolder
-from edge_server.same_run import differences
+from edge_client.storage.atomic_files import write_synced
+from edge_server.config.config import Config
+from edge_server.config.differences import differences
+from edge_server.config.object_store import BlobSettings
+from edge_server.rounds.state import RoundRules
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import Summary
+from edge_server.storage.recovery import Recovered, recover
+from edge_server.storage.run_files import known_rounds
+from edge_server.storage.run_folder import RunFolder
+from schemas.base import kebab
 from schemas.errors import ConfigError, EdgeError
-from schemas.frozen import kebab
 
 log = logging.getLogger(__name__)
 

@@ -16,30 +16,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import BrokerAddress
-from edge_client.echo import Echo
-from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
-from edge_client.logs.facts import about
-from edge_client.transfer import WriteChunk
-from edge_client.watchdog import watchdog_of
-from edge_server import rounds
-from edge_server.config import Config
-from edge_server.dealings import blobs_lost
-from edge_server.disk import disk_has_failed
-from edge_server.durations import PhaseClock
-from edge_server.event_list.event import EventKind
-from edge_server.event_list.notes import round_closed, run_ended
-from edge_server.federation import Phase, is_over
-from edge_server.history import Summary
-from edge_server.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
-from edge_server.newcomers import Newcomers
-from edge_server.outgoing import Outgoing
-from edge_server.per_window import PerWindow
-from edge_server.receivers.hearing import bytes_of, check_able, chunk_of
-from edge_server.receivers.pool import FromReceiver, ReceiverLost, Receivers
-from edge_server.receivers.told import Misfit, Placed, Told
-from edge_server.recovery import Recovered
-from edge_server.round_events import (
+from edge_client.system.logging.context import about
+from edge_client.system.watchdog import watchdog_of
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.chunk_transfer import WriteChunk
+from edge_client.transport.echo_test import Echo
+from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
+from edge_server.config.config import Config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
+from edge_server.coordinator.publisher import Outgoing
+from edge_server.coordinator.receiver_replies import bytes_of, check_able, chunk_of
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.observability.counters import Tally
+from edge_server.observability.durations import PhaseClock
+from edge_server.observability.snapshot import Snapshot, Watcher
+from edge_server.observability.views import make_snapshot, make_summary, make_workload
+from edge_server.observability.workload import Workload
+from edge_server.rounds import machine as rounds
+from edge_server.rounds.device_messages import blobs_lost
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import (
     Announce,
     BlobsLost,
     Broke,
@@ -66,15 +63,16 @@ from edge_server.round_events import (
     Strike,
     Tick,
 )
-from edge_server.rounds import Federation
-from edge_server.rules import make_rules
-from edge_server.snapshot import Snapshot, Watcher
-from edge_server.tally import Tally
-from edge_server.views import make_snapshot, make_summary, make_workload
-from edge_server.workload import Workload
-from edge_server.workshop import Workshop
-from schemas.blobs import decode_chunk
-from schemas.chunks import CHUNK_SIZES
+from edge_server.rounds.machine import Federation
+from edge_server.rounds.newcomers import Newcomers
+from edge_server.rounds.rate_limit import PerWindow
+from edge_server.rounds.state import Phase, is_over
+from edge_server.storage.disk_errors import disk_has_failed
+from edge_server.storage.event_list.notes import round_closed, run_ended
+from edge_server.storage.records import Summary
+from edge_server.storage.recovery import Recovered
+from edge_server.transport.receivers.messages import Misfit, Placed, Told
+from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Receivers
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import (
     Death,
@@ -87,6 +85,8 @@ from schemas.messages import (
     Update,
     decode_message,
 )
+from schemas.tensors.blobs import decode_chunk
+from schemas.tensors.chunks import CHUNK_SIZES
 from schemas.topics import Channel, DeviceTopic, echo_topic, parse_topic, server_filters
 from schemas.values import Reason
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from edge_client.cost import network_cost
-from edge_server.config import Config
-from edge_server.fleet import Device
-from edge_server.strategy.evidence import ByEvidence, Candidate, Needs, Speed, Trained
-from edge_server.tiers import tier_of
+from edge_client.training.cost_model import network_cost
+from edge_server.config.config import Config
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.tiers import tier_of
+from edge_server.strategy.selection.tier_evidence import ByEvidence, Candidate, Needs, Speed, Trained
 from schemas.messages import Update
 from schemas.values import CapabilityProfile, MeasuredSpeed
 

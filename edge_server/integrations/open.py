@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_client.address import BrokerAddress
-from edge_server.config import Config
-from edge_server.snapshot import Together, Watcher
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.config import Config
+from edge_server.observability.snapshot import Together, Watcher
 
 
 @contextlib.contextmanager
@@ -22,12 +22,12 @@ def bridges(config: Config, address: BrokerAddress, registry: Path) -> Iterator[
     with contextlib.ExitStack() as stack:
         opened: list[Watcher] = []
         if config.home_assistant.discovery:
-            from edge_server.home_assistant.opening import opened_home_assistant
+            from edge_server.integrations.home_assistant.open import opened_home_assistant
 
             home = opened_home_assistant(config.home_assistant, name, address, registry)
             opened.append(stack.enter_context(home))
         if config.sparkplug.group is not None:
-            from edge_server.sparkplug.opening import opened_sparkplug
+            from edge_server.integrations.sparkplug.open import opened_sparkplug
 
             node = opened_sparkplug(config.sparkplug, name, address, registry.parent)
             opened.append(stack.enter_context(node))

@@ -7,10 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from edge_server.fleet import MAX_DEVICES
-from edge_server.history import RoundRecord
-from edge_server.link_bytes import Beside, LinkBytes
-from edge_server.round_events import Note
+from edge_server.rounds.events import Note
+from edge_server.rounds.fleet import MAX_DEVICES
+from edge_server.rounds.link_bytes import Beside, LinkBytes
+from edge_server.storage.records import RoundRecord
 from schemas.messages import Delivery, Telemetry
 
 LAST_NOTES = 5

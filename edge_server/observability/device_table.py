@@ -9,15 +9,15 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from edge_server.conduct import FORGIVEN, ROLLED_BACK, ConductRules, folded, quarantined
-from edge_server.history import RoundRecord, Summary
-from edge_server.journal_reader import JournalReader, read_examined, read_strikes
-from edge_server.link_bytes import LinkBytes, link_bytes
-from edge_server.load_config import load_config
-from edge_server.report.run_files import first_problem, read_history
-from edge_server.run_folder import RunFolder
+from edge_server.config.load import load_config
+from edge_server.rounds.link_bytes import LinkBytes, link_bytes
+from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, ConductRules, folded, quarantined
+from edge_server.storage.journal_reader import JournalReader, read_examined, read_strikes
+from edge_server.storage.records import RoundRecord, Summary
+from edge_server.storage.run_files import first_problem, read_history
+from edge_server.storage.run_folder import RunFolder
+from schemas.base import Frozen
 from schemas.errors import ConfigError
-from schemas.frozen import Frozen
 
 
 class Standing(Frozen):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edge_server.explanation import Choice
-from edge_server.history import RoundRecord
-from edge_server.journal_reader import JournalReader
-from edge_server.report.run_files import read_history
-from edge_server.run_folder import RunFolder
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import RoundRecord
+from edge_server.storage.run_files import read_history
+from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.explanations import Choice
+from schemas.base import Frozen
 from schemas.errors import ConfigError, nearest
-from schemas.frozen import Frozen
 
 Outcome = Literal["counted", "refused", "dropped", "under way", "not chosen"]
 

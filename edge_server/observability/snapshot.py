@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from edge_server.history import DeviceRecord, RoundRecord, Summary
-from edge_server.workload import Workload
+from edge_server.observability.workload import Workload
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.values import BoardState, CapabilityProfile
 
 
@@ -56,7 +56,7 @@ class DeviceView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The whole run now; `phase` is that of `edge_server.rounds.Phase`, times are in seconds.
+    """The whole run now; `phase` is that of `edge_server.rounds.machine.Phase`, times are in seconds.
 
     In a simulation `virtual_s` is its own time and `left_s` how long it will still take in real time.
     `no_link` says why the server has no connection to the broker; empty while it has one. `tested_on`

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from edge_server.config import Config
-from edge_server.durations import Durations, PhaseClock
-from edge_server.fleet import Device
-from edge_server.history import DeviceRecord, StartedFrom, Summary, UndoneRecord
-from edge_server.participant import Participant, Status
-from edge_server.quarantine import quarantine_end
-from edge_server.round_events import End
-from edge_server.rounds import Federation
-from edge_server.snapshot import DeviceView, Snapshot
-from edge_server.tally import Tally
-from edge_server.workload import Workload
+from edge_server.config.config import Config
+from edge_server.observability.counters import Tally
+from edge_server.observability.durations import Durations, PhaseClock
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.workload import Workload
+from edge_server.rounds.events import End
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.machine import Federation
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.quarantine import quarantine_end
+from edge_server.storage.records import DeviceRecord, StartedFrom, Summary, UndoneRecord
 from schemas.values import BoardState, CapabilityProfile
 
 TierOf = Callable[[Device], int]

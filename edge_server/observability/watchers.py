@@ -8,32 +8,32 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from edge_server.snapshot import Together, Watcher
+from edge_server.observability.snapshot import Together, Watcher
 
 Opener = Callable[[argparse.Namespace, Path], AbstractContextManager[Watcher]]
 """From the words of the command and the run folder to somebody who watches as long as the block lasts."""
 
 
 def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
-    from edge_server.display.display import make_display
+    from edge_server.observability.terminal.display import make_display
 
     return make_display(format=args.format)
 
 
 def _dashboard(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
-    from edge_server.dashboard.option import dashboard_watcher
+    from edge_server.observability.dashboard.cli_option import dashboard_watcher
 
     return dashboard_watcher(args, out) if args.dashboard else contextlib.nullcontext(Together())
 
 
 def _metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
-    from edge_server.metrics.option import metrics_watcher
+    from edge_server.observability.prometheus.cli_option import metrics_watcher
 
     return metrics_watcher(args.metrics, out) if args.metrics else contextlib.nullcontext(Together())
 
 
 def _writers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
-    from edge_server.writers.option import writers_watcher
+    from edge_server.observability.trackers.cli_option import writers_watcher
 
     return writers_watcher(args.write, out) if args.write else contextlib.nullcontext(Together())
 

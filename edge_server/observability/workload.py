@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_server.durations import Spread
+from edge_server.observability.durations import Spread
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server import newcomers as fresh
-from edge_server.federation import Federation, Step
-from edge_server.fleet import Fleet
-from edge_server.newcomers import Newcomers
-from edge_server.participant import AT_WORK
-from edge_server.round_events import Command, Note, Send
+from edge_server.rounds import newcomers as fresh
+from edge_server.rounds.events import Command, Note, Send
+from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.newcomers import Newcomers
+from edge_server.rounds.participant import AT_WORK
+from edge_server.rounds.state import Federation, Step
 from schemas.messages import Birth, BlobRequest, Refusal
 from schemas.values import Reason
 

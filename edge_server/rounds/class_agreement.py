@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.class_list import ClassList, agreed, objection, remarks
-from edge_server.federation import Federation, Step, end
-from edge_server.fleet import Device
-from edge_server.quarantine import trusted
-from edge_server.round_events import Command, Note, Send, Strike
+from edge_server.rounds.class_list import ClassList, agreed, objection, remarks
+from edge_server.rounds.events import Command, Note, Send, Strike
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.quarantine import trusted
+from edge_server.rounds.state import Federation, Step, end
 from schemas.errors import ConfigError
 from schemas.messages import Refusal
 from schemas.values import Reason

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_server.event_list.event import EventKind
-from edge_server.federation import Federation, Phase, Step, end
-from edge_server.participant import Participant, Status
-from edge_server.planning import wait
-from edge_server.quarantine import strike
-from edge_server.rolling_back import TRIES, in_vain, may_undo, undo
-from edge_server.round_events import CloseRound, Command, Note, RoundClosed, RoundPlanned, Strike
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import CloseRound, Command, Note, RoundClosed, RoundPlanned, Strike
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.planning import wait
+from edge_server.rounds.quarantine import strike
+from edge_server.rounds.rollback import TRIES, in_vain, may_undo, undo
+from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.values import Reason
 
 RETRY_S = 2.0

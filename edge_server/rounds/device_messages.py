@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_client.identity.validity import written
-from edge_server import admission, broadcasting, same_name
-from edge_server import participant as part
-from edge_server.agreeing import left_out, look_at
-from edge_server.event_list.event import EventKind
-from edge_server.federation import Federation, Phase, Step, with_participant
-from edge_server.fleet import Device
-from edge_server.participant import Participant, Status
-from edge_server.quarantine import quarantine_end, strike, told
-from edge_server.round_events import (
+from edge_client.security.identity.validity import written
+from edge_server.rounds import admission, name_conflicts, secure_aggregation
+from edge_server.rounds import participant as part
+from edge_server.rounds.broadcast import handlers
+from edge_server.rounds.class_agreement import left_out, look_at
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import (
     Command,
     Deliver,
     MendBlob,
@@ -27,9 +24,10 @@ from edge_server.round_events import (
     Strike,
     UpdateChecked,
 )
-from edge_server.secure import masked
-from schemas.blobs import Chunk
-from schemas.manifest import Manifest
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.quarantine import quarantine_end, strike, told
+from edge_server.rounds.state import Federation, Phase, Step, with_participant
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -47,6 +45,8 @@ from schemas.messages import (
     UnmaskAnswer,
     Update,
 )
+from schemas.security.manifest import Manifest
+from schemas.tensors.blobs import Chunk
 from schemas.values import Eligibility, Reason
 
 
@@ -68,7 +68,7 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
         case BlobRequest():
             return federation, [_answer_request(federation, message)]
         case Heard():
-            return broadcasting.heard(federation, message, now)
+            return handlers.heard(federation, message, now)
         case Refusal() if (birth := admission.answered(federation, message)) is not None:
             return _born(admission.admitted(federation, birth), birth, now)
         case Refusal():
@@ -76,14 +76,14 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
         case Telemetry():
             return federation, []
         case KeyAdvertisement() | KeyShares() | UnmaskAnswer():
-            return masked.take(federation, message)
+            return secure_aggregation.take(federation, message)
 
 
 def _born(federation: Federation, birth: Birth, now: float) -> Step:
     if not federation.fleet.has_room_for(birth.device):
         return federation, [_no_room(birth, federation.fleet.most)]
     known = federation.fleet.devices.get(birth.device)
-    federation, twins = same_name.looked_at(federation, birth, known)
+    federation, twins = name_conflicts.looked_at(federation, birth, known)
     born = replace(federation, fleet=federation.fleet.born(birth))
     notes = [
         *twins,
@@ -162,7 +162,7 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
         # It counts against nobody, but is kept: the next task shall be a smaller one.
         short = [Strike(reply.device, federation.round, Reason.NO_MEMORY)]
     federation = _told_no_names(federation, reply)
-    federation, ends = broadcasting.answered(federation, reply, participant, now)
+    federation, ends = handlers.answered(federation, reply, participant, now)
     return with_participant(federation, (replied[0], [*answers, *replied[1], *short, *ends]))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_client.transfer import WriteChunk
-from edge_server.event_list.event import EventKind, RunEvent
-from edge_server.fleet import Device
-from edge_server.secure.unmasking import Opened
-from schemas.blobs import BlobRef, Chunk
-from schemas.manifest import Manifest
+from edge_client.transport.chunk_transfer import WriteChunk
+from edge_server.rounds.event_entry import EventKind, RunEvent
+from edge_server.rounds.fleet import Device
+from edge_server.security.secure_aggregation.unmasking import Opened
 from schemas.messages import Delivery, FromDevice, Message, Task, Update
+from schemas.security.manifest import Manifest
+from schemas.tensors.blobs import BlobRef, Chunk
 from schemas.values import Reason
 
 

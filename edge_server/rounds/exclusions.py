@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
-from edge_server.explanation import MOST_DEVICES
-from edge_server.federation import Federation
-from edge_server.fleet import Device
-from edge_server.participant import AT_WORK, Participant, Status
-from edge_server.round_events import LeftOut
+from edge_server.rounds.events import LeftOut
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.participant import AT_WORK, Participant, Status
+from edge_server.rounds.state import Federation
+from edge_server.strategy.explanations import MOST_DEVICES
 from schemas.values import Eligibility
 
 

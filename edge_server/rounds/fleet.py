@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from edge_server import newcomers as fresh
-from edge_server.known_devices import KnownDevices
-from edge_server.newcomers import Newcomers
+from edge_server.rounds import newcomers as fresh
+from edge_server.rounds.newcomers import Newcomers
+from edge_server.rounds.persistent_map import KnownDevices
 from schemas.messages import Birth, Death
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 

@@ -17,29 +17,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 
-from edge_server import admission, broadcasting
-from edge_server import participant as part
-from edge_server.closing import RETRY_S, found_late
-from edge_server.dealings import blobs_lost, checked, chunk_came, not_deposited, receive, stored
-from edge_server.federation import (
-    Buffering,
-    Federation,
-    Phase,
-    RoundRules,
-    Step,
-    announce,
-    end,
-    gathered,
-    is_over,
-    with_participant,
-)
-from edge_server.pacing import missed, pacing_of
-from edge_server.participant import SENDING, Participant, Status
-from edge_server.participants import Participants
-from edge_server.planning import hand_out, wait
-from edge_server.quarantine import strike
-from edge_server.rolling_back import may_undo, undo, undone
-from edge_server.round_events import (
+from edge_server.rounds import admission, secure_aggregation
+from edge_server.rounds import participant as part
+from edge_server.rounds.broadcast import handlers
+from edge_server.rounds.closing import RETRY_S, found_late
+from edge_server.rounds.device_messages import blobs_lost, checked, chunk_came, not_deposited, receive, stored
+from edge_server.rounds.events import (
     BlobsLost,
     Broke,
     ChunkArrived,
@@ -58,7 +41,24 @@ from edge_server.round_events import (
     Tick,
     UpdateChecked,
 )
-from edge_server.secure import masked
+from edge_server.rounds.modes import missed, pacing_of
+from edge_server.rounds.participant import SENDING, Participant, Status
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.planning import hand_out, wait
+from edge_server.rounds.quarantine import strike
+from edge_server.rounds.rollback import may_undo, undo, undone
+from edge_server.rounds.state import (
+    Buffering,
+    Federation,
+    Phase,
+    RoundRules,
+    Step,
+    announce,
+    end,
+    gathered,
+    is_over,
+    with_participant,
+)
 
 UPLOADING_BYTES = 48 * 1024 * 1024
 """Of the 64 MB that Mosquitto, as it is set up here, keeps for one client."""
@@ -72,8 +72,8 @@ def step(federation: Federation, event: Event, now: float) -> Step:
         return federation, []
     applied, commands = _apply(federation, event, now)
     settled, more = _settle(applied, now)
-    told, shared = broadcasting.settle(settled, now)
-    return told, masked.with_segments(told, commands + more + shared)
+    told, shared = handlers.settle(settled, now)
+    return told, secure_aggregation.with_segments(told, commands + more + shared)
 
 
 def _apply(federation: Federation, event: Event, now: float) -> Step:

@@ -16,18 +16,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edge_server import replacing
-from edge_server.agreeing import agree
-from edge_server.closing import RETRY_S, abandon, close, round_begun
-from edge_server.federation import Buffering, Federation, Phase, Step, announce
-from edge_server.fleet import Device
-from edge_server.participant import Participant, Status
-from edge_server.participants import Participants
-from edge_server.planning import ask, hand_out, ready, wait
-from edge_server.quarantine import too_few, trusted
-from edge_server.rolling_back import training_failed
-from edge_server.round_events import RoundPlanned
-from edge_server.secure import masked
+from edge_server.rounds import replacement, secure_aggregation
+from edge_server.rounds.class_agreement import agree
+from edge_server.rounds.closing import RETRY_S, abandon, close, round_begun
+from edge_server.rounds.events import RoundPlanned
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.planning import ask, hand_out, ready, wait
+from edge_server.rounds.quarantine import too_few, trusted
+from edge_server.rounds.rollback import training_failed
+from edge_server.rounds.state import Buffering, Federation, Phase, Step, announce
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation]
 # --- synchronous ---
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.participants:
-        return replacing.join(federation, event, now)
+        return replacement.join(federation, event, now)
     if not event.assignments:
         return abandon(federation, "no device chosen", now)
     fresh = replace(
@@ -74,7 +73,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
         participants=Participants(),
         needed=event.needed,
         replaced=frozenset(),
-        masking=masked.gathering_of(federation, event, now),
+        masking=secure_aggregation.gathering_of(federation, event, now),
     )
     begun, offers = hand_out(fresh, event.assignments, now)
     return begun, [announce(begun, "training"), round_begun(begun, event), *offers]
@@ -90,9 +89,9 @@ def _settle(federation: Federation, now: float) -> Step:
     if federation.phase is not Phase.TRAINING:
         return federation, []
     if federation.masking is not None:
-        return masked.settle(federation, federation.masking, now)
-    if places := replacing.vacant(federation, now):
-        return replacing.ask_for_others(federation, places)
+        return secure_aggregation.settle(federation, federation.masking, now)
+    if places := replacement.vacant(federation, now):
+        return replacement.ask_for_others(federation, places)
     asked = len(federation.participants)
     needed = min(asked, federation.needed or asked)
     if federation.working and federation.done < needed:

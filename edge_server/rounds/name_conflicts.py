@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server import twins
-from edge_server.federation import Federation, Step
-from edge_server.fleet import Device
-from edge_server.round_events import Command, Note, Send
-from edge_server.twins import CERTAIN, Claimants
+from edge_server.rounds import twins
+from edge_server.rounds.events import Command, Note, Send
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.state import Federation, Step
+from edge_server.rounds.twins import CERTAIN, Claimants
 from schemas.messages import Birth, Refusal
 from schemas.values import Reason
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from edge_client import transfer
-from edge_client.transfer import Receiving
-from edge_server.round_events import (
+from edge_client.transport import chunk_transfer
+from edge_client.transport.chunk_transfer import Receiving
+from edge_server.rounds.events import (
     Assignment,
     CheckUpdate,
     Command,
@@ -17,8 +17,8 @@ from edge_server.round_events import (
     SendChunks,
     SpoolChunk,
 )
-from schemas.blobs import Chunk
 from schemas.messages import Delivery, TaskReply, Update
+from schemas.tensors.blobs import Chunk
 from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0
@@ -146,7 +146,7 @@ def on_its_way(participant: Participant) -> int:
     if participant.update is None:
         return 0
     blob = participant.update.blob
-    return min(blob.size, transfer.WINDOW * blob.chunk_bytes)
+    return min(blob.size, chunk_transfer.WINDOW * blob.chunk_bytes)
 
 
 def grant(participant: Participant, now: float) -> Step:
@@ -158,9 +158,9 @@ def grant(participant: Participant, now: float) -> Step:
     if participant.update.deposited and not participant.by_chunks:
         return stored(participant)
     if participant.receiving is not None:
-        receiving, asks = transfer.resume(participant.receiving, now)
+        receiving, asks = chunk_transfer.resume(participant.receiving, now)
     else:
-        receiving, asks = transfer.start(participant.update.blob, now)
+        receiving, asks = chunk_transfer.start(participant.update.blob, now)
     granted = replace(participant, status=Status.UPLOADING, receiving=receiving)
     return granted, _commands(granted, asks)
 
@@ -176,7 +176,7 @@ def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
         participant, _ = grant(participant, now)
     if participant.status is not Status.UPLOADING or participant.receiving is None:
         return participant, []
-    receiving, commands = transfer.accept(participant.receiving, chunk, now)
+    receiving, commands = chunk_transfer.accept(participant.receiving, chunk, now)
     status = Status.CHECKING if receiving.complete else Status.UPLOADING
     taken = replace(participant, receiving=receiving, status=status)
     return taken, _commands(taken, commands)
@@ -211,7 +211,7 @@ def tick(participant: Participant, now: float, *, alive: bool) -> Step:
     if participant.status is Status.UPLOADING and participant.receiving is not None:
         if participant.receiving.silent(now):
             return replace(participant, status=Status.WAITING), []
-        receiving, asks = transfer.tick(participant.receiving, now)
+        receiving, asks = chunk_transfer.tick(participant.receiving, now)
         return replace(participant, receiving=receiving), _commands(participant, asks)
     return participant, []
 
@@ -225,7 +225,7 @@ def rejoined(participant: Participant, now: float) -> Step:
         return replace(offered, status=Status.OFFERED), commands
     if participant.status is not Status.UPLOADING:
         return offered, commands
-    receiving, asks = transfer.resume(participant.receiving, now)
+    receiving, asks = chunk_transfer.resume(participant.receiving, now)
     return replace(offered, receiving=receiving), [*commands, *_commands(participant, asks)]
 
 
@@ -235,16 +235,16 @@ def refuse(participant: Participant, reason: Reason, detail: str) -> Step:
     return refused, [Note("update refused", participant.device, reason, detail)]
 
 
-def _commands(participant: Participant, commands: list[transfer.TransferCommand]) -> list[Command]:
+def _commands(participant: Participant, commands: list[chunk_transfer.TransferCommand]) -> list[Command]:
     made: list[Command] = []
     for command in commands:
         match command:
-            case transfer.Ask():
+            case chunk_transfer.Ask():
                 request = command.request(participant.assignment.task.federation, participant.device)
                 made.append(Send(participant.device, request))
-            case transfer.WriteChunk():
+            case chunk_transfer.WriteChunk():
                 made.append(SpoolChunk(participant.device, command))
-            case transfer.VerifyBlob():
+            case chunk_transfer.VerifyBlob():
                 assert participant.update is not None
                 made.append(CheckUpdate(participant.device, participant.update))
     return made

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edge_server.participant import Participant, Status
+from edge_server.rounds.participant import Participant, Status
 
 QUEUES = (Status.WAITING, Status.UPLOADING)
 Queues = Mapping[Status, dict[str, None]]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_server import broadcasting
-from edge_server import participant as part
-from edge_server.federation import Federation, Phase, Step, announce, with_participant
-from edge_server.fleet import Device
-from edge_server.left_out import left_out
-from edge_server.participant import Participant
-from edge_server.round_events import Assignment, Command, PlanRound
+from edge_server.rounds import participant as part
+from edge_server.rounds.broadcast import handlers
+from edge_server.rounds.events import Assignment, Command, PlanRound
+from edge_server.rounds.exclusions import left_out
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.participant import Participant
+from edge_server.rounds.state import Federation, Phase, Step, announce, with_participant
 
 
 def wait(federation: Federation, not_before: float) -> Step:
@@ -91,4 +91,4 @@ def hand_out(
         federation, offers = with_participant(federation, part.offer(participant, now))
         commands += offers
     offered = [federation.participants[device] for device in assignments]
-    return broadcasting.begun(federation, offered, now), commands
+    return handlers.begun(federation, offered, now), commands

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.conduct import ROLLED_BACK, quarantined, struck
-from edge_server.federation import Federation, Step
-from edge_server.fleet import Device
-from edge_server.round_events import Command, Note, Send
-from edge_server.round_events import Strike as StrikeCommand
+from edge_server.rounds.events import Command, Note, Send
+from edge_server.rounds.events import Strike as StrikeCommand
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.reputation import ROLLED_BACK, quarantined, struck
+from edge_server.rounds.state import Federation, Step
 from schemas.messages import Refusal
 from schemas.values import Reason
 

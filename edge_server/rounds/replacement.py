@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.federation import Federation, Phase, Step
-from edge_server.fleet import Device
-from edge_server.participant import Status
-from edge_server.planning import ask, hand_out
-from edge_server.quarantine import trusted
-from edge_server.round_events import RoundPlanned
+from edge_server.rounds.events import RoundPlanned
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.participant import Status
+from edge_server.rounds.planning import ask, hand_out
+from edge_server.rounds.quarantine import trusted
+from edge_server.rounds.state import Federation, Phase, Step
 from schemas.values import Reason
 
 GIVEN_BACK = frozenset({Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE})

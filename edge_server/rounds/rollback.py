@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from edge_server.conduct import FORGIVEN, ROLLED_BACK, folded, quarantined
-from edge_server.event_list.event import EventKind
-from edge_server.federation import Federation, Phase, Step, Undone, announce
-from edge_server.participant import Participant, Status
-from edge_server.participants import Participants
-from edge_server.quarantine import announced
-from edge_server.round_events import Command, Note, RollBack, RolledBack
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import Command, Note, RollBack, RolledBack
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.quarantine import announced
+from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, folded, quarantined
+from edge_server.rounds.state import Federation, Phase, Step, Undone, announce
 from schemas.values import Reason
 
 TRIES = 2

@@ -11,15 +11,15 @@ import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
-from edge_server.closing import abandon, close
-from edge_server.federation import Federation, Step, announce
-from edge_server.participant import AT_WORK, Status
-from edge_server.participants import Participants
-from edge_server.rolling_back import training_failed
-from edge_server.round_events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send
-from edge_server.secure import gathering as machine
-from edge_server.secure.gathering import Gathering, Stage
-from edge_server.secure.unmasking import Opened
+from edge_server.rounds.closing import abandon, close
+from edge_server.rounds.events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send
+from edge_server.rounds.participant import AT_WORK, Status
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.rollback import training_failed
+from edge_server.rounds.state import Federation, Step, announce
+from edge_server.security.secure_aggregation import protocol as machine
+from edge_server.security.secure_aggregation.protocol import Gathering, Stage
+from edge_server.security.secure_aggregation.unmasking import Opened
 from schemas.errors import PeerError
 from schemas.messages import (
     EntrustedShares,

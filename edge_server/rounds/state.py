@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
-from edge_server.broadcast import Broadcast
-from edge_server.class_list import ClassList
-from edge_server.conduct import ConductRules, Conducts
-from edge_server.fleet import Fleet
-from edge_server.participant import AT_WORK, Participant, Status
-from edge_server.participants import Participants
-from edge_server.round_events import Announce, Command, End
-from edge_server.secure.gathering import Gathering
-from edge_server.twins import Sightings
+from edge_server.rounds.broadcast.pacing import Broadcast
+from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.events import Announce, Command, End
+from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.participant import AT_WORK, Participant, Status
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.reputation import ConductRules, Conducts
+from edge_server.rounds.twins import Sightings
+from edge_server.security.secure_aggregation.protocol import Gathering
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
 

@@ -1,6 +1,6 @@
 """What the server vouches for in a run: its tasks, its models, and what devices say of their exports.
 
-What each signature means stands in `schemas.manifest.Manifest`.
+What each signature means stands in `schemas.security.manifest.Manifest`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.files import write_synced
-from schemas.manifest import Kind, Manifest, content_digest, encode_manifest, manifest_path, spec_digest
+from edge_client.storage.atomic_files import write_synced
 from schemas.messages import Message, Task, encode_message
+from schemas.security.manifest import (
+    Kind,
+    Manifest,
+    content_digest,
+    encode_manifest,
+    manifest_path,
+    spec_digest,
+)
 from schemas.submodel import SubModelSpec
 
 if TYPE_CHECKING:
-    from edge_server.signing import Signer
+    from edge_server.security.signing_key import Signer
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ def run_notary(federation: str, run: str, folder: Path, key: Path | None) -> Not
 
     The public key lies in the folder as `signing.pub`.
     """
-    from edge_server.signing import load_or_make_signing_key
+    from edge_server.security.signing_key import load_or_make_signing_key
 
     signer = load_or_make_signing_key(folder / "signing.key" if key is None else key)
     write_synced(folder / "signing.pub", signer.public_text.encode())

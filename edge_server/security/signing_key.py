@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from edge_client.trust import fingerprint_of
+from edge_client.security.trusted_key import fingerprint_of
 from schemas.errors import ConfigError
-from schemas.manifest import Manifest, SignedManifest, signed_bytes
+from schemas.security.manifest import Manifest, SignedManifest, signed_bytes
 
 OTHERS = 0o077
 REMEDY = "name another path, and a key is made there"

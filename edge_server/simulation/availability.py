@@ -13,7 +13,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from edge_server.simulation.profiles import BoardProfile
+from edge_server.config.board_profiles import BoardProfile
 from schemas.errors import InvariantError
 
 

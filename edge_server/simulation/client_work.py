@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.blobstore import BlobStore
-from edge_client.logs.facts import about
-from edge_client.private import PrivateState
-from edge_client.workplace import Workplace
+from edge_client.agent.task_context import Workplace
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_client.system.logging.context import about
 from edge_server.simulation.engine import Job, Outcome
 from edge_server.simulation.shared_data import CarriedData, SharedData
 from schemas.errors import EdgeError, PeerError
@@ -53,8 +53,8 @@ class ClientWork:
     def __init__(self, setup: WorkSetup) -> None:
         import torch
 
-        from edge_client.recording import Recorder
-        from edge_client.submodels import SubModels
+        from edge_client.pruning.submodel_cache import SubModels
+        from edge_client.training.step_capture import Recorder
 
         torch.set_num_threads(1)
         self._setup = setup
@@ -77,7 +77,7 @@ class ClientWork:
             return Outcome(None, detail=f"{type(error).__name__}: {error}")
 
     def _answer(self, task: Task, device: str, should_stop: Callable[[], bool]) -> str:
-        from edge_client.work import do_delivery, do_training
+        from edge_client.agent.task_runner import do_delivery, do_training
 
         about(federation=task.federation, run=task.run, round=task.round)
         place = self._place(device)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge_server.simulation.profiles import BoardProfile
+from edge_server.config.board_profiles import BoardProfile
 from schemas.values import TRAINING_PASSES
 
 FLOPS_PER_MAC = 2
 DELIVERY_PASSES = 16
-"""An export is compared on 8 inputs, each through torch and through ONNX (`edge_client.export`).
+"""`edge_client.inference.export.onnx` compares an export on 8 inputs, each through torch and through ONNX.
 
 The conversion itself and the accuracy on held-out data are left out.
 """

@@ -10,12 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_client import session as machine
-from edge_client.blobstore import BlobStore
-from edge_client.secure.masking import mask_update
-from edge_client.secure.membership import Membership
-from edge_client.session import Phase, Session
-from edge_client.session_events import (
+from edge_client.agent.session import machine
+from edge_client.agent.session.events import (
     BlobChecked,
     Command,
     Connected,
@@ -34,15 +30,18 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
+from edge_client.agent.session.machine import Phase, Session
+from edge_client.security.secure_aggregation.cohort import Membership
+from edge_client.security.secure_aggregation.mask_update import mask_update
+from edge_client.storage.blob_store import BlobStore
+from edge_server.observability.counters import Tally
 from edge_server.simulation.client_work import private_state
+from edge_server.simulation.durations import Pace
 from edge_server.simulation.engine import Engine, Job, Outcome
-from edge_server.simulation.happenings import Downloaded, Happening, ReachesServer, Uploaded, WorkEnds
-from edge_server.simulation.pace import Pace
+from edge_server.simulation.events import Downloaded, Happening, ReachesServer, Uploaded, WorkEnds
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.timeline import Timeline
-from edge_server.simulation.transit import Transits, later_request_bytes, transfer_bytes
-from edge_server.tally import Tally
-from schemas.blobs import BlobRef
+from edge_server.simulation.transfers import Transits, later_request_bytes, transfer_bytes
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
@@ -57,6 +56,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import BlobRef
 from schemas.values import CapabilityProfile, DataCard, Reason
 
 

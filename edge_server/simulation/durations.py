@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from edge_server.config.board_profiles import profile
 from edge_server.simulation.clock import TaskTimes, delivery_times, task_times
 from edge_server.simulation.population import VirtualDevice
-from edge_server.simulation.profiles import profile
 from schemas.messages import Task
 
 

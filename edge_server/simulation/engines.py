@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_server.settings import SimulationSettings
+    from edge_server.config.sections import SimulationSettings
     from edge_server.simulation.client_work import WorkSetup
     from edge_server.simulation.engine import Engine
 

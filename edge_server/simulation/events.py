@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge_server.round_events import Event
+from edge_server.rounds.events import Event
 from schemas.messages import FromDevice, FromServer
 
 

@@ -20,14 +20,14 @@ from multiprocessing.context import BaseContext, ForkServerContext
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
-from edge_client.allocator import keep_freed_memory
-from edge_client.logs.option import begin_inherited_log
+from edge_client.system.logging.setup import begin_inherited_log
+from edge_client.system.malloc import keep_freed_memory
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
 
 JobFuture = Future[Outcome]
 
-PRELOADED = ["edge_client.work", "edge_server.simulation.client_work", "torch._inductor"]
+PRELOADED = ["edge_client.agent.task_runner", "edge_server.simulation.client_work", "torch._inductor"]
 """What workers share from their birth; the last one is large, and recording a step imports it."""
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_client.data.labelled import Labels
+from edge_client.data.dataset import Labels
 from edge_client.data.partition import Indices, parse_partition, partition_indices, split_indices
-from edge_server.config import Config
-from edge_server.simulation.profiles import for_tier
+from edge_server.config.board_profiles import for_tier
+from edge_server.config.config import Config
 from schemas.errors import ConfigError
 
 

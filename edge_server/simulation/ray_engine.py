@@ -25,12 +25,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from edge_client.blobstore import BlobStore
-from edge_client.files import write_synced
+from edge_client.storage.atomic_files import write_synced
+from edge_client.storage.blob_store import BlobStore
 from edge_server.simulation.client_work import WorkSetup, private_state
 from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
+from edge_server.simulation.remote_work import Done, Files, read_bytes, work
 from edge_server.simulation.shared_data import SharedData
-from edge_server.simulation.travelling_work import Done, Files, read_bytes, work
 from schemas.errors import ConfigError
 from schemas.messages import Task
 

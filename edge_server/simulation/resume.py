@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from edge_client.files import write_synced
-from edge_server.config import Config
-from edge_server.history import RoundRecord
-from edge_server.journal_reader import JournalReader
-from edge_server.run_folder import RunFolder
-from edge_server.same_run import differences
-from edge_server.simulation.boundary import Boundary, cut_history, read_boundary
-from edge_server.tally import Tally
+from edge_client.storage.atomic_files import write_synced
+from edge_server.config.config import Config
+from edge_server.config.differences import differences
+from edge_server.observability.counters import Tally
+from edge_server.simulation.round_checkpoint import Boundary, cut_history, read_boundary
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import RoundRecord
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 
 MAY_DIFFER = (

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.files import write_synced
+from edge_client.storage.atomic_files import write_synced
+from edge_server.observability.counters import Tally
 from edge_server.simulation.device import Standing
-from edge_server.tally import Tally
+from schemas.base import Frozen
 from schemas.errors import ConfigError
-from schemas.frozen import Frozen
 
 FILE = "checkpoint.json"
 

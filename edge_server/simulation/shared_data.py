@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
 from edge_server.simulation.population import VirtualDevice
 from schemas.values import Preprocessing

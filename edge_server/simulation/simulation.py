@@ -1,4 +1,4 @@
-"""The server's edge to a world of virtual devices: what `edge_server.server` is over the broker.
+"""The server's edge to a world of virtual devices: what `edge_server.coordinator.server` is over the broker.
 
 The machines of both sides, the workshop and the devices' work are the very same; only what lies between them
 is made up: a timeline instead of clocks and threads, transfers as arithmetic instead of chunks. Events
@@ -15,17 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from edge_client.logs.facts import about
-from edge_server import rounds
-from edge_server.closing import found_late
-from edge_server.conduct import ConductRules, Conducts
-from edge_server.config import Config
-from edge_server.durations import PhaseClock
-from edge_server.event_list.notes import round_closed, run_ended
-from edge_server.federation import Undone
-from edge_server.fleet import MAX_DEVICES, Device, Fleet
-from edge_server.history import Summary
-from edge_server.round_events import (
+from edge_client.system.logging.context import about
+from edge_server.config.config import Config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.round_record import closed_event
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.observability.durations import PhaseClock
+from edge_server.observability.snapshot import Snapshot, Watcher
+from edge_server.observability.views import make_snapshot, make_summary, make_workload
+from edge_server.rounds import machine as rounds
+from edge_server.rounds.closing import found_late
+from edge_server.rounds.events import (
     Announce,
     Broke,
     CheckUpdate,
@@ -48,12 +48,12 @@ from edge_server.round_events import (
     Strike,
     Tick,
 )
-from edge_server.round_record import closed_event
-from edge_server.rounds import Federation, Phase, RoundRules
-from edge_server.rules import make_rules
-from edge_server.simulation.boundary import Boundary, write_boundary
+from edge_server.rounds.fleet import MAX_DEVICES, Device, Fleet
+from edge_server.rounds.machine import Federation, Phase, RoundRules
+from edge_server.rounds.reputation import ConductRules, Conducts
+from edge_server.rounds.state import Undone
 from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
-from edge_server.simulation.happenings import (
+from edge_server.simulation.events import (
     Downloaded,
     Happening,
     LinkTurns,
@@ -64,9 +64,9 @@ from edge_server.simulation.happenings import (
     Uploaded,
     WorkEnds,
 )
-from edge_server.snapshot import Snapshot, Watcher
-from edge_server.views import make_snapshot, make_summary, make_workload
-from edge_server.workshop import Workshop
+from edge_server.simulation.round_checkpoint import Boundary, write_boundary
+from edge_server.storage.event_list.notes import round_closed, run_ended
+from edge_server.storage.records import Summary
 from schemas.errors import EdgeError
 from schemas.messages import BlobRequest, Death, FromServer, Message, Task, encode_message
 

@@ -9,45 +9,46 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from edge_client.blobstore import BlobStore
-from edge_client.data.fitting import fit
-from edge_client.data.labelled import LabelledData
-from edge_client.data.parts import part_of
-from edge_server.conduct import ConductRules, folded
-from edge_server.config import Config
-from edge_server.federation import Undone
-from edge_server.fleet import MAX_DEVICES
-from edge_server.history import Summary
-from edge_server.journal import GivenUp
-from edge_server.journal_reader import Examined, JournalReader
-from edge_server.network_check import check_network
-from edge_server.privacy_guard import repeatable_secret
-from edge_server.recovery import Resumption
-from edge_server.registry.entering import default_registry
-from edge_server.report.made import write_made
-from edge_server.report.report import write_report
-from edge_server.run_folder import RUNS, RunFolder
-from edge_server.serving import say, stopped_by_signals
-from edge_server.simulation.boundary import Boundary
+from edge_client.data.dataset import LabelledData
+from edge_client.data.shapes import fit
+from edge_client.data.splits import part_of
+from edge_client.storage.blob_store import BlobStore
+from edge_server.config.config import Config
+from edge_server.config.test_data import as_the_federation, model_spec, read_source
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.initial_model import find_start
+from edge_server.coordinator.launch import say, stopped_by_signals
+from edge_server.coordinator.network_check import check_network
+from edge_server.coordinator.privacy_session import repeatable_secret
+from edge_server.observability.counters import Tally
+from edge_server.observability.report.made import write_made
+from edge_server.observability.report.report import write_report
+from edge_server.observability.snapshot import Watcher
+from edge_server.releases.registry.register import default_registry
+from edge_server.rounds.fleet import MAX_DEVICES
+from edge_server.rounds.reputation import ConductRules, folded
+from edge_server.rounds.state import Undone
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
+from edge_server.simulation.durations import pace_of
 from edge_server.simulation.engines import prepare_engine
-from edge_server.simulation.happenings import Happening
-from edge_server.simulation.pace import pace_of
+from edge_server.simulation.events import Happening
 from edge_server.simulation.population import VirtualDevice, make_population
 from edge_server.simulation.resume import reopen, restore
+from edge_server.simulation.round_checkpoint import Boundary
 from edge_server.simulation.shared_data import share_data
 from edge_server.simulation.simulation import Simulation
 from edge_server.simulation.timeline import Timeline
-from edge_server.snapshot import Watcher
-from edge_server.starting import find_start
-from edge_server.tally import Tally
-from edge_server.test_data import as_the_federation, model_spec, read_source
-from edge_server.workshop import Workshop
-from schemas.blobs import BlobRef
+from edge_server.storage.journal import GivenUp
+from edge_server.storage.journal_reader import Examined, JournalReader
+from edge_server.storage.records import Summary
+from edge_server.storage.recovery import Resumption
+from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.run_names import RUNS
+from schemas.base import Settings
 from schemas.errors import ConfigError
-from schemas.frozen import Settings
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import BlobRef
 from schemas.values import CapabilityProfile, DataCard
 
 
@@ -250,7 +251,7 @@ def _presence(config: Config, device: VirtualDevice, index: int) -> Presence | N
         return Latecomer(joins[min(index, len(joins) - 1)])
     if device.board is None or not config.simulation.dropouts:
         return None
+    from edge_server.config.board_profiles import profile
     from edge_server.simulation.availability import Availability
-    from edge_server.simulation.profiles import profile
 
     return Availability(profile(device.board), seed=config.federation.seed, device=device.name)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from edge_client.transfer import WINDOW
-from schemas.blobs import CHUNK_HEADER_BYTES, BlobRef
+from edge_client.transport.chunk_transfer import WINDOW
 from schemas.messages import BlobRequest, encode_message
+from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def transfer_bytes(ref: BlobRef) -> int:
 
 
 def later_request_bytes(federation: str, device: str, ref: BlobRef) -> int:
-    """Bytes of the requests that follow the first one, as `edge_client.transfer` would make them."""
+    """Bytes of the requests after the first one, as `edge_client.transport.chunk_transfer` makes them."""
     requests = (
         BlobRequest(federation=federation, device=device, digest=ref.digest, first=first, count=count)
         for first, count in later_windows(ref.chunks)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_server.explanation import Choices, Observation
-from edge_server.fleet import Device
-from edge_server.round_events import Assignment
-from schemas.frozen import Frozen
+from edge_server.rounds.events import Assignment
+from edge_server.rounds.fleet import Device
+from edge_server.strategy.explanations import Choices, Observation
+from schemas.base import Frozen
 from schemas.messages import Delivery, Update
 from schemas.values import Reason
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edge_server.conduct import FORGIVEN, ROLLED_BACK
-from edge_server.explanation import Choice, Choices, Observation
-from edge_server.journal import FORMAT, Aggregated, GivenUp
+from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK
+from edge_server.storage.journal import FORMAT, Aggregated, GivenUp
+from edge_server.strategy.explanations import Choice, Choices, Observation
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.values import CapabilityProfile, DataCard, Reason

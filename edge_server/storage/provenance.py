@@ -8,8 +8,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edge_client.board.releases import releases
-from schemas.frozen import Frozen
+from edge_client.system.hardware.versions import releases
+from schemas.base import Frozen
 
 PACKAGES = ("torch", "torchvision", "numpy", "edge-federation")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.names import Digest
 from schemas.values import DeliveryVerdict
 

@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edge_server.conduct import folded
-from edge_server.federation import Federation, Phase, RoundRules, Undone
-from edge_server.fleet import Device, Fleet
-from edge_server.history import RoundRecord
-from edge_server.journal import GivenUp
-from edge_server.journal_reader import REMEDY, Closed, Examined, JournalReader, OpenTask, Planned
-from edge_server.participant import Participant, Status
-from edge_server.participants import Participants
-from edge_server.round_events import Assignment
-from edge_server.secure.gathering import COHORT
+from edge_server.rounds.events import Assignment
+from edge_server.rounds.fleet import Device, Fleet
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.reputation import folded
+from edge_server.rounds.state import Federation, Phase, RoundRules, Undone
+from edge_server.security.secure_aggregation.protocol import COHORT
+from edge_server.storage.journal import GivenUp
+from edge_server.storage.journal_reader import REMEDY, Closed, Examined, JournalReader, OpenTask, Planned
+from edge_server.storage.records import RoundRecord
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.values import CapabilityProfile, DataCard, Reason

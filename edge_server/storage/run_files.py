@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_server.history import RoundRecord, Summary
+from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import ConfigError
 
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
-from edge_client.files import unlink, write_synced, written_aside
-from edge_client.spares import Spares, opened_over
-from edge_server.config import Config
-from edge_server.history import RoundRecord, Summary
+from edge_client.storage.atomic_files import unlink, write_synced, written_aside
+from edge_client.storage.file_recycling import Spares, opened_over
+from edge_server.config.config import Config
+from edge_server.storage.records import RoundRecord, Summary
+from edge_server.strategy.aggregation.array_stores import InMemory, Keep
 from edge_server.strategy.checkpoint import load_state, save_checkpoint
-from edge_server.strategy.keeping import InMemory, Keep
 from edge_server.strategy.strategy import State
-from schemas.blobs import Arrays, FlatGroups, digest_of, encode_json
 from schemas.errors import ConfigError
 from schemas.names import is_name
 from schemas.submodel import ChannelMap
-from schemas.tensor_files import write_tensors
+from schemas.tensors.blobs import Arrays, FlatGroups, digest_of, encode_json
+from schemas.tensors.files import write_tensors
 
 STATE = "state.safetensors"
 KEPT_VERSIONS = 3
@@ -188,16 +187,3 @@ class RunFolder:
                 self._spares.add(old / STATE, shared=True)
             shutil.rmtree(old)
         return digest
-
-
-RUNS = Path("runs")
-
-
-def run_folder(out: Path | None, federation: str) -> Path:
-    """The folder that the user names, or one by name and time."""
-    return out or RUNS / run_name(federation)
-
-
-def run_name(federation: str) -> str:
-    """A name for a run that starts now."""
-    return f"{federation[:40]}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

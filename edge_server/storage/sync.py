@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from edge_client.files import SYNCS_AT_ONCE, sync
+from edge_client.storage.atomic_files import SYNCS_AT_ONCE, sync
 
 
 def wait_for_disk(files: Iterable[Path]) -> None:

@@ -14,8 +14,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from edge_client.files import sync, unlink
-from edge_client.spares import Spares
+from edge_client.storage.atomic_files import sync, unlink
+from edge_client.storage.file_recycling import Spares
 
 BEFORE = "before.safetensors"
 MODEL = "model.safetensors"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from pathlib import Path
 
-from edge_client.plain_file import NotPlainFile, read_plain, write_plain
-from edge_client.spares import Spares
-from edge_server.strategy.keeping import InMemory, Keep, kept
+from edge_client.storage.file_recycling import Spares
+from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
+from edge_server.strategy.aggregation.array_stores import InMemory, Keep, kept
 from edge_server.strategy.strategy import State
-from schemas.blobs import Arrays, FlatGroups, Groups, SpooledGroups
 from schemas.errors import ConfigError, PeerError
-from schemas.tensor_files import digest_of_tensors
+from schemas.tensors.blobs import Arrays, FlatGroups, Groups, SpooledGroups
+from schemas.tensors.files import digest_of_tensors
 
 _MODEL = "params"
 

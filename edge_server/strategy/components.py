@@ -8,8 +8,8 @@ from typing import TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from schemas.base import kebab
 from schemas.errors import ConfigError, nearest
-from schemas.frozen import kebab
 from schemas.strategy import Piece
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.names import Name
 from schemas.submodel import Kept
 from schemas.values import Attempt, RoundNumber, Text

@@ -13,25 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.codecs.chain import make_chain
-from edge_client.codecs.down import Down, make_downlink
-from edge_client.excerpt import Excerpt
+from edge_client.compression.chain import make_chain
+from edge_client.compression.downlink import Down, make_downlink
 from edge_client.models.registry import ModelEntry
-from edge_client.pruning import Ratio, group_ratios, mean_ratio
-from edge_server.strategy import privacy as dp
-from edge_server.strategy.claims import Claims
-from edge_server.strategy.combiners import COMBINERS, Combiner
-from edge_server.strategy.groups.registry import GROUPS
-from edge_server.strategy.groups.rule import GroupRule
-from edge_server.strategy.keeping import InMemory, Keep, kept
-from edge_server.strategy.pieces import make
-from edge_server.strategy.policies import RATIOS, SELECTIONS, Client, Policy, RoundResult
-from edge_server.strategy.pruners import PRUNERS, Cut, Evidence, Pruner
-from edge_server.strategy.schedules import SCHEDULES, Schedule
-from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
-from edge_server.strategy.stepping import moved_by, stepped, without_negative_variances
-from edge_server.strategy.transforms import TRANSFORMS, Transform
-from edge_server.strategy.updates import (
+from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
+from edge_client.pruning.lazy_slicing import Excerpt
+from edge_server.strategy.aggregation.array_stores import InMemory, Keep, kept
+from edge_server.strategy.aggregation.combiners import COMBINERS, Combiner
+from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
+from edge_server.strategy.aggregation.updates import (
     Around,
     ClientUpdate,
     GlobalUpdate,
@@ -40,11 +30,21 @@ from edge_server.strategy.updates import (
     globalised,
     sources_of,
 )
-from edge_server.strategy.weighing import Weighed, Weighting, similarity
-from edge_server.strategy.weighting import WEIGHTINGS
-from schemas.blobs import Arrays, Groups
+from edge_server.strategy.components import make
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.groups.rule import GroupRule
+from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, ServerOptimizer
+from edge_server.strategy.optimizer.step import moved_by, stepped, without_negative_variances
+from edge_server.strategy.privacy import mechanism as dp
+from edge_server.strategy.pruning.pruners import PRUNERS, Cut, Evidence, Pruner
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS, Client, Policy, RoundResult
+from edge_server.strategy.selection.schedules import SCHEDULES, Schedule
+from edge_server.strategy.weighting.claims import Claims
+from edge_server.strategy.weighting.interface import Weighed, Weighting, similarity
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays, Groups
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,9 @@ class State:
 
     `ordered` says whether the channels of the global model are ranked (ATTENDING, after round one); `groups`
     is what the server holds beside the model, {group: arrays}; `clients` are all that were ever there, as
-    {name: (tier, examples)}; `privacy` is the mechanism's (`edge_server.strategy.privacy`), secret included;
-    `paces` says how fast devices that state no tier have trained (`edge_server.strategy.evidence`).
+    {name: (tier, examples)}; `privacy` is the state of `edge_server.strategy.privacy.mechanism`,
+    secret included; `paces` is the training speed of devices that state no tier
+    (`edge_server.strategy.selection.tier_evidence`).
     """
 
     params: Arrays

@@ -1,7 +1,7 @@
 """Every control message of the protocol, and the one way in and out of bytes.
 
 Messages are JSON objects with a `kind`; tensors never travel in them, only blob references. The kinds stand
-by what they are about in `schemas.kinds`.
+by what they are about in `schemas.messages`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from typing import cast
 from pydantic import ValidationError
 
 from schemas.errors import PeerError
-from schemas.kinds.announcements import FederationEnd, RoundAnnouncement
-from schemas.kinds.fetching import BlobRequest, BroadcastEnd, Heard
-from schemas.kinds.identity import CertificateRequest, IssuedCertificate
-from schemas.kinds.masks import (
+from schemas.messages.announcements import FederationEnd, RoundAnnouncement
+from schemas.messages.blobs import BlobRequest, BroadcastEnd, Heard
+from schemas.messages.identity import CertificateRequest, IssuedCertificate
+from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
+from schemas.messages.presence import Birth, Death, Telemetry
+from schemas.messages.rollout import ModelOffer, ModelReport, ModelWithdrawal
+from schemas.messages.secure_aggregation import (
     EntrustedShares,
     KeyAdvertisement,
     KeyShares,
@@ -23,10 +26,7 @@ from schemas.kinds.masks import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from schemas.kinds.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
-from schemas.kinds.presence import Birth, Death, Telemetry
-from schemas.kinds.rollout import ModelOffer, ModelReport, ModelWithdrawal
-from schemas.kinds.work import Acknowledgement, Delivery, Layer, Refusal, Task, TaskReply, Update
+from schemas.messages.training import Acknowledgement, Delivery, Layer, Refusal, Task, TaskReply, Update
 from schemas.values import Reason
 
 __all__ = [

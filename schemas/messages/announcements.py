@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from schemas.kinds.message import Message
+from schemas.messages.message import Message
 from schemas.names import Name
 from schemas.values import RoundNumber
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.kinds.message import Message
+from schemas.messages.message import Message
 from schemas.names import Digest, Name
 from schemas.values import Attempt
 

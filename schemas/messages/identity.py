@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from schemas.kinds.message import Message
+from schemas.messages.message import Message
 from schemas.names import Digest, Name
 from schemas.values import Pem
 
@@ -12,7 +12,7 @@ from schemas.values import Pem
 class CertificateRequest(Message):
     """A device asks the authority for a certificate of its key; `csr` is PEM (PKCS #10).
 
-    With an enrolment code `proof` shows that the device holds it (`schemas.enrolment`); for the next
+    With an enrolment code `proof` shows that the device holds it (`schemas.security.enrolment`); for the next
     certificate the device's own topic, which the broker keeps for it alone, is proof enough.
     """
 

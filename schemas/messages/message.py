@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.names import Name
 
 PROTOCOL = 1

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from schemas.chunks import BlobRef
-from schemas.frozen import Frozen
+from schemas.base import Frozen
+from schemas.tensors.chunks import BlobRef
 from schemas.values import Text
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=4000)]

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.chunks import BlobRef
-from schemas.kinds.message import Message
-from schemas.manifest import SignedManifest
+from schemas.messages.message import Message
+from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
 from schemas.names import Name
-from schemas.rollout import Cause, Measured, Stage, Terms
+from schemas.security.manifest import SignedManifest
+from schemas.tensors.chunks import BlobRef
 from schemas.values import Text
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.values import Fraction, Seconds, Tally
 
 Milliseconds = Annotated[float, Field(ge=0, le=1e9)]

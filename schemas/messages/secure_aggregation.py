@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.kinds.message import MAX_MESSAGE_BYTES, Message
+from schemas.messages.message import MAX_MESSAGE_BYTES, Message
 from schemas.names import Name
-from schemas.secure import MAX_COHORT, Key, Member, Sealed, Share
+from schemas.security.secure_aggregation import MAX_COHORT, Key, Member, Sealed, Share
 from schemas.values import Attempt, RoundNumber
 
 

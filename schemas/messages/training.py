@@ -8,16 +8,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.chunks import MAX_BLOB_BYTES, BlobRef
-from schemas.depot import Addresses, Depot
-from schemas.frozen import Frozen
-from schemas.kinds.message import MAX_MESSAGE_BYTES, Message
-from schemas.manifest import SignedManifest
+from schemas.base import Frozen
+from schemas.messages.message import MAX_MESSAGE_BYTES, Message
+from schemas.messages.object_store import Addresses, Depot
+from schemas.messages.rollout_terms import Terms
 from schemas.names import Digest, Name
-from schemas.rollout import Terms
-from schemas.secure import MaskingTerms
+from schemas.security.manifest import SignedManifest
+from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
+from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
 from schemas.topics import MAX_LAYER_TOPIC
 from schemas.values import (
     Attempt,

@@ -16,8 +16,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
 
+from schemas.base import Frozen
 from schemas.errors import ConfigError
-from schemas.frozen import Frozen
 from schemas.names import Digest, Name
 from schemas.topics import CODE_ID_PATTERN
 from schemas.values import Pem, Text

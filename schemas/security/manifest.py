@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
+from schemas.base import Frozen
 from schemas.errors import PeerError
-from schemas.frozen import Frozen
 from schemas.names import Digest, Name
 from schemas.submodel import SubModelSpec
 from schemas.values import Attempt, Reason, RoundNumber
@@ -24,7 +24,7 @@ PREFIX = b"edge-federation manifest 1\n"
 MAX_MANIFEST_BYTES = 4 * 1024
 NOT_SIGNED = frozenset({"deadline_s", "addresses", "manifest"})
 """Of a task: how much time is left, and which addresses are good for how long, differs in each repeat (see
-`schemas.depot`), and the manifest cannot sign itself."""
+`schemas.messages.object_store`), and the manifest cannot sign itself."""
 
 Kind = Literal["task", "model", "tier-export", "device-export"]
 SignatureText = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.names import Name
 from schemas.submodel import SubModelSpec
 

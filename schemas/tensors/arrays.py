@@ -1,7 +1,7 @@
 """Arrays that are made a piece at a time, so that a model never has to be in memory whole.
 
 A `LazyArrays` is a mapping of names to arrays like any other, and besides tells types and shapes without
-making them, and gives rows (along the first axis) without the rest. `schemas.tensor_files` has those that
+making them, and gives rows (along the first axis) without the rest. `schemas.tensors.files` has those that
 lie in a file.
 """
 

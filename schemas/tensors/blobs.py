@@ -2,7 +2,7 @@
 
 A blob holds parameter groups, `{group: {parameter: array}}`, as tensors named `group/parameter`.
 Nothing here is ever unpickled, and every way in which bytes can be wrong is a `PeerError`. How blobs travel
-stands in `schemas.chunks`, which needs no numpy.
+stands in `schemas.tensors.chunks`, which needs no numpy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.chunks import (
+from schemas.errors import PeerError
+from schemas.tensors.arrays import Gathered, LazyArrays, Prefixed
+from schemas.tensors.chunks import (
     CHUNK_BYTES,
     CHUNK_HEADER_BYTES,
     INLINE_BYTES,
@@ -29,9 +31,7 @@ from schemas.chunks import (
     encode_chunk,
     encode_json,
 )
-from schemas.errors import PeerError
-from schemas.tensor_files import TensorFile
-from schemas.tensors import Gathered, LazyArrays, Prefixed
+from schemas.tensors.files import TensorFile
 
 __all__ = [
     "CHUNK_BYTES",

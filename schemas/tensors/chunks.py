@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
+from schemas.base import Frozen
 from schemas.errors import PeerError
-from schemas.frozen import Frozen
 from schemas.names import Digest
 
 Value = TypeVar("Value", bound=Frozen)

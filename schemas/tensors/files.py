@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from schemas.errors import InvariantError, PeerError
-from schemas.tensors import AnyArray, Kind, KnownArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, Kind, KnownArrays, kind_of, pieces, rows_of
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(code).newbyteorder("<")

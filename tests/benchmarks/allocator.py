@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
-from edge_client.training import train
+from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 from tests.benchmarks.device_training import Epoch, device_over_plain

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.partition import parse_partition, partition_indices
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
-from edge_server.config import Config
+from edge_server.config.config import Config
 from schemas.values import ModelSpec
 
 

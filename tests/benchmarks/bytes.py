@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge_server.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK, Config
-from edge_server.load_config import check_config
-from edge_server.overrides import merge_tables
-from edge_server.recipe_files import read_recipe
+from edge_server.config.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK, Config
+from edge_server.config.load import check_config
+from edge_server.config.overrides import merge_tables
+from edge_server.config.recipe_files import read_recipe
 from edge_server.simulation.simulator import simulate
 from schemas.strategy import Piece
 from tests.benchmarks.figure import Figure, table

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tests.benchmarks.figure import Figure
 
 TARGET_S = 0.3
-CLIENT = "import edge_client.commands.run, edge_client.agent, edge_client.profile"
+CLIENT = "import edge_client.cli.commands.run, edge_client.agent.agent, edge_client.system.hardware.profile"
 FLOOR = "import paho.mqtt.client, pydantic; pydantic.BaseModel, pydantic.TypeAdapter"
 """What pydantic offers it imports when it is asked for."""
 

@@ -3,7 +3,8 @@
 - A model of 101 MB that is received, put into a network, and sent back: how far the process grows, over the
   model's bytes. One that holds nothing but the network would be at 1.
 - Training the tier-1 `two-nn`: how far a process grows in two rounds, over what the cost model says
-  (`edge_client/cost.py`), by what `make test-memory` measures it with (`tests/training_memory`).
+  (`edge_client/training/cost_model.py`), by what `make test-memory` measures it with
+  (`tests/training_memory`).
 - A whole device, `edge-client run` beside a broker and a server: `two-nn`, 600 images of MNIST, batch 32. Its
   resident set at its peak counts every page of every library, shared with other processes or not; its
   proportional set counts a page that n processes share as an n-th.
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_server.broker.launch import running_broker
+from edge_server.transport.broker.launch import running_broker
 from tests.benchmarks.federation import ONE_THREAD
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
@@ -102,11 +103,12 @@ def _device(options: Options, *, deliver: bool) -> dict[str, int]:
             "batch-size=32", f"deliver={str(deliver).lower()}", "federation.name=bench",
         ]  # fmt: skip
         server = [
-            *_program("edge_server.cli"), "run", "fedavg", *words,
+            *_program("edge_server.cli.main"), "run", "fedavg", *words,
             "--broker", broker.url, "--out", str(folder / "run"), "--format", "json",
         ]  # fmt: skip
         device = [
-            *_program("edge_client.cli"), "run", "--once", "--broker", broker.url, "--federation", "bench",
+            *_program("edge_client.cli.main"), "run", "--once",
+            "--broker", broker.url, "--federation", "bench",
             "--device-id", "pi", "--data", "MNIST", "--data-root", str(options.data_root.resolve()),
             "--share", "1/100", "--tier", "1", "--threads", "1", "--state-dir", str(folder / "pi"), "--quiet",
         ]  # fmt: skip

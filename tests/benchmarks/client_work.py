@@ -17,20 +17,20 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from edge_client.allocator import keep_freed_memory
-from edge_client.blobstore import BlobStore
-from edge_client.channels import trace_channels
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_runner import do_training
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.models.build import build_model
-from edge_client.slicing import extract
-from edge_client.surgery import arrays_of
-from edge_client.work import do_training
-from edge_client.workplace import Workplace
-from schemas.blobs import BlobRef, decode_chunk, encode_json
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.slicing import extract
+from edge_client.pruning.surgery import arrays_of
+from edge_client.storage.blob_store import BlobStore
+from edge_client.system.malloc import keep_freed_memory
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import BlobRef, decode_chunk, encode_json
 from schemas.values import ModelSpec
 from tests.benchmarks.resident import forget_peak, peak_rss, rss
 

@@ -1,8 +1,8 @@
 """A training on a device over the same loop in any other process, in processor time.
 
 Two warm processes take turns. One trains in its first thread. The other does as a device: its allocator
-keeps what is freed (`edge_client/allocator.py`), and each epoch is a task with a thread of its own. The bits
-are the same; a ratio below 1 is what a device spares before it has spent anything on a round.
+keeps what is freed (`edge_client/system/malloc.py`), and each epoch is a task with a thread of its own. The
+bits are the same; a ratio below 1 is what a device spares before it has spent anything on a round.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
-from edge_client.allocator import keep_freed_memory
+from edge_client.system.malloc import keep_freed_memory
 from tests.benchmarks.federation import LIMIT_S
 from tests.benchmarks.floor import one_thread
 

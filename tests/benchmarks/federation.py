@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_server.broker.launch import RunningBroker, running_broker
+from edge_server.transport.broker.launch import RunningBroker, running_broker
 from tests.benchmarks.client_data import IMAGES
 from tests.benchmarks.processes import Started, cpu_seconds, processes
 from tests.benchmarks.resident import family_peaks
@@ -106,7 +106,7 @@ def run(work: Work, data: Path, folder: Path) -> Told:
 
 def server(work: Work, folder: Path, broker: str) -> list[str]:
     """The command of the server."""
-    program = [sys.executable, "-m", "edge_server.cli", "run", "fedavg", *work.words]
+    program = [sys.executable, "-m", "edge_server.cli.main", "run", "fedavg", *work.words]
     return [*program, "--broker", broker, "--out", str(folder / "run"), "--format", "json"]
 
 
@@ -123,7 +123,7 @@ def device(work: Work, data: Path, folder: Path, broker: str, index: int) -> lis
         "--state-dir": str(folder / f"state-{index}"),
         "--model-code": work.network,
     }
-    program = [sys.executable, "-m", "edge_client.cli", "run", "--once"]
+    program = [sys.executable, "-m", "edge_client.cli.main", "run", "--once"]
     return [*program, *(word for pair in words.items() for word in pair)]
 
 

@@ -77,7 +77,7 @@ def training(network: str, folder: Path, index: int) -> Callable[[], None]:
 
     from edge_client.data.sources import load_source
     from edge_client.models.build import build_model
-    from edge_client.training import train
+    from edge_client.training.loop import train
     from schemas.strategy import TrainingPlan
     from schemas.values import ModelSpec
 

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.data.labelled import LabelledData
-from edge_client.recording import Recorder
-from edge_client.training import train
+from edge_client.data.dataset import LabelledData
+from edge_client.training.loop import train
+from edge_client.training.step_capture import Recorder
 from schemas.strategy import TrainingPlan
 from schemas.values import Preprocessing
 from tests.benchmarks.figure import Figure, paired

@@ -1,4 +1,4 @@
-"""A training with channels innermost in memory over one as torch lays out networks: `edge_client.layout`.
+"""Training with channels innermost in memory over training in torch's own layout.
 
 Both train the same network on the same made-up pictures, an epoch in batches of 32 each in turns, on one
 thread; processor time. Full networks, and the smallest sub-model, which is what weak devices train. Then
@@ -15,14 +15,14 @@ from unittest.mock import patch
 import numpy as np
 from torch import nn
 
-from edge_client import evaluation, training
-from edge_client.channels import trace_channels
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
-from edge_client.single_thread import single_thread
-from edge_client.surgery import compact
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.surgery import compact
+from edge_client.training import evaluation, loop
+from edge_client.training.threads import single_thread
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 from tests.benchmarks.figure import Figure
@@ -50,8 +50,8 @@ def _of(name: str, shape: tuple[int, ...], pairs: int) -> Iterator[Figure]:
     full, small = _networks(name, shape)
     data = _pictures(shape)
     for what, work in (
-        ("full: training", lambda: training.train(full, data, PLAN)),
-        ("tier 1: training", lambda: training.train(small, data, PLAN)),
+        ("full: training", lambda: loop.train(full, data, PLAN)),
+        ("tier 1: training", lambda: loop.train(small, data, PLAN)),
         ("full: evaluation", lambda: evaluation.evaluate(full, data)),
     ):
         yield _figure(f"{name}, {what}", _ratios(work, pairs))
@@ -69,7 +69,7 @@ def _ratios(work: Callable[[], object], pairs: int) -> tuple[float, ...]:
 
 def _plain_seconds(work: Callable[[], object]) -> float:
     as_made = {"channels_innermost": lambda _: contextlib.nullcontext()}
-    with patch.multiple(training, **as_made), patch.multiple(evaluation, **as_made):
+    with patch.multiple(loop, **as_made), patch.multiple(evaluation, **as_made):
         return _seconds(work)
 
 

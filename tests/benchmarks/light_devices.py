@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import parse_address
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.session.events import WorkDone
+from edge_client.agent.worker import Worker
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.session_events import WorkDone
-from edge_client.worker import Worker
-from schemas.blobs import BlobRef
+from edge_client.transport.broker_address import parse_address
 from schemas.messages import Task
+from schemas.tensors.blobs import BlobRef
 from schemas.values import CapabilityProfile
 from tests.benchmarks.untrained import answer
 

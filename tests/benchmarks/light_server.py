@@ -11,14 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from edge_client.blobstore import BlobStore
-from edge_server.class_list import ClassList
-from edge_server.depot.depot import Depot
-from edge_server.durations import Durations
-from edge_server.event_list.recorder import EventRecorder
-from edge_server.history import RoundRecord, Summary
-from edge_server.notary import Notary
-from edge_server.round_events import (
+from edge_client.storage.blob_store import BlobStore
+from edge_server.observability.durations import Durations
+from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.events import (
     Assignment,
     CheckUpdate,
     CloseRound,
@@ -26,9 +22,13 @@ from edge_server.round_events import (
     RoundPlanned,
     UpdateChecked,
 )
-from schemas.blobs import CHUNK_BYTES
+from edge_server.security.manifest_signer import Notary
+from edge_server.storage.event_list.recorder import EventRecorder
+from edge_server.storage.records import RoundRecord, Summary
+from edge_server.transport.object_store.store import Depot
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import CHUNK_BYTES
 from schemas.values import ModelSpec, Reason
 from tests.benchmarks.light_devices import FEDERATION
 

@@ -40,7 +40,7 @@ def command(args: argparse.Namespace, out: Path) -> list[str]:
         "batch-size=64",
         f"workers={args.workers}",
     ]
-    program = [sys.executable, "-m", "edge_server.cli", "simulate", "attending"]
+    program = [sys.executable, "-m", "edge_server.cli.main", "simulate", "attending"]
     return [*program, *words, "--out", str(out), "--format", "json"]
 
 

@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.address import parse_address
-from edge_client.blobstore import BlobStore
-from edge_server.broker.launch import running_broker
-from edge_server.config import Config
-from edge_server.demo import end_device
-from edge_server.depot.opening import opened_depot
-from edge_server.load_config import load_config
-from edge_server.server import Server
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.broker_address import parse_address
+from edge_server.cli.demo import end_device
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.object_store import opened_depot
+from edge_server.coordinator.server import Server
+from edge_server.transport.broker.launch import running_broker
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.light_devices import FEDERATION
 from tests.benchmarks.light_server import LightWorkshop, Nobody
@@ -113,7 +113,7 @@ def _devices(url: str, folder: Path, names: list[str]) -> Iterator[None]:
 def _store(folder: Path, secret: Path) -> Iterator[str]:
     """Our own store, as users start it."""
     words = ["blobs", str(folder), "--secret", str(secret), "--port", "0"]
-    command = [sys.executable, "-u", "-m", "edge_server.cli", *words]
+    command = [sys.executable, "-u", "-m", "edge_server.cli.main", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

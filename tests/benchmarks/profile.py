@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_server.broker.launch import running_broker
+from edge_server.transport.broker.launch import running_broker
 from tests.benchmarks.client_data import IMAGES, write_clients
 from tests.benchmarks.federation import DEVICES, LARGE, LIMIT_S, Work, device, server
 from tests.benchmarks.processes import Started, processes

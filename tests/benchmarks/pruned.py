@@ -31,13 +31,13 @@ import numpy as np
 import onnxruntime
 import torch
 
-from edge_client.channels import trace_channels
-from edge_client.inference import LoadedModel, load_model
+from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.quantization.quantize import quantised
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
-from edge_client.surgery import compact, count_macs, parameter_count
-from edge_client.variants.making import quantised
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.surgery import compact, count_macs, parameter_count
 from schemas.values import ModelSpec
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.machine import describe
@@ -198,7 +198,7 @@ def _resident(data: bytes) -> int:
         path = Path(folder) / "model.onnx"
         path.write_bytes(data)
         words = ["bench", str(path), "--threads", "1", "--seconds", "0.05", "--format", "json"]
-        told = subprocess.check_output([sys.executable, "-m", "edge_client.cli", *words], text=True)
+        told = subprocess.check_output([sys.executable, "-m", "edge_client.cli.main", *words], text=True)
     return int(json.loads(told)["results"][0]["rss_bytes"])
 
 

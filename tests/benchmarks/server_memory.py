@@ -31,18 +31,18 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.excerpt import Excerpt
+from edge_client.pruning.lazy_slicing import Excerpt
+from edge_server.strategy.aggregation.array_stores import InFile, kept
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.rule import zeros
-from edge_server.strategy.keeping import InFile, kept
-from edge_server.strategy.policies import Client
-from edge_server.strategy.privacy import Gaussian, opened
+from edge_server.strategy.privacy.mechanism import Gaussian, opened
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import close, make_strategy, start
-from edge_server.strategy.updates import ClientUpdate
-from schemas.blobs import FlatGroups, SpooledGroups
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensor_files import write_tensors
-from schemas.tensors import MadeArrays
+from schemas.tensors.arrays import MadeArrays
+from schemas.tensors.blobs import FlatGroups, SpooledGroups
+from schemas.tensors.files import write_tensors
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
 from tests.benchmarks.resident import peak_rss, rss
@@ -51,7 +51,7 @@ RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 FEW = 10
 MOST_MODELS = 3.0
 MOST_GROWTH = 1.1
-IMPORTED = ("edge_server.workshop", "dp_accounting")
+IMPORTED = ("edge_server.coordinator.executor", "dp_accounting")
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ def measured(
 
 def prepare(folder: Path, clients: int, *, small: bool) -> None:
     """Write the channel map and a file per tier, and give each client's update a name."""
-    from edge_client.channels import trace_channels
     from edge_client.models.build import build_model
-    from edge_client.pruning import prefix_spec
+    from edge_client.pruning.channel_graph.trace import trace_channels
+    from edge_client.pruning.channel_selection import prefix_spec
     from schemas.values import ModelSpec
 
     name = "mlp" if small else "tests.benchmarks.networks:large"

@@ -8,7 +8,7 @@ The floor is the same steps in plain torch in as many processes, and nothing els
 very loop of the floor in its clients, one core each; it tests nothing, we test every round: what is compared
 are the rounds after the first, since both start their processes in that one. The floor and Flower take
 torch's plain step; ours is a recorded one, the optimizer's kernels with it, with the same bits
-(`edge_client/recording.py`).
+(`edge_client/training/step_capture.py`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
-from edge_client.recording import Recorder
-from edge_client.single_thread import single_thread
-from edge_client.training import train
-from edge_server.config import Config
-from edge_server.load_config import load_config
+from edge_client.training.loop import train
+from edge_client.training.step_capture import Recorder
+from edge_client.training.threads import single_thread
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server import jobs, server
+from edge_server.coordinator import jobs, server
 from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Told
 from tests.benchmarks.figure import Figure, remarks
@@ -93,14 +93,14 @@ def test_the_profile_lists_our_functions_by_their_share(tmp_path: Path) -> None:
     graph = tmp_path / "server.svg"
     graph.write_text(
         "<title>all (400 samples, 100%)</title>"
-        "<title>run (edge_server/server.py:150) (100 samples, 25.00%)</title>"
-        "<title>run (edge_server/server.py:160) (100 samples, 25.00%)</title>"
-        "<title>Link.&lt;lambda&gt; (edge_client/link.py:3) (1 sample, 0.25%)</title>"
+        "<title>run (edge_server/coordinator/server.py:150) (100 samples, 25.00%)</title>"
+        "<title>run (edge_server/coordinator/server.py:160) (100 samples, 25.00%)</title>"
+        "<title>Link.&lt;lambda&gt; (edge_client/transport/mqtt_client.py:3) (1 sample, 0.25%)</title>"
         "<title>fsync (os.py:3) (300 samples, 75.00%)</title>"
     )
     lines = table(graph).splitlines()
     # 100 + 100 of 400 looks, a hundred a second.
-    assert lines[1].split() == ["50.0", "%", "2.00", "s", "run", "(edge_server/server.py)"]
+    assert lines[1].split() == ["50.0", "%", "2.00", "s", "run", "(edge_server/coordinator/server.py)"]
     assert "Link.<lambda>" in lines[2]
     assert len(lines) == 3
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.blobs import BlobRef
 from schemas.messages import Task, Update
+from schemas.tensors.blobs import BlobRef
 from schemas.values import TrainingMetrics
 
 

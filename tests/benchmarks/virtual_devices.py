@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
+from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.simulator import simulate
-from edge_server.snapshot import Snapshot
 from tests.benchmarks.memory import sample
 from tests.benchmarks.resident import looks
 

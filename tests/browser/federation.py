@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.address import BrokerAddress, parse_address
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_server.broker.launch import find_mosquitto, running_broker
-from edge_server.demo import end_device
+from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_server.cli.demo import end_device
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.values import CapabilityProfile
 from tests.hostile import mallory
 from tests.hostile.mallory import Mallory
@@ -80,7 +80,7 @@ def running_federation(folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def _server(address: BrokerAddress, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-u", "-m", "edge_server.cli", "run", "attending-adafl", *WORDS]
+    command = [sys.executable, "-u", "-m", "edge_server.cli.main", "run", "attending-adafl", *WORDS]
     command += ["--broker", str(address), "--out", str(folder / "run"), "--dashboard", "127.0.0.1:0"]
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -113,7 +113,7 @@ def _process(address: BrokerAddress, folder: Path) -> Iterator[subprocess.Popen[
     words += ["--threads", "1", "--state-dir", str(folder / DOOMED), "--data", "digits"]
     with (folder / "doomed.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edge_client.cli", "run", *words],
+            [sys.executable, "-m", "edge_client.cli.main", "run", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edge_server.dashboard.hosting import Hosted, hosted
-from edge_server.history import Rejected, RoundRecord
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.config.load import load_config
+from edge_server.observability.dashboard.server_thread import Hosted, hosted
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.storage.records import Rejected, RoundRecord
+from edge_server.storage.run_folder import RunFolder
 from schemas.values import BoardState, CapabilityProfile
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
@@ -91,7 +91,7 @@ class Stage:
 @contextmanager
 def staged(folder: Path, shown: Snapshot, *, port: int = 0) -> Iterator[Stage]:
     """The dashboard of a run folder that is new and of that snapshot."""
-    config = load_config("edge_server/demo.toml", ["federation.name=crowd"])
+    config = load_config("edge_server/cli/demo.toml", ["federation.name=crowd"])
     if not folder.exists():
         RunFolder.create(folder, config)
     with hosted(folder, ("127.0.0.1", port), token=None, live=True) as host:

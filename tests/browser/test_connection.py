@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from edge_server.history import Summary
+from edge_server.storage.records import Summary
 from tests.browser.fleets import record, snapshot, staged
 from tests.browser.screen import Screen, own
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.display import units
+from edge_server.config import units
 from tests.browser.fleets import snapshot, staged
 
 NUMBERS = (None, 0, 1, 12, 999, 999.4, 999.6, 1663370, 43_200_000, 5.5e9, 2.6e15)

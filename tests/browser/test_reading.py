@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.event_list.event import EventKind
-from edge_server.event_list.file import EventFile
-from edge_server.history import Summary
-from edge_server.registry.entering import enter_run
-from edge_server.registry.registry import Registry
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.opening import begun_or_left, files_of
-from edge_server.rollout.rules import Rules
-from edge_server.round_events import Note
+from edge_server.releases.registry.register import enter_run
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.open import begun_or_left, files_of
+from edge_server.releases.rollout.rules import Rules
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import Note
+from edge_server.storage.event_list.file import EventFile
+from edge_server.storage.records import Summary
 from tests.browser.fleets import LONG_AGO, Stage, device, snapshot, staged
 from tests.browser.screen import Screen
-from tests.registry.test_registry import run_folder
+from tests.edge_server.releases.registry.test_registry import run_folder
 
 PHONE = {"width": 360, "height": 740}
 SUMMARY = Summary(

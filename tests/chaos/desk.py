@@ -13,19 +13,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from edge_client.blobstore import BlobStore
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.private import PrivateState
-from edge_client.work import do_training
-from edge_client.workplace import Workplace
-from edge_server import rounds
-from edge_server.config import Config
-from edge_server.dealings import blobs_lost
-from edge_server.history import Summary
-from edge_server.reopening import open_run
-from edge_server.round_events import (
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_server.config.config import Config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.round_record import closed_event
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.run_start import open_run
+from edge_server.rounds import machine as rounds
+from edge_server.rounds.device_messages import blobs_lost
+from edge_server.rounds.events import (
     Announce,
     CheckUpdate,
     ChunkArrived,
@@ -44,12 +46,10 @@ from edge_server.round_events import (
     Started,
     Tick,
 )
-from edge_server.round_record import closed_event
-from edge_server.rounds import Federation
-from edge_server.rules import make_rules
-from edge_server.workshop import Workshop
-from schemas.blobs import decode_chunk, digest_of
+from edge_server.rounds.machine import Federation
+from edge_server.storage.records import Summary
 from schemas.messages import Birth, BlobRequest, Delivery, Task, Update
+from schemas.tensors.blobs import decode_chunk, digest_of
 from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
 
 FEDERATION, RUN = "desk", "desk-1"

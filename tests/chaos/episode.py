@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_server.journal_reader import JournalReader
+from edge_server.storage.journal_reader import JournalReader
 from tests.chaos.nursery import Nursery
 from tests.chaos.spy import SERVER, Spy
 from tests.chaos.stage import DEADLINE_S, DEVICES, FEDERATION, Stage

@@ -48,10 +48,6 @@ class Nursery:
 
 def _main() -> None:
     # What a device imports in any case: the command, the agent, and torch with the work.
-    import edge_client.agent
-    import edge_client.cli
-    import edge_client.commands.run
-    import edge_client.work  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     nursery = os.getpid()
@@ -63,7 +59,7 @@ def _main() -> None:
 
 
 def _live(born: dict[str, Any], nursery: int) -> None:
-    from edge_client.cli import main
+    from edge_client.cli.main import main
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != nursery:

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from edge_server.broker.launch import find_mosquitto
+from edge_server.transport.broker.launch import find_mosquitto
 from tests.chaos.links import Links
 from tests.chaos.nursery import Nursery
 
@@ -140,7 +140,7 @@ class Stage:
             "deliver=false",
         ]
         command = [
-            *(sys.executable, "-m", "edge_server.cli", "run", "attending", *words),
+            *(sys.executable, "-m", "edge_server.cli.main", "run", "attending", *words),
             *("--broker", f"mqtt://127.0.0.1:{self.port}", "--out", str(self.run), "--format", "json"),
         ]
         with (self.folder / "server.log").open("ab") as log:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.broker.launch import find_mosquitto
+from edge_server.transport.broker.launch import find_mosquitto
 from tests.chaos.campaign import campaign
 
 

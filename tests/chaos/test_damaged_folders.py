@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from edge_server.cli import main
-from edge_server.dashboard.facts import read_facts
-from edge_server.dashboard.feed import Feed
-from edge_server.load_config import load_config
-from edge_server.round_events import CheckUpdate
+from edge_server.cli.main import main
+from edge_server.config.load import load_config
+from edge_server.observability.dashboard.feed import Feed
+from edge_server.observability.dashboard.run_reader import read_facts
+from edge_server.rounds.events import CheckUpdate
 from schemas.errors import EdgeError
 from schemas.messages import Task
 from tests.chaos.desk import Desk, make_devices

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-import edge_server.journal
-from edge_server.config import Config
-from edge_server.journal_reader import Closed, JournalReader
-from edge_server.load_config import load_config
-from edge_server.replay import Verdict, replay
+import edge_server.storage.journal
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.storage.journal_reader import Closed, JournalReader
 from tests.chaos.desk import TIERS, Desk, final_model, make_devices
 
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "10"))
@@ -64,7 +64,9 @@ def deadly(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[list[str
         patched.setattr(Path, "unlink", after("unlink", Path.unlink))
         patched.setattr(os, "pwrite", after("pwrite", os.pwrite))
         patched.setattr(os, "link", after("link", os.link))
-        patched.setattr(edge_server.journal.sqlite3, "connect", lambda *a, **m: Commits(strike, *a, **m))
+        patched.setattr(
+            edge_server.storage.journal.sqlite3, "connect", lambda *a, **m: Commits(strike, *a, **m)
+        )
         yield writes
 
 

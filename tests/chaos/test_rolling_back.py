@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_server.config import Config
-from edge_server.journal_reader import JournalReader
-from edge_server.load_config import load_config
-from edge_server.replay import Verdict, replay
-from schemas.blobs import SpooledGroups
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.storage.journal_reader import JournalReader
 from schemas.messages import Task, Update
+from schemas.tensors.blobs import SpooledGroups
 from tests.chaos.desk import Desk, Device, final_model, make_devices
 from tests.chaos.test_every_write import EVERY, Killed, deadly
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from edge_client.cli import EDGE_CLIENT
-from edge_server.cli import EDGE_SERVER
+from edge_client.cli.main import EDGE_CLIENT
+from edge_server.cli.main import EDGE_SERVER
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMMANDS = {"edge-client": EDGE_CLIENT, "edge-server": EDGE_SERVER}

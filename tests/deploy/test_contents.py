@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import runpy
 
-from edge_client.cli import EDGE_CLIENT
-from edge_server.cli import EDGE_SERVER
+from edge_client.cli.main import EDGE_CLIENT
+from edge_server.cli.main import EDGE_SERVER
 from tests.deploy.files import DEPLOY
 
 FILE = DEPLOY / "llms.txt"

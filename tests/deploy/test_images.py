@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
 from tests.deploy.files import DEPLOY, documents, strangers, verbs
 
 DOCKER = DEPLOY / "docker"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edge_server.identity.mosquitto import files as broker_files
-from edge_server.identity.settings import AuthoritySettings
+from edge_server.security.identity.mosquitto import files as broker_files
+from edge_server.security.identity.settings import AuthoritySettings
 from tests.deploy.files import DEPLOY, documents, strangers
 
 FOLDER = DEPLOY / "kubernetes"

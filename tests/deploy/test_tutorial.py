@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.broker.launch import find_mosquitto
-from edge_server.load_config import load_config
-from edge_server.report.run_files import read_run_files
+from edge_server.config.load import load_config
+from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.simulator import simulate
-from edge_server.snapshot import Snapshot
+from edge_server.storage.run_files import read_run_files
+from edge_server.transport.broker.launch import find_mosquitto
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "deploy" / "tutorial" / "README.md"
 DEADLINE_S = 900
 COMMANDS = """set -euo pipefail
 run() { PYTHONPATH="$ROOT:${PYTHONPATH:-}" "$PYTHON" -m "$@"; }
-edge-server() { run edge_server.cli "$@"; }
-edge-client() { run edge_client.cli "$@"; }
+edge-server() { run edge_server.cli.main "$@"; }
+edge-client() { run edge_client.cli.main "$@"; }
 python() { "$PYTHON" "$@"; }
 """
 """The commands of this checkout, whether or not it is installed."""

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from edge_client.identity.board import UNIT, board_files
+from edge_client.security.identity.enrolment_bundle import UNIT, board_files
 from tests.deploy.files import DEPLOY, strangers, unit, verbs
 
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))

@@ -14,11 +14,11 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from edge_client.service.tally import Tally
-from edge_server.metrics.collector import RunCollector, run_registry
-from edge_server.metrics.exposition import exposition
+from edge_client.inference.service.metrics import Tally
+from edge_server.observability.prometheus.collector import RunCollector, run_registry
+from edge_server.observability.prometheus.exposition import exposition
 from tests.deploy.files import DEPLOY, documents, objects
-from tests.metrics.running import PROMTOOL, busy
+from tests.edge_server.observability.prometheus.running import PROMTOOL, busy
 
 DOCKER = DEPLOY / "docker"
 PROMETHEUS = DOCKER / "prometheus"

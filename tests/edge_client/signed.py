@@ -7,11 +7,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from edge_client.trust import TrustedKey, fingerprint_of
-from edge_server.signing import Signer
-from schemas.blobs import digest_of
-from schemas.manifest import Manifest, content_digest, encode_manifest, manifest_path, spec_digest
+from edge_client.security.trusted_key import TrustedKey, fingerprint_of
+from edge_server.security.signing_key import Signer
 from schemas.messages import Task
+from schemas.security.manifest import Manifest, content_digest, encode_manifest, manifest_path, spec_digest
+from schemas.tensors.blobs import digest_of
 
 
 def signer(number: int = 1) -> Signer:

@@ -1,4 +1,4 @@
-"""Networks as users write them, right and wrong; named as `tests.server.own_networks:FACTORY`."""
+"""Networks as users write them, right and wrong; named as `tests.edge_server.own_networks:FACTORY`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import numpy as np
 from torch import Tensor, nn
 
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, labelled
 
-NAME = "tests.server.own_networks"
+NAME = "tests.edge_server.own_networks"
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:

@@ -6,7 +6,12 @@ import sys
 
 import atheris
 
-OURS = ["schemas", "edge_client.slicing", "edge_server.broker", "edge_server.firewall"]
+OURS = [
+    "schemas",
+    "edge_client.pruning.slicing",
+    "edge_server.transport.broker",
+    "edge_server.coordinator.validation",
+]
 
 
 def main() -> None:

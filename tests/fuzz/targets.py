@@ -18,31 +18,29 @@ import numpy as np
 import zstandard
 from safetensors.numpy import load
 
-from edge_client.codecs import form
-from edge_client.codecs.chain import Chain, make_chain
-from edge_client.codecs.compression import unpack
-from edge_client.codecs.frames import added_up, changes
-from edge_client.codecs.numbers import Fp16, Int8
-from edge_client.layers import Holding, assemble
-from edge_client.parts import PART_HEADER_BYTES, Parts, split
-from edge_client.slicing import extract
-from edge_server.broker.decoding import decode, frame_length
-from edge_server.broker.encoding import encode
-from edge_server.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
-from edge_server.broker.packets import Filter as TopicFilter
-from edge_server.firewall.contents import examine
-from edge_server.firewall.encoded import check_form
-from edge_server.layering import difference
-from schemas.blobs import Groups, SpooledGroups, decode_chunk, decode_json, encode_chunk, encode_json
+from edge_client.compression import decoding
+from edge_client.compression.chain import Chain, make_chain
+from edge_client.compression.delta_frames import added_up, changes
+from edge_client.compression.layered_model import Holding, assemble
+from edge_client.compression.quantization import Fp16, Int8
+from edge_client.compression.zstd import unpack
+from edge_client.pruning.slicing import extract
+from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
+from edge_server.coordinator.tasks.layers import difference
+from edge_server.coordinator.validation.contents import examine
+from edge_server.coordinator.validation.encoded import check_form
+from edge_server.transport.broker.decoding import decode, frame_length
+from edge_server.transport.broker.encoding import encode
+from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
+from edge_server.transport.broker.packets import Filter as TopicFilter
 from schemas.errors import PeerError
 from schemas.messages import Refusal, decode_message, encode_message
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Groups, SpooledGroups, decode_chunk, decode_json, encode_chunk, encode_json
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
-from tests.groups import decode_groups, encode_groups
-from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND, SPEC
-from tests.server.test_firewall import (
+from tests.edge_server.coordinator.validation.test_firewall import (
     ASKED,
     CHOSEN,
     HONEST,
@@ -53,6 +51,8 @@ from tests.server.test_firewall import (
     model,
     update,
 )
+from tests.groups import decode_groups, encode_groups
+from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND, SPEC
 
 FEW, LEAST = {"name": "int8", "levels": 7}, {"name": "int8", "levels": 1}
 CHAINS: tuple[Chain, ...] = tuple(
@@ -103,7 +103,7 @@ def _encoded(data: bytes) -> None:
     for chain in CHAINS:
         with contextlib.suppress(PeerError):
             check_form(SpooledGroups(path), chain)
-            examine(update(PREFIX), form.decoded(SpooledGroups(path)), PLAIN, MAP)
+            examine(update(PREFIX), decoding.decoded(SpooledGroups(path)), PLAIN, MAP)
             return
     raise PeerError("of no form")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
 from schemas.errors import ConfigError
 from tests.fuzz.targets import LIES, TARGETS, Target, decoded, safetensors
 from tests.groups import encode_groups

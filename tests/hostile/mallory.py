@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.session.events import SendChunks, WorkDone, WorkFailed
 from edge_client.data.local import LocalData
-from edge_client.session_events import SendChunks, WorkDone, WorkFailed
-from edge_client.slicing import extract
-from schemas.blobs import BlobRef, Groups, digest_of, encode_chunk
+from edge_client.pruning.slicing import extract
 from schemas.messages import TaskReply, Update
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import BlobRef, Groups, digest_of, encode_chunk
 from schemas.topics import Channel
 from schemas.values import Reason
 from tests.groups import encode_groups, read_groups

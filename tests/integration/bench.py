@@ -6,20 +6,20 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from edge_client.blobstore import BlobStore
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.private import PrivateState
-from edge_client.work import do_training
-from edge_client.workplace import Workplace
-from edge_server.fleet import Device
-from edge_server.history import RoundRecord
-from edge_server.load_config import load_config
-from edge_server.notary import Notary
-from edge_server.round_events import CheckUpdate, CloseRound, PlanRound
-from edge_server.run_folder import RunFolder
-from edge_server.workshop import Workshop
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_server.config.load import load_config
+from edge_server.coordinator.executor import Workshop
+from edge_server.rounds.events import CheckUpdate, CloseRound, PlanRound
+from edge_server.rounds.fleet import Device
+from edge_server.security.manifest_signer import Notary
+from edge_server.storage.records import RoundRecord
+from edge_server.storage.run_folder import RunFolder
 from schemas.messages import Task, Update, encode_message
 from schemas.values import CapabilityProfile, DataCard
 

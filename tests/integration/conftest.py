@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import BrokerAddress, parse_address
-from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
-from edge_server.config import Config
-from edge_server.depot.depot import Depot
-from edge_server.history import Summary
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.server import Server
-from edge_server.snapshot import Snapshot
-from edge_server.workshop import Workshop
+from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.server import Server
+from edge_server.observability.snapshot import Snapshot
+from edge_server.storage.records import Summary
+from edge_server.storage.run_folder import RunFolder
+from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
+from edge_server.transport.object_store.store import Depot
 
 DEADLINE_S = 90
 BROKERS = ["embedded", "mosquitto"]
@@ -54,30 +54,43 @@ def demo_config(**overrides: Any) -> Config:
         **overrides,
     }
     words = [f"{key}={value}" for key, value in settings.items()]
-    return load_config("edge_server/demo.toml", words)
+    return load_config("edge_server/cli/demo.toml", words)
 
 
 class Watched:
-    """A watcher that lets a test wait for something to be true of the run."""
+    """A watcher that lets a test wait for something to be true of the run, however briefly it is."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._awaited: list[Callable[[Snapshot], bool]] = []
         self.last: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         with self._changed:
             self.last = snapshot
+            self._awaited = [condition for condition in self._awaited if not condition(snapshot)]
             self._changed.notify_all()
 
-    def until(self, condition: Callable[[Snapshot], bool]) -> Snapshot:
-        """Wait for a snapshot of which `condition` holds."""
+    def until(
+        self, condition: Callable[[Snapshot], bool], then: Callable[[], object] | None = None
+    ) -> Snapshot:
+        """Wait for a snapshot of which `condition` holds; the server itself calls `then` at that moment."""
+        found: list[Snapshot] = []
+
+        def holds(snapshot: Snapshot) -> bool:
+            if condition(snapshot):
+                found.append(snapshot)
+                if then is not None:
+                    then()
+            return bool(found)
+
         with self._changed:
-            seen = self._changed.wait_for(
-                lambda: self.last is not None and condition(self.last), timeout=DEADLINE_S
+            if self.last is None or not holds(self.last):
+                self._awaited.append(holds)
+            assert self._changed.wait_for(lambda: bool(found), timeout=DEADLINE_S), (
+                f"not in {DEADLINE_S} s; last: {self.last}"
             )
-        assert seen, f"not in {DEADLINE_S} s; last: {self.last}"
-        assert self.last is not None
-        return self.last
+        return found[0]
 
 
 class Run:
@@ -138,7 +151,7 @@ def command() -> Iterator[Command]:
     started: list[subprocess.Popen[str]] = []
 
     def start(program: str, *words: str) -> subprocess.Popen[str]:
-        module = {"edge-server": "edge_server.cli", "edge-client": "edge_client.cli"}[program]
+        module = {"edge-server": "edge_server.cli.main", "edge-client": "edge_client.cli.main"}[program]
         process = subprocess.Popen(
             [sys.executable, "-u", "-m", module, *words],
             stdout=subprocess.PIPE,

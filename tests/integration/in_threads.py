@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from edge_client.address import BrokerAddress
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout, parse_partition, share
 from edge_client.data.sources import load_source
-from edge_server.config import Config
-from edge_server.demo import device_name
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.cli.demo import device_name
+from edge_server.config.config import Config
 from schemas.values import CapabilityProfile
 
 
@@ -21,7 +21,7 @@ from schemas.values import CapabilityProfile
 def devices(
     config: Config, address: BrokerAddress, state: Path, *, first: int = 0
 ) -> Iterator[list[Future[str | None]]]:
-    """The devices of `edge_server.demo.devices` from number `first` on; how the run ended for each.
+    """The devices of `edge_server.cli.demo.devices` from number `first` on; how the run ended for each.
 
     They end with the block.
     """

@@ -11,9 +11,8 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from edge_client.address import BrokerAddress
-from edge_server.config import Config
-from schemas.blobs import BlobRef, digest_of, encode_chunk
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.config import Config
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -26,6 +25,7 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
+from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
 from schemas.values import DataCard, Reason, TrainingMetrics
 from tests.groups import encode_groups
 from tests.integration.conftest import DEADLINE_S, Run, demo_config

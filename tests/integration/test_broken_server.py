@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import BrokerAddress
-from edge_server.config import Config
-from edge_server.workshop import Workshop
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.config import Config
+from edge_server.coordinator.executor import Workshop
 from tests.integration.conftest import Run, demo_config
 from tests.integration.in_threads import devices
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_server.broker.launch import running_broker
-from edge_server.cli import main
-from edge_server.registry.registry import Registry
-from edge_server.serving import serve
+from edge_client.transport.broker_address import parse_address
+from edge_server.cli.main import main
+from edge_server.coordinator.launch import serve
+from edge_server.releases.registry.registry import Registry
+from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import Watched, demo_config
 from tests.integration.in_threads import devices
 

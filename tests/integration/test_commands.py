@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.cli import EDGE_CLIENT
-from edge_server.broker.launch import running_broker
-from edge_server.cli import EDGE_SERVER
+from edge_client.cli.main import EDGE_CLIENT
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import DEADLINE_S, Command, read_until
 
 

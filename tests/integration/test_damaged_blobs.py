@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_server.broker.launch import running_broker
-from edge_server.config import Config
-from edge_server.replay import Verdict, replay
-from edge_server.server import Suspended
-from edge_server.workshop import Workshop
+from edge_client.transport.broker_address import parse_address
+from edge_server.config.config import Config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.server import Suspended
+from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config
 from tests.integration.in_threads import devices
 from tests.integration.test_going_on import Life
@@ -61,8 +61,9 @@ def test_blobs_damaged_while_the_server_was_down(
         address = parse_address(broker.url)
         with devices(chosen, address, tmp_path / "before"):
             life = Life(chosen, address, out)
-            life.watched.until(lambda now: len(now.history) == 1 and now.phase == "training")
-            life.server.suspend()
+            life.watched.until(
+                lambda now: len(now.history) == 1 and now.phase == "training", then=life.server.suspend
+            )
             assert isinstance(life.end(), Suspended)
         damaged = [path.name for path in blobs(out)]
         for path in blobs(out):

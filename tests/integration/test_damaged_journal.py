@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.config import Config
-from edge_server.load_config import load_config
-from edge_server.participant import Status
-from edge_server.recovery import Recovered
-from edge_server.reopening import open_run, unfinished_run
-from edge_server.replay import Verdict, replay
-from edge_server.rules import make_rules
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.run_start import open_run, unfinished_run
+from edge_server.rounds.participant import Status
+from edge_server.storage.recovery import Recovered
 from schemas.errors import ConfigError
 from tests.integration.bench import Bench
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import BrokerAddress
-from edge_client.inference import load_model
-from edge_client.placement import served, slots
-from edge_server.demo import device_name
-from edge_server.event_list.file import read_events
-from edge_server.history import Summary
-from edge_server.registry.registry import Registry
-from edge_server.run_folder import RunFolder
-from edge_server.serving import serve
+from edge_client.inference.installed_model import served, slots
+from edge_client.inference.onnx_model import load_model
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.cli.demo import device_name
+from edge_server.coordinator.launch import serve
+from edge_server.releases.registry.registry import Registry
+from edge_server.storage.event_list.file import read_events
+from edge_server.storage.records import Summary
+from edge_server.storage.run_folder import RunFolder
 from tests.integration import in_threads
 from tests.integration.bench import NAMES, Bench
 from tests.integration.conftest import ONE_BROKER, Watched, demo_config

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.inference import load_model
+from edge_client.agent.task_runner import do_delivery
+from edge_client.inference.installed_model import slots
+from edge_client.inference.onnx_model import load_model
 from edge_client.models.registry import MODELS
-from edge_client.placement import slots
-from edge_client.work import do_delivery
 from tests.integration.bench import NAMES, Bench
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_server.history import RoundRecord
-from edge_server.recipe_files import recipe_names
-from schemas.blobs import Arrays
+from edge_server.config.recipe_files import recipe_names
+from edge_server.storage.records import RoundRecord
+from schemas.tensors.blobs import Arrays
 from tests.integration.bench import NAMES, Bench
 
 ROUNDS = (1, 2, 3)

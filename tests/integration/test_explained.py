@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.journal_reader import JournalReader
-from edge_server.workshop import Workshop
+from edge_server.coordinator.executor import Workshop
+from edge_server.storage.journal_reader import JournalReader
 from tests.integration.bench import Bench
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import onnx
 import pytest
 
-from edge_client import work
-from edge_client.address import BrokerAddress, parse_address
-from edge_client.inference import load_model
-from edge_client.workplace import Workplace
-from edge_server.broker.launch import running_broker
-from edge_server.config import Config
-from edge_server.demo import device_name, devices, end_device, start_device
-from edge_server.journal_reader import JournalReader
-from edge_server.report.report import write_report
+from edge_client.agent import task_runner
+from edge_client.agent.task_context import Workplace
+from edge_client.inference.onnx_model import load_model
+from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_server.cli.demo import device_name, devices, end_device, start_device
+from edge_server.config.config import Config
+from edge_server.observability.report.report import write_report
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.transport.broker.launch import running_broker
 from schemas.messages import Task, Update
 from tests.integration import in_threads
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Run, demo_config
@@ -161,13 +161,13 @@ def test_a_broker_restart_is_survived(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In round two, which nobody can be done with before the broker is gone."""
-    gone, train = threading.Event(), work.do_training
+    gone, train = threading.Event(), task_runner.do_training
 
     def do_training(task: Task, place: Workplace, **more: Any) -> Update:
         assert task.round == 1 or gone.wait(DEADLINE_S)
         return train(task, place, **more)
 
-    monkeypatch.setattr(work, "do_training", do_training)
+    monkeypatch.setattr(task_runner, "do_training", do_training)
     config = small_config(rounds=3)
     with running_broker("embedded", tmp_path / "one") as first:
         port, address = first.port, parse_address(first.url)
@@ -188,7 +188,7 @@ def test_a_broker_that_takes_only_small_packets_is_enough(
 ) -> None:
     """128 kB, as some cloud brokers have it: blobs then travel in 64 kB chunks."""
     broker = subprocess.Popen(
-        [sys.executable, "-m", "edge_server.broker", "--port", "0", "--packet-bytes", "131072"],
+        [sys.executable, "-m", "edge_server.transport.broker", "--port", "0", "--packet-bytes", "131072"],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -12,8 +12,8 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_client.address import BrokerAddress
-from edge_client.logs.limiting import MOST_DEVICES, LimitedHandler
+from edge_client.system.logging.rate_limit import MOST_DEVICES, LimitedHandler
+from edge_client.transport.broker_address import BrokerAddress
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 from tests.integration.in_threads import devices
 

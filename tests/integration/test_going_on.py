@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import BrokerAddress, parse_address
-from edge_server.broker.launch import running_broker
-from edge_server.config import Config
-from edge_server.reopening import locked, open_run, unfinished_run
-from edge_server.replay import Verdict, replay
-from edge_server.rules import make_rules
-from edge_server.run_folder import run_name
-from edge_server.server import Server, Suspended
-from edge_server.workshop import Workshop
+from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_server.config.config import Config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.run_start import locked, open_run, unfinished_run
+from edge_server.coordinator.server import Server, Suspended
+from edge_server.storage.run_names import run_name
+from edge_server.transport.broker.launch import running_broker
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, Command, Watched, demo_config, read_until
 from tests.integration.in_threads import devices
@@ -153,10 +153,11 @@ def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
         address = parse_address(broker.url)
         with devices(config, address, tmp_path / "devices"):
             life = Life(config, address, tmp_path / "run")
-            life.watched.until(lambda now: len(now.history) >= 1)
             with monkeypatch.context() as broken:
                 owner = life.server._workshop.store if where == "write_chunk" else life.server._workshop
-                broken.setattr(owner, where, full)
+                life.watched.until(
+                    lambda now: len(now.history) >= 1, then=lambda: broken.setattr(owner, where, full)
+                )
                 suspended = life.end()
             assert isinstance(suspended, Suspended)
             assert suspended.failed

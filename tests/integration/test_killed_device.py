@@ -20,16 +20,16 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from edge_client import transfer
-from edge_client.address import BrokerAddress, parse_address
-from edge_client.blobstore import BlobStore
-from edge_client.private import PrivateState
-from edge_server.broker.launch import find_mosquitto, running_broker
-from edge_server.config import Config
-from edge_server.demo import end_device
-from edge_server.load_config import load_config
-from schemas.blobs import BlobRef, Chunk, decode_chunk
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_client.transport import chunk_transfer
+from edge_client.transport.broker_address import BrokerAddress, parse_address
+from edge_server.cli.demo import end_device
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import Birth, Telemetry, Update, decode_message
+from schemas.tensors.blobs import BlobRef, Chunk, decode_chunk
 from tests.integration.conftest import DEADLINE_S, Run
 
 DEVICE = "pi"
@@ -135,7 +135,7 @@ def begin(address: BrokerAddress, tmp_path: Path) -> Iterator[START]:
         options = [str(word) for pair in words.items() for word in pair]
         with (tmp_path / log).open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "edge_client.cli", "run", "--once", *options],
+                [sys.executable, "-m", "edge_client.cli.main", "run", "--once", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -175,7 +175,7 @@ def test_killed_in_mid_upload_it_sends_only_the_missing_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The server asks for two chunks at a time, so that it has not asked for all when the device dies.
-    monkeypatch.setattr(transfer, "WINDOW", 2)
+    monkeypatch.setattr(chunk_transfer, "WINDOW", 2)
     first = begin("first.log")
     write, stored, killed = BlobStore.write_chunk, [], threading.Event()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_server.broker.launch import running_broker
-from edge_server.demo import device_name, devices
-from edge_server.secure.gathering import Stage
+from edge_client.transport.broker_address import parse_address
+from edge_server.cli.demo import device_name, devices
+from edge_server.security.secure_aggregation.protocol import Stage
+from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import Run, demo_config
 
 WORDS = {

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from edge_client import work
-from edge_client.address import BrokerAddress
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent import task_runner
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.task_context import Workplace
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.private import PrivateState
-from edge_client.workplace import Workplace
-from edge_server.config import Config
-from edge_server.demo import device_name, devices
-from edge_server.history import RoundRecord
-from edge_server.load_config import load_config
+from edge_client.storage.private_state import PrivateState
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.cli.demo import device_name, devices
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.storage.records import RoundRecord
 from schemas.messages import Task, Update
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import Run
@@ -62,7 +62,7 @@ class Gate:
     def __init__(self, until: Mapping[tuple[str, int], int]) -> None:
         self._until, self._begun = until, threading.Condition()
         self._latest = 0
-        self._train = work.do_training
+        self._train = task_runner.do_training
         self.let_go: list[tuple[str, int]] = []
 
     def do_training(
@@ -139,7 +139,7 @@ def test_a_buffered_round_takes_what_was_begun_in_an_earlier_one(
 ) -> None:
     """The weak device is done in round two with round one's task, the middle one a round later likewise."""
     gate = Gate({("weak", 1): 2, ("middle", 2): 3, ("weak", 3): NEVER})
-    monkeypatch.setattr(work, "do_training", gate.do_training)
+    monkeypatch.setattr(task_runner, "do_training", gate.do_training)
     settings = config(recipe, **{"buffer-size": 2, **SMALL[recipe]})
     ends = start(settings)
     history = finished(serve(settings), ends)
@@ -162,7 +162,7 @@ def test_a_device_drops_a_task_that_is_too_old_and_takes_part_again(
     serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate({("weak", 1): NEVER, ("middle", 2): NEVER, ("strong", 3): NEVER})
-    monkeypatch.setattr(work, "do_training", gate.do_training)
+    monkeypatch.setattr(task_runner, "do_training", gate.do_training)
     settings = config("fedbuff", **{"buffer-size": 2, "max-staleness": 0, "deliver": "false"})
     ends = start(settings)
     history = finished(serve(settings), ends)
@@ -180,7 +180,7 @@ def test_over_selection_lets_go_who_is_slow_and_asks_again_in_the_next_round(
     serve: Serve, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate({("weak", 1): NEVER, ("weak", 2): NEVER, ("strong", 3): NEVER})
-    monkeypatch.setattr(work, "do_training", gate.do_training)
+    monkeypatch.setattr(task_runner, "do_training", gate.do_training)
     # Two of three are needed, 1.5 times as many are asked.
     settings = config("fedavg", **{"fraction": 0.6, "over-select": 1.5, "deliver": "false"})
     ends = start(settings)

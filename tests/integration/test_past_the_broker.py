@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import BrokerAddress
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.depot import web
-from edge_server.config import Config
-from edge_server.depot.opening import opened_depot
-from edge_server.history import Summary
-from edge_server.load_config import load_config
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.object_store import http
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.object_store import opened_depot
+from edge_server.storage.records import Summary
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.values import CapabilityProfile
@@ -107,7 +107,7 @@ def test_blobs_go_past_both_brokers(
 def test_a_store_that_is_not_there_stops_nothing(
     address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    monkeypatch.setattr(http, "PAUSE_S", 0.0)
     away = config("http://127.0.0.1:9/", **{"blobs.secret": str(tmp_path / "secret")})
     summary = federate(away, address, tmp_path)
     assert (summary.outcome, [device.rounds for device in summary.devices]) == ("finished", [1, 1])

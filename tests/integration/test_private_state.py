@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.slicing import cut_axes
-from edge_client.work import do_training
-from edge_client.workplace import Workplace
-from edge_server.workshop import Workshop
-from schemas.blobs import Groups
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_runner import do_training
+from edge_client.pruning.slicing import cut_axes
+from edge_server.coordinator.executor import Workshop
 from schemas.messages import Task
+from schemas.tensors.blobs import Groups
 from tests.groups import read_groups
 from tests.integration.bench import NAMES, Bench
 

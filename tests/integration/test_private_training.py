@@ -8,13 +8,13 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edge_server.load_config import load_config
-from edge_server.recipe_files import read_recipe
-from edge_server.recovery import Resumption
-from edge_server.replay import Verdict, replay
-from edge_server.workshop import Workshop
+from edge_server.config.load import load_config
+from edge_server.config.recipe_files import read_recipe
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.storage.recovery import Resumption
+from tests.edge_server.simulation.small import history, last_model, run
 from tests.integration.bench import Bench
-from tests.simulation.small import history, last_model, run
 
 FEW = ("num-clients=4", "rounds=6", "simulation.clock=[]", "data.test-samples=40", "ratios=[0.5, 0.0]")
 TWO_ROUNDS = "budget=3.0"

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_server.firewall.guard import Guard
-from edge_server.journal_reader import read_examined
-from edge_server.replay import Verdict, replay
-from edge_server.settings import FirewallSettings
-from edge_server.spool import BEFORE, MODEL
+from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.validation.guard import Guard
+from edge_server.storage.journal_reader import read_examined
+from edge_server.storage.update_archive import BEFORE, MODEL
 from schemas.messages import Update
 from tests.groups import encode_groups, read_groups
 from tests.integration.bench import Bench

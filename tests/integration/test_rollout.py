@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.slots import ServedModel, Slots
-from edge_server.broker.launch import find_mosquitto, running_broker
-from edge_server.registry.registry import Registry
-from edge_server.rollout.groups import groups_of
-from schemas.manifest import decode_manifest, manifest_path
-from tests.rollout.shelf import entered, fitted, key_in
+from edge_client.inference.model_slots import ServedModel, Slots
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.groups import groups_of
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from schemas.security.manifest import decode_manifest, manifest_path
+from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
 
 DEADLINE_S = 90
 DEVICES = ("pi-1", "pi-2")
@@ -58,7 +58,16 @@ class Server:
     """`edge-server rollout` as a process; its lines are read as they come."""
 
     def __init__(self, field: Field, version: str, *words: str) -> None:
-        command = [sys.executable, "-u", "-m", "edge_server.cli", "rollout", version, "--broker", field.url]
+        command = [
+            sys.executable,
+            "-u",
+            "-m",
+            "edge_server.cli.main",
+            "rollout",
+            version,
+            "--broker",
+            field.url,
+        ]
         command += ["--registry", str(field.registry.folder), "--format", "json", *WORDS, *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -125,7 +134,7 @@ def field(tmp_path: Path) -> Iterator[Field]:
                 words += ["--data", "digits", "--share", f"{share}/{len(DEVICES)}", "--tier", "1"]
                 words += ["--state-dir", str(tmp_path / device), "--trust", str(tmp_path / "signing.pub")]
                 with (tmp_path / device / "client.log").open("wb") as log:
-                    command = [sys.executable, "-m", "edge_client.cli", "run", *words]
+                    command = [sys.executable, "-m", "edge_client.cli.main", "run", *words]
                     processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=without_torch))
             yield field
         finally:
@@ -141,7 +150,7 @@ class Served:
     def __init__(self, field: Field, device: str) -> None:
         words = ["--state-dir", str(field.folder / device), "--port", "0", "--poll-s", "0.1"]
         words += ["--trust", str(field.folder / "signing.pub"), "--format", "json", "--quiet"]
-        command = [sys.executable, "-u", "-m", "edge_client.cli", "serve", *words]
+        command = [sys.executable, "-u", "-m", "edge_client.cli.main", "serve", *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         told = "".join(iter(self.process.stdout.readline, "}\n"))

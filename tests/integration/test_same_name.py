@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from edge_client import link
-from edge_client.address import BrokerAddress
-from edge_server.demo import device_name
+from edge_client.transport import mqtt_client
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.cli.demo import device_name
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, demo_config
 from tests.integration.in_threads import _agent
 
 WHO = (("first", 0), ("copy", 0), ("other", 1))
-_of_version_5 = link.Link.__init__
+_of_version_5 = mqtt_client.Link.__init__
 
 
-def _of_version_3(made: link.Link, *args: object, **named: object) -> None:
+def _of_version_3(made: mqtt_client.Link, *args: object, **named: object) -> None:
     """A link that speaks MQTT 3.1.1 from the start."""
     _of_version_5(made, *args, **named)  # type: ignore[arg-type]
     made._version = MQTTProtocolVersion.MQTTv311
@@ -32,9 +32,9 @@ def _of_version_3(made: link.Link, *args: object, **named: object) -> None:
 def test_the_later_of_two_devices_with_one_name_ends_and_the_run_does_not(
     serve, address: BrokerAddress, tmp_path: Path, monkeypatch, version: str
 ) -> None:
-    monkeypatch.setattr(link, "FIRST_DELAY_S", 0.4)
+    monkeypatch.setattr(mqtt_client, "FIRST_DELAY_S", 0.4)
     if version == "3.1.1":
-        monkeypatch.setattr(link.Link, "__init__", _of_version_3)
+        monkeypatch.setattr(mqtt_client.Link, "__init__", _of_version_3)
     config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 2})
     agents = [
         _agent(config, address, tmp_path / where, index) for where, index in (("a", 0), ("b", 0), ("c", 1))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import BrokerAddress, parse_address
-from edge_client.cli import main as client
+from edge_client.cli.main import main as client
+from edge_client.transport.broker_address import BrokerAddress, parse_address
 from schemas.errors import ConfigError
-from tests.doctor.test_broker import mosquitto
-from tests.identity.conftest import _await_port, free_ports
+from tests.edge_client.cli.doctor.test_broker import mosquitto
+from tests.edge_server.security.identity.conftest import _await_port, free_ports
 from tests.integration.conftest import Run, demo_config
 from tests.integration.in_threads import devices
 
@@ -23,7 +23,7 @@ from tests.integration.in_threads import devices
 def embedded(folder: Path, packet_bytes: str) -> Iterator[BrokerAddress]:
     """The embedded broker with another largest packet."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "edge_server.broker", "--port", str(port)]
+    command = [sys.executable, "-m", "edge_server.transport.broker", "--port", str(port)]
     log = folder / "broker.log"
     with log.open("wb") as output:
         child = subprocess.Popen([*command, "--packet-bytes", packet_bytes], stdout=output, stderr=output)

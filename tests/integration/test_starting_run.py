@@ -6,9 +6,9 @@ import json
 import signal
 from pathlib import Path
 
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.workshop import Workshop
+from edge_server.config.load import load_config
+from edge_server.coordinator.executor import Workshop
+from edge_server.storage.run_folder import RunFolder
 from tests.integration.conftest import DEADLINE_S, Command, read_until
 
 

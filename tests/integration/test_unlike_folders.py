@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from edge_client.address import BrokerAddress
-from edge_client.agent import Agent, AgentSettings
-from edge_client.data.labelled import LabelledData
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.inference import load_model
-from edge_server.dashboard.facts import newest_version
-from edge_server.device_standings import read_standings
-from edge_server.journal_reader import read_classes
-from edge_server.load_config import load_config
+from edge_client.inference.onnx_model import load_model
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.load import load_config
+from edge_server.observability.dashboard.run_reader import newest_version
+from edge_server.observability.device_table import read_standings
+from edge_server.storage.journal_reader import read_classes
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER
 

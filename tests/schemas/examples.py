@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.blobs import BlobRef, digest_of
-from schemas.depot import Addresses, Depot
-from schemas.manifest import Manifest, SignedManifest
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -36,10 +33,13 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
-from schemas.rollout import Cause, Measured, Stage, Terms
-from schemas.secure import MaskedSegment, MaskingTerms, Member
+from schemas.messages.object_store import Addresses, Depot
+from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
+from schemas.security.manifest import Manifest, SignedManifest
+from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms, Member
 from schemas.strategy import Piece, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import (
     BoardState,
     CapabilityProfile,

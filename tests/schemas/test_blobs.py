@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.blobs import (
+from schemas.errors import PeerError
+from schemas.strategy import StrategySpec
+from schemas.tensors.blobs import (
     CHUNK_HEADER_BYTES,
     INLINE_BYTES,
     BlobRef,
@@ -22,8 +24,6 @@ from schemas.blobs import (
     encode_chunk,
     encode_json,
 )
-from schemas.errors import PeerError
-from schemas.strategy import StrategySpec
 from schemas.values import Reason
 from tests.groups import decode_groups, encode_groups, read_groups
 from tests.schemas.examples import DIGEST, GROUPS, SPEC, STRATEGY

@@ -9,7 +9,7 @@ import pytest
 
 import schemas.messages
 import schemas.strategy  # noqa: F401
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.values import CapabilityProfile, Preprocessing
 
 
@@ -42,7 +42,7 @@ def test_a_default_is_the_same_as_one_that_was_checked(where):
 def test_the_import_describes_nothing():
     script = """
 import schemas.messages, schemas.strategy
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 
 def below(base):
     return [kind for one in base.__subclasses__() for kind in (one, *below(one))]

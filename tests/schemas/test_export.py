@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from schemas.export import VALUES, json_schemas
+from schemas.json_schema import VALUES, json_schemas
 from schemas.messages import MESSAGES
 from tests.schemas.examples import CHANNEL_MAP, MESSAGES_BY_KIND, SIGNED, SPEC, STRATEGY
 

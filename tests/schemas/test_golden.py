@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.blobs import Chunk, decode_chunk, digest_of, encode_chunk
-from schemas.frozen import Frozen
-from schemas.manifest import SignedManifest
+from schemas.base import Frozen
 from schemas.messages import MESSAGES, decode_message, encode_message
+from schemas.security.manifest import SignedManifest
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Chunk, decode_chunk, digest_of, encode_chunk
 from tests.groups import decode_groups, encode_groups
 from tests.schemas.examples import CHANNEL_MAP, GROUPS, MESSAGES_BY_KIND, SIGNED, SPEC, STRATEGY
 

@@ -14,8 +14,14 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save
 
 from schemas.errors import InvariantError, PeerError
-from schemas.tensor_files import DTYPES, MAX_SHARED_HEADER_BYTES, TensorFile, digest_of_tensors, write_tensors
-from schemas.tensors import MadeArrays, Prefixed, kind_of, pieces, rows_of
+from schemas.tensors.arrays import MadeArrays, Prefixed, kind_of, pieces, rows_of
+from schemas.tensors.files import (
+    DTYPES,
+    MAX_SHARED_HEADER_BYTES,
+    TensorFile,
+    digest_of_tensors,
+    write_tensors,
+)
 
 ARRAYS = st.dictionaries(
     st.text('ab/é"\\ ', min_size=1, max_size=6),

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from edge_client.allocator import keep_freed_memory
-from edge_client.channels import trace_channels
-from edge_client.cost import network_cost
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
-from edge_client.slicing import extract
-from edge_client.submodels import SubModels
-from edge_client.surgery import arrays_of
-from edge_client.training import train
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.slicing import extract
+from edge_client.pruning.submodel_cache import SubModels
+from edge_client.pruning.surgery import arrays_of
+from edge_client.system.malloc import keep_freed_memory
+from edge_client.training.cost_model import network_cost
+from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec
 from tests.benchmarks.resident import forget_peak, peak_rss, rss

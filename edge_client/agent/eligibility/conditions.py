@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.board.load import load, pressure
-from edge_client.board.network import Kind, connection
-from edge_client.board.power import Source, power
-from edge_client.board.reading import ROOT
-from edge_client.board.thermal import hottest, zones
+from edge_client.system.hardware.load import load, pressure
+from edge_client.system.hardware.network import Kind, connection
+from edge_client.system.hardware.power import Source, power
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.system.hardware.thermal import hottest, zones
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from edge_client.eligibility.conditions import Conditions
-from edge_client.eligibility.rules import Rules
-from edge_client.eligibility.verdict import MAY_TRAIN, Verdict, judge
+from edge_client.agent.eligibility.conditions import Conditions
+from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.eligibility.verdict import MAY_TRAIN, Verdict, judge
 from schemas.values import Eligibility
 
 

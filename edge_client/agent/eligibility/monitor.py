@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from edge_client.eligibility.conditions import Conditions, conditions
-from edge_client.eligibility.rules import Rules
-from edge_client.eligibility.standing import Command, Standing, step
-from edge_client.eligibility.verdict import unknown
+from edge_client.agent.eligibility.conditions import Conditions, conditions
+from edge_client.agent.eligibility.machine import Command, Standing, step
+from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.eligibility.verdict import unknown
 
 log = logging.getLogger(__name__)
 

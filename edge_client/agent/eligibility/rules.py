@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from schemas.frozen import Settings
+from schemas.base import Settings
 
 LinkKind = Literal["wired", "wifi", "cellular"]
 MINUTES = 24 * 60

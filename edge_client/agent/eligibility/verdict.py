@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from edge_client.eligibility.conditions import Conditions
-from edge_client.eligibility.rules import Rules, is_quiet
+from edge_client.agent.eligibility.conditions import Conditions
+from edge_client.agent.eligibility.rules import Rules, is_quiet
 from schemas.values import Eligibility
 
 COOLER_C, FULLER_PERCENT, SPARE = 5.0, 5.0, 0.8

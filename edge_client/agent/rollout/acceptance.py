@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from edge_client.rollout.health import Health
-from edge_client.rollout.trial_events import Comparison, Objection
-from schemas.rollout import Cause, Measured, Terms
+from edge_client.agent.rollout.events import Comparison, Objection
+from edge_client.inference.service.health import Health
+from schemas.messages.rollout_terms import Cause, Measured, Terms
 
 CHANCE = 0.05
 """A loss that chance alone would bring about more often than this is none."""

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from edge_client.agent.rollout.events import Comparison, Made, Objection
 from edge_client.data.local import LocalData
-from edge_client.rollout.trial_events import Comparison, Made, Objection
-from edge_client.variants.choosing import EXPORT_ALONE, Wish
-from schemas.rollout import Cause, Measured
+from edge_client.inference.quantization.selection import EXPORT_ALONE, Wish
+from schemas.messages.rollout_terms import Cause, Measured
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Measuring:
         """Compare on `most` examples at most, and wait for what is found."""
         try:
             # Arrays are nothing that a device needs before it has something to do.
-            from edge_client.rollout.examples import write_examples
+            from edge_client.agent.rollout.examples import write_examples
 
             if not write_examples(self._examples, self._data, most):
                 return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))
@@ -85,7 +85,7 @@ class Measuring:
             return Comparison(objection=(Cause.NO_SPACE, f"the comparison cannot be made: {error}"))
 
     def _run(self, wanted: str) -> Comparison:
-        command = [sys.executable, "-m", "edge_client.rollout.measure"]
+        command = [sys.executable, "-m", "edge_client.agent.rollout.comparison_process"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         if self._ended:

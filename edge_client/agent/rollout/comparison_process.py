@@ -1,4 +1,4 @@
-"""A process of its own that runs two models side by side: `python -m edge_client.rollout.measure`.
+"""Compare two models in a process of its own: `python -m edge_client.agent.rollout.comparison_process`.
 
 What it is to do comes as JSON on its input, what it has found goes as JSON to its output. A model that takes
 onnxruntime down takes this process along and no other.
@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.bench import medians_ms
+from edge_client.agent.rollout.examples import read_examples
 from edge_client.data.classes import in_classes
-from edge_client.data.fitting import fit
-from edge_client.data.labelled import LabelledData, Labels, Pixels
-from edge_client.inference import LoadedModel, load_model
-from edge_client.rollout.examples import read_examples
+from edge_client.data.dataset import LabelledData, Labels, Pixels
+from edge_client.data.shapes import fit
+from edge_client.inference.benchmark import medians_ms
+from edge_client.inference.onnx_model import LoadedModel, load_model
 from schemas.errors import ConfigError
-from schemas.rollout import Cause
+from schemas.messages.rollout_terms import Cause
 
 SECONDS = 0.5
 LEAST_RUNS, MOST_RUNS = 7, 400
@@ -53,8 +53,8 @@ def _better(
     A model that cannot even be loaded is for the comparison to tell.
     """
     # Imported here: it needs onnx, and a device that serves files as they come has no use for that.
-    from edge_client.variants.choosing import Wish
-    from edge_client.variants.trying import keep_best
+    from edge_client.inference.quantization.selection import Wish
+    from edge_client.inference.quantization.trial import keep_best
 
     made = Path(wanted["made"])
     try:

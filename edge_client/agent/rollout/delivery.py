@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from edge_client import placement
+from edge_client.agent.rollout.acceptance import judge_comparison
+from edge_client.agent.rollout.comparison import Measuring, Pair
+from edge_client.agent.rollout.events import Comparison, Objection
+from edge_client.agent.task_context import Workplace
 from edge_client.data.local import LocalData
-from edge_client.rollout.judging import judge_comparison
-from edge_client.rollout.measuring import Measuring, Pair
-from edge_client.rollout.trial_events import Comparison, Objection
-from edge_client.slots import Served, ServedModel
-from edge_client.workplace import Workplace
-from schemas.rollout import Terms
+from edge_client.inference import installed_model
+from edge_client.inference.model_slots import Served, ServedModel
+from schemas.messages.rollout_terms import Terms
 from schemas.values import DeliveryVerdict
 
 log = logging.getLogger(__name__)
@@ -40,16 +40,19 @@ def put_delivered_in_use(place: Workplace, model: ServedModel, terms: Terms | No
     again after a crash, a delivery comes to the same. Where only signed models are served, one that is good
     enough goes on waiting. Raises what `placement.put_in_use` raises.
     """
-    now, size = placement.slots(place.models).current(), placement.waiting(place.models).stat().st_size
+    now, size = (
+        installed_model.slots(place.models).current(),
+        installed_model.waiting(place.models).stat().st_size,
+    )
     if now is not None and now.model.exported == model.exported:
-        placement.drop(place.models)
+        installed_model.drop(place.models)
         verdict = now.model.verdict or DeliveryVerdict(served=True, why=AGAIN)
         return Delivered(now.model, verdict, now.path.stat().st_size)
     verdict = _verdict(place, now, terms)
     if verdict.served:
         verdict = _use(place, model, verdict, instead_of=None if now is None or terms is None else now)
     if not verdict.served:
-        placement.drop(place.models)
+        installed_model.drop(place.models)
     _tell(model, verdict)
     return Delivered(model, verdict, size)
 
@@ -65,7 +68,7 @@ def _verdict(place: Workplace, now: Served | None, terms: Terms | None) -> Deliv
 
 def _compare(place: Workplace, now: Served, terms: Terms) -> Comparison:
     """The model in use beside the waiting one, on the same examples, in a process of its own."""
-    candidate = placement.waiting(place.models)
+    candidate = installed_model.waiting(place.models)
     measuring = Measuring(place.data, candidate.with_name("examples.npz"))
     try:
         return measuring.compare(Pair(now.path, candidate), terms.examples)
@@ -102,12 +105,14 @@ def _use(
 ) -> DeliveryVerdict:
     """Use the waiting model, or let it wait for its signature; returns what that came to."""
     compared_with = None if instead_of is None else instead_of.model.digest
-    placement.note(place.models, model.model_copy(update={"verdict": verdict, "instead_of": compared_with}))
+    installed_model.note(
+        place.models, model.model_copy(update={"verdict": verdict, "instead_of": compared_with})
+    )
     if place.signed_only:
         return verdict
     try:
-        placement.put_in_use(place.models)
-    except placement.Superseded:
+        installed_model.put_in_use(place.models)
+    except installed_model.Superseded:
         return verdict.model_copy(update={"served": False, "why": SUPERSEDED})
     return verdict
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.rollout.health import Health
-from edge_client.session_events import (
+from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
     ChunkLost,
@@ -15,13 +14,14 @@ from edge_client.session_events import (
     Disconnected,
     Tick,
 )
-from edge_client.transfer import VerifyBlob, WriteChunk
+from edge_client.inference.service.health import Health
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.messages import Message, ModelOffer, ModelWithdrawal
-from schemas.rollout import Cause, Measured
+from schemas.messages.rollout_terms import Cause, Measured
 from schemas.values import Variant
 
 if TYPE_CHECKING:
-    from edge_client.rollout.trial_state import Trial
+    from edge_client.agent.rollout.state import Trial
 
 Objection = tuple[Cause, str]
 """Why a model is not to be served, and what was found."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.labelled import LabelledData, Pixels, labelled, sample
+from edge_client.data.dataset import LabelledData, Pixels, labelled, sample
 from edge_client.data.local import LocalData
-from edge_client.files import written_aside
+from edge_client.storage.atomic_files import written_aside
 
 CALIBRATION = 100
 MOST_BYTES = 32_000_000

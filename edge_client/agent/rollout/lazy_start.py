@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edge_client.agent_settings import AgentSettings
+from edge_client.agent.rollout.events import Ran, trial_path
+from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
-from edge_client.link import Inbox
-from edge_client.rollout.trial_events import Ran, trial_path
-from schemas.chunks import Chunk
+from edge_client.transport.mqtt_client import Inbox
 from schemas.messages import Message
+from schemas.tensors.chunks import Chunk
 
 if TYPE_CHECKING:
-    from edge_client.rollout.taking_part import RolloutPart
+    from edge_client.agent.rollout.runtime import RolloutPart
 
 
 class RolloutDoor:
@@ -74,7 +74,7 @@ class RolloutDoor:
 
     def _open(self) -> RolloutPart:
         if self._part is None:
-            from edge_client.rollout.taking_part import RolloutPart
+            from edge_client.agent.rollout.runtime import RolloutPart
 
             self._part = RolloutPart(*self._made_of)
             if self._connected:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edge_client.rollout.trial_events import Objection
-from edge_client.trust import TrustedKey
+from edge_client.agent.rollout.events import Objection
+from edge_client.security.trusted_key import TrustedKey
 from schemas.errors import PeerError
 from schemas.messages import ModelOffer
-from schemas.rollout import Cause
+from schemas.messages.rollout_terms import Cause
 
 
 def objection_to(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:

@@ -11,16 +11,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from edge_client.agent_settings import AgentSettings
-from edge_client.blobstore import BlobStore
-from edge_client.data.local import LocalData
-from edge_client.disk import forget_others, keep_blob, keep_chunk
-from edge_client.link import Inbox
-from edge_client.rollout import trial as machine
-from edge_client.rollout.measuring import Measuring, Pair
-from edge_client.rollout.offer_check import objection_to
-from edge_client.rollout.serving_slots import ServingSlots
-from edge_client.rollout.trial_events import (
+from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
+from edge_client.agent.rollout import trial as machine
+from edge_client.agent.rollout.comparison import Measuring, Pair
+from edge_client.agent.rollout.events import (
     Command,
     Compare,
     Compared,
@@ -39,15 +33,21 @@ from edge_client.rollout.trial_events import (
     Withdrawn,
     trial_path,
 )
-from edge_client.rollout.trial_file import TrialFile
-from edge_client.rollout.trial_state import Trials
-from edge_client.session_events import ChunkArrived, Connected, Disconnected, Tick
-from edge_client.transfer import VerifyBlob, WriteChunk
-from edge_client.variants.choosing import EXPORT_ALONE
-from schemas.chunks import Chunk
+from edge_client.agent.rollout.offer_check import objection_to
+from edge_client.agent.rollout.slot_switch import ServingSlots
+from edge_client.agent.rollout.state import Trials
+from edge_client.agent.rollout.trial_file import TrialFile
+from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, Tick
+from edge_client.agent.settings import AgentSettings
+from edge_client.data.local import LocalData
+from edge_client.inference.quantization.selection import EXPORT_ALONE
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_client.transport.mqtt_client import Inbox
 from schemas.errors import PeerError
 from schemas.messages import Message, ModelOffer, ModelWithdrawal, decode_message
-from schemas.rollout import Cause
+from schemas.messages.rollout_terms import Cause
+from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from edge_client.blobstore import BlobStore
-from edge_client.files import DISK_FULL
-from edge_client.rollout.health import FILE, Health, read_health
-from edge_client.rollout.measuring import Pair
-from edge_client.rollout.trial_events import NotSwitched, Switched, WentBack
-from edge_client.rollout.trial_state import Trial
-from edge_client.slots import ServedModel, SlotIsEmpty, Slots
+from edge_client.agent.rollout.comparison import Pair
+from edge_client.agent.rollout.events import NotSwitched, Switched, WentBack
+from edge_client.agent.rollout.state import Trial
+from edge_client.inference.model_slots import ServedModel, SlotIsEmpty, Slots
+from edge_client.inference.service.health import FILE, Health, read_health
+from edge_client.storage.atomic_files import DISK_FULL
+from edge_client.storage.blob_store import BlobStore
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
-from schemas.rollout import Cause, Stage
+from schemas.messages.rollout_terms import Cause, Stage
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
-from edge_client.rollout.trial_events import Command, Send
-from edge_client.transfer import Receiving
-from schemas.frozen import Frozen
+from edge_client.agent.rollout.events import Command, Send
+from edge_client.transport.chunk_transfer import Receiving
+from schemas.base import Frozen
 from schemas.messages import ModelOffer, ModelReport
+from schemas.messages.rollout_terms import FINAL, Cause, Measured, Stage
 from schemas.names import Digest
-from schemas.rollout import FINAL, Cause, Measured, Stage
 from schemas.values import Variant
 
 

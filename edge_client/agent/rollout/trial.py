@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from edge_client import transfer
-from edge_client.rollout.judging import judge_comparison, judge_service
-from edge_client.rollout.trial_events import (
+from edge_client.agent.rollout.acceptance import judge_comparison, judge_service
+from edge_client.agent.rollout.events import (
     Command,
     Compare,
     Compared,
@@ -36,8 +35,8 @@ from edge_client.rollout.trial_events import (
     WentBack,
     Withdrawn,
 )
-from edge_client.rollout.trial_state import Step, Trial, Trials, report
-from edge_client.session_events import (
+from edge_client.agent.rollout.state import Step, Trial, Trials, report
+from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
     ChunkLost,
@@ -45,8 +44,9 @@ from edge_client.session_events import (
     Disconnected,
     Tick,
 )
-from edge_client.transfer import Receiving, TransferCommand
-from schemas.rollout import Cause, Stage, Terms
+from edge_client.transport import chunk_transfer
+from edge_client.transport.chunk_transfer import Receiving, TransferCommand
+from schemas.messages.rollout_terms import Cause, Stage, Terms
 
 MAX_RESTARTS = 3
 """A trial that so many processes, or boards, went down in is given up."""
@@ -59,7 +59,7 @@ def step(trials: Trials, event: Event, now: float) -> Step:
     """Apply one event; raises `PeerError` for a chunk that does not fit (the state is unchanged)."""
     match event:
         case Connected():
-            return _asking(replace(trials, connected=True), transfer.resume, now)
+            return _asking(replace(trials, connected=True), chunk_transfer.resume, now)
         case Disconnected():
             return replace(trials, connected=False), []
         case Offered():
@@ -125,7 +125,7 @@ def _withdrawn(trials: Trials, rollout: str, detail: str) -> Step:
 # --- the file ---
 def _fetch(trials: Trials, present: int, now: float) -> Step:
     assert trials.trial is not None
-    receiving, asks = transfer.start(trials.trial.offer.blob, now, present, pushed=False)
+    receiving, asks = chunk_transfer.start(trials.trial.offer.blob, now, present, pushed=False)
     return replace(trials, receiving=receiving), _requests(trials, asks)
 
 
@@ -135,10 +135,10 @@ def _fetching(trials: Trials, event: ChunkArrived | ChunkLost | BlobChecked, now
         return trials, []
     match event:
         case ChunkArrived(chunk) if receiving.ref.digest.startswith(chunk.prefix):
-            taken, commands = transfer.accept(receiving, chunk, now)
+            taken, commands = chunk_transfer.accept(receiving, chunk, now)
             return replace(trials, receiving=taken), _requests(trials, commands)
         case ChunkLost(digest, index) if digest == receiving.ref.digest:
-            return replace(trials, receiving=transfer.lost(receiving, index, now)), []
+            return replace(trials, receiving=chunk_transfer.lost(receiving, index, now)), []
         case BlobChecked(digest, sound) if digest == receiving.ref.digest:
             return _fetched(trials, receiving, sound, now)
         case _:
@@ -156,7 +156,7 @@ def _fetched(trials: Trials, receiving: Receiving, sound: bool, now: float) -> S
 def _tick(trials: Trials, now: float) -> Step:
     trial = trials.trial
     if trials.receiving is not None:
-        return _asking(trials, transfer.tick, now)
+        return _asking(trials, chunk_transfer.tick, now)
     watched = trial is not None and trial.stage is Stage.SWITCHED and not trial.going_back
     if trial is None or not watched or trials.busy or now < trials.look_at:
         return trials, []
@@ -173,7 +173,7 @@ def _asking(trials: Trials, ask: Asking, now: float) -> Step:
 def _requests(trials: Trials, commands: list[TransferCommand]) -> list[Command]:
     return [
         Send(command.request(trials.federation, trials.device))
-        if isinstance(command, transfer.Ask)
+        if isinstance(command, chunk_transfer.Ask)
         else command
         for command in commands
     ]

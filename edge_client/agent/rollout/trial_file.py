@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.files import write_synced
-from edge_client.rollout.trial_state import Trial
+from edge_client.agent.rollout.state import Trial
+from edge_client.storage.atomic_files import write_synced
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_client import transfer
-from edge_client.fetching import accepted, resume
-from edge_client.session_events import Send
-from edge_client.session_state import Session, Step
-from schemas.chunks import CHUNK_HEADER_BYTES, Chunk
+from edge_client.agent.session.downloads import accepted, resume
+from edge_client.agent.session.events import Send
+from edge_client.agent.session.state import Session, Step
+from edge_client.transport import chunk_transfer
 from schemas.messages import BroadcastEnd, Heard
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES, Chunk
 
 HEARD_BYTES = 2 * 1024 * 1024
 """Of what is published for several devices, so much is heard before that is told."""
@@ -24,7 +24,7 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
     Of a blob that is whole before its last chunk nothing more is heard: as good as all of it.
     """
     taken, commands = accepted(session, chunk, now)
-    receiving = {digest: transfer.still_coming(one, now) for digest, one in session.receiving.items()}
+    receiving = {digest: chunk_transfer.still_coming(one, now) for digest, one in session.receiving.items()}
     if taken is not None:
         receiving[taken.ref.digest] = taken
     untold = session.untold + len(chunk.data)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from edge_client import transfer
-from edge_client.depot import bypass
-from edge_client.depot.bypass import Bypass, FetchEnded
-from edge_client.session_events import Command, DrawEntropy, Send, StartWork
-from edge_client.session_state import Phase, Session, Step
-from edge_client.transfer import Receiving
-from schemas.chunks import Chunk
+from edge_client.agent.session.events import Command, DrawEntropy, Send, StartWork
+from edge_client.agent.session.state import Phase, Session, Step
+from edge_client.transport import chunk_transfer
+from edge_client.transport.chunk_transfer import Receiving
+from edge_client.transport.object_store import http_transfers
+from edge_client.transport.object_store.http_transfers import Bypass, FetchEnded
 from schemas.messages import Refusal, Task
+from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
-Asking = Callable[[Receiving, float], tuple[Receiving, list[transfer.TransferCommand]]]
+Asking = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.TransferCommand]]]
 
 
 def begin(
@@ -26,12 +26,12 @@ def begin(
     pushed = {ref.digest for ref in task.pushed()}
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
-    beside, fetches = bypass.fetch(bypass.readdressed(Bypass(), task), task, missing.values())
+    beside, fetches = http_transfers.fetch(http_transfers.readdressed(Bypass(), task), task, missing.values())
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
         if digest in beside.fetching:
             continue
-        receiving[digest], asks = transfer.start(
+        receiving[digest], asks = chunk_transfer.start(
             ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
         )
         commands += _requests(session, asks)
@@ -58,7 +58,7 @@ def go_past(session: Session) -> Step:
     assert session.task is not None
     # What is being published for several devices comes by itself.
     coming = [one.ref for one in session.receiving.values() if not (one.complete or one.expected)]
-    beside, fetches = bypass.fetch(session.bypass, session.task, coming)
+    beside, fetches = http_transfers.fetch(session.bypass, session.task, coming)
     staying = {name: one for name, one in session.receiving.items() if name not in beside.fetching}
     return replace(session, bypass=beside, receiving=staying), list(fetches)
 
@@ -73,7 +73,7 @@ def accepted(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | No
     """The blob that a chunk belongs to, with it; None where no such blob is on its way."""
     for digest, receiving in session.receiving.items():
         if digest.startswith(chunk.prefix):
-            taken, commands = transfer.accept(receiving, chunk, now)
+            taken, commands = chunk_transfer.accept(receiving, chunk, now)
             return taken, _requests(session, commands)
     return None, []
 
@@ -81,7 +81,9 @@ def accepted(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | No
 def chunk_lost(session: Session, digest: str, index: int, now: float) -> Session:
     """A chunk that came could not be kept: it has to come again."""
     receiving = session.receiving.get(digest)
-    return session if receiving is None else _with_receiving(session, transfer.lost(receiving, index, now))
+    return (
+        session if receiving is None else _with_receiving(session, chunk_transfer.lost(receiving, index, now))
+    )
 
 
 def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step:
@@ -91,7 +93,7 @@ def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step
     if receiving is None:
         return replace(session, held=held), []
     if not sound:
-        again, commands = transfer.start(receiving.ref, now)
+        again, commands = chunk_transfer.start(receiving.ref, now)
         return _with_receiving(session, again), [_damaged(session, digest), *_requests(session, commands)]
     rest = {name: other for name, other in session.receiving.items() if name != digest}
     return _work_when_complete(replace(session, held=held, receiving=rest))
@@ -114,24 +116,24 @@ def fetched(session: Session, event: FetchEnded, now: float) -> Step:
     fetch = session.bypass.fetching.get(event.digest)
     if fetch is None or session.task is None:
         return session, []
-    beside, again = bypass.fetched(session.bypass, session.task, event)
+    beside, again = http_transfers.fetched(session.bypass, session.task, event)
     session = replace(session, bypass=beside, fetched=session.fetched + event.moved)
     if again is not None:
         return session, [again]
-    receiving, asks = transfer.start(fetch.ref, now, event.have)
+    receiving, asks = chunk_transfer.start(fetch.ref, now, event.have)
     # Without a connection nothing can be asked for; all of it is once there is one again.
-    wanted = [one for one in asks if session.connected or not isinstance(one, transfer.Ask)]
+    wanted = [one for one in asks if session.connected or not isinstance(one, chunk_transfer.Ask)]
     return _with_receiving(session, receiving), _requests(session, wanted)
 
 
 def tick(session: Session, now: float) -> Step:
     """Ask again for what does not come."""
-    return _asking(session, session.receiving, transfer.tick, now)
+    return _asking(session, session.receiving, chunk_transfer.tick, now)
 
 
 def resume(session: Session, digests: Iterable[str], now: float) -> Step:
     """Ask at once for all that is missing of these blobs."""
-    return _asking(session, digests, transfer.resume, now)
+    return _asking(session, digests, chunk_transfer.resume, now)
 
 
 def _work_when_complete(session: Session) -> Step:
@@ -151,11 +153,11 @@ def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -
     return replace(session, receiving=receiving), commands
 
 
-def _requests(session: Session, commands: list[transfer.TransferCommand]) -> list[Command]:
+def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) -> list[Command]:
     """Turn the transfer's asks into messages; its other commands are ours as they are."""
     return [
         Send(command.request(session.federation, session.device))
-        if isinstance(command, transfer.Ask)
+        if isinstance(command, chunk_transfer.Ask)
         else command
         for command in commands
     ]

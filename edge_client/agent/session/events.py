@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_client.depot.bypass import BypassCommand, BypassEvent
-from edge_client.memory import Memory
-from edge_client.secure.membership import Membership
-from edge_client.transfer import VerifyBlob, WriteChunk
-from schemas.chunks import BlobRef, Chunk
+from edge_client.agent.session.snapshot import Memory
+from edge_client.security.secure_aggregation.cohort import Membership
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_client.transport.object_store.http_transfers import BypassCommand, BypassEvent
 from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
+from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason
 
 Result = Update | Delivery | TaskReply

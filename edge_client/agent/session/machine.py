@@ -13,12 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_client import fetching, hearing, reporting
-from edge_client.depot import bypass
-from edge_client.depot.bypass import FetchEnded, PutEnded
-from edge_client.memory import Memory
-from edge_client.secure import masked, partaking
-from edge_client.session_events import (
+from edge_client.agent.session import broadcasts, downloads, results, secure_aggregation, secure_participation
+from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
     ChunkLost,
@@ -38,7 +34,10 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
-from edge_client.session_state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session.state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.transport.object_store import http_transfers
+from edge_client.transport.object_store.http_transfers import FetchEnded, PutEnded
 from schemas.messages import (
     Acknowledgement,
     AnyMessage,
@@ -68,32 +67,32 @@ def step(session: Session, event: Event, now: float) -> Step:
         case Remembered(memory, present):
             return _remembered(session, memory, present, now)
         case ChunkLost(digest, index):
-            return fetching.chunk_lost(session, digest, index, now), []
+            return downloads.chunk_lost(session, digest, index, now), []
         case Received(Task() as task, present):
             return _offered(session, task, present, now)
         case Received(message):
             return _receive(session, message, now)
         case ChunkArrived(chunk, shared):
-            take = hearing.heard if shared else fetching.take_chunk
+            take = broadcasts.heard if shared else downloads.take_chunk
             return take(session, chunk, now)
         case BlobChecked(digest, sound):
-            return fetching.blob_checked(session, digest, sound, now)
+            return downloads.blob_checked(session, digest, sound, now)
         case FetchEnded():
-            return fetching.fetched(session, event, now)
+            return downloads.fetched(session, event, now)
         case PutEnded():
-            return reporting.deposited(session, event, now)
+            return results.deposited(session, event, now)
         case WorkDone(result):
-            return reporting.work_done(session, result, now)
+            return results.work_done(session, result, now)
         case WorkFailed():
-            return reporting.work_failed(session, event, now)
+            return results.work_failed(session, event, now)
         case Declined():
             return session, _decline(session, event)
         case GivenBack(detail):
             return _give_back(session, detail)
         case EntropyDrawn(task, entropy):
-            return masked.entropy_drawn(session, task, entropy, now)
+            return secure_aggregation.entropy_drawn(session, task, entropy, now)
         case UpdateMasked(update):
-            return reporting.ended(session, update, now)
+            return results.ended(session, update, now)
         case Tick():
             return _tick(session, now)
 
@@ -101,11 +100,11 @@ def step(session: Session, event: Event, now: float) -> Step:
 def _receive(session: Session, message: AnyMessage, now: float) -> Step:
     match message:
         case BlobRequest():
-            return session, [reporting.answer_request(session, message)]
+            return session, [results.answer_request(session, message)]
         case Acknowledgement() | Refusal():
-            return reporting.answered(session, message)
+            return results.answered(session, message)
         case MaskCohort() | EntrustedShares() | UnmaskRequest():
-            return masked.hear(session, message, now)
+            return secure_aggregation.hear(session, message, now)
         case RoundAnnouncement():
             known = message.run in session.runs or message.run in session.ended
             seen = session if known else replace(session, runs=session.runs | {message.run})
@@ -114,7 +113,7 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
         case FederationEnd():
             return _end_run(session, message)
         case BroadcastEnd():
-            return hearing.pull(session, message, now)
+            return broadcasts.pull(session, message, now)
         case _:
             return session, []
 
@@ -136,12 +135,12 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
         return session, []
     if session.is_at(task.run, task.attempt):
         return _repeat(session, task, now)
-    if (why := partaking.unwilling(session.masks, task)) is not None:
+    if (why := secure_participation.unwilling(session.masks, task)) is not None:
         return session, [Send(task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
     dropped, commands = drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
         dropped = replace(dropped, unanswered=None)
-    begun, more = fetching.begin(dropped, task, present, now, published=True)
+    begun, more = downloads.begin(dropped, task, present, now, published=True)
     return begun, [_reply(begun, task), *commands, *more]
 
 
@@ -162,21 +161,21 @@ def _remembered(session: Session, memory: Memory, present: Mapping[str, int], no
     if task is None or session.task is not None or (task.masking is not None and result is None):
         return known, []
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
-        return fetching.begin(known, task, present, now)
+        return downloads.begin(known, task, present, now)
     told = replace(known, task=task, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
     # The server is about to offer the task again, and with it the address where this belongs.
-    return told, [] if bypass.belongs_there(task, result) else reporting.report(result)
+    return told, [] if http_transfers.belongs_there(task, result) else results.report(result)
 
 
 def _repeat(session: Session, task: Task, now: float) -> Step:
     """The server asks again for work that is under way or done: say so again."""
-    session = replace(session, bypass=bypass.readdressed(session.bypass, task))
+    session = replace(session, bypass=http_transfers.readdressed(session.bypass, task))
     if session.bypass.putting is not None:
         return session, [_reply(session, task)]
     if session.result is None:
-        past, fetches = fetching.go_past(session)
-        return past, [_reply(session, task), *fetches, *partaking.unheard(session.masks)]
-    return reporting.tell(replace(session, resend_at=now + RESEND_S))
+        past, fetches = downloads.go_past(session)
+        return past, [_reply(session, task), *fetches, *secure_participation.unheard(session.masks)]
+    return results.tell(replace(session, resend_at=now + RESEND_S))
 
 
 def _reply(session: Session, task: Task) -> Command:
@@ -204,17 +203,17 @@ def _give_back(session: Session, detail: str) -> Step:
 def _tick(session: Session, now: float) -> Step:
     if not session.connected:
         return session, []
-    ticked, asks = fetching.tick(session, now)
-    repeat = masked.repeat if session.result is None else reporting.repeat
+    ticked, asks = downloads.tick(session, now)
+    repeat = secure_aggregation.repeat if session.result is None else results.repeat
     repeated, again = repeat(ticked, now)
     return repeated, [*asks, *again]
 
 
 def _resume(session: Session, now: float) -> Step:
     """The connection is back: ask for missing chunks and repeat the result at once."""
-    resumed, commands = fetching.resume(session, session.receiving, now)
+    resumed, commands = downloads.resume(session, session.receiving, now)
     told = session.phase is Phase.REPORTING and session.bypass.putting is None
     if told and session.result is not None:
-        commands += reporting.report(session.result)
-    commands += partaking.unheard(session.masks)
+        commands += results.report(session.result)
+    commands += secure_participation.unheard(session.masks)
     return replace(resumed, resend_at=now + RESEND_S, repeats=0), commands

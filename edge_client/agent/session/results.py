@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_client.depot import bypass
-from edge_client.depot.bypass import PutEnded
-from edge_client.secure import masked
-from edge_client.session_events import Command, Result, Send, SendChunks, Settled, WorkFailed
-from edge_client.session_state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.agent.session import secure_aggregation
+from edge_client.agent.session.events import Command, Result, Send, SendChunks, Settled, WorkFailed
+from edge_client.agent.session.state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.transport.object_store import http_transfers
+from edge_client.transport.object_store.http_transfers import PutEnded
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, TaskReply, Update
 from schemas.values import Reason
 
@@ -23,7 +23,7 @@ def work_done(session: Session, result: Result, now: float) -> Step:
         return ended(session, result, now)
     if session.phase is not Phase.WORKING or not session.is_at(result.run, result.attempt):
         return session, []
-    return masked.trained(session, result, now)
+    return secure_aggregation.trained(session, result, now)
 
 
 def work_failed(session: Session, event: WorkFailed, now: float) -> Step:
@@ -59,7 +59,7 @@ def _with_bytes(session: Session, result: Result) -> Result:
 def tell(session: Session) -> Step:
     """Tell the result, once its blob is where it belongs."""
     assert session.result is not None
-    beside, put = bypass.put(session.bypass, session.task, session.result)
+    beside, put = http_transfers.put(session.bypass, session.task, session.result)
     return replace(session, bypass=beside), report(session.result) if put is None else [put]
 
 
@@ -75,7 +75,7 @@ def deposited(session: Session, event: PutEnded, now: float) -> Step:
     putting, result = session.bypass.putting, session.result
     if putting is None or putting.ref.digest != event.digest or not isinstance(result, Update):
         return session, []
-    beside, again = bypass.put_ended(session.bypass, session.task, result, event)
+    beside, again = http_transfers.put_ended(session.bypass, session.task, result, event)
     session = replace(session, bypass=beside, resend_at=now + RESEND_S)
     if again is not None:
         return session, [again]
@@ -123,7 +123,7 @@ def answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
     late, result = session.unanswered, session.result
     if late is not None and _is_about(answer, late):
         return replace(session, unanswered=None), [Settled(late, refusal)]
-    if masked.out_of_the_cohort(session, answer):
+    if secure_aggregation.out_of_the_cohort(session, answer):
         return drop_task(session)
     if result is None or not _is_about(answer, result):
         return session, []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_client.secure import partaking
-from edge_client.secure.partaking import FromGathering
-from edge_client.session_events import Send
-from edge_client.session_state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.agent.session import secure_participation
+from edge_client.agent.session.events import Send
+from edge_client.agent.session.secure_participation import FromGathering
+from edge_client.agent.session.state import RESEND_S, Phase, Session, Step, drop_task, task_reply
 from schemas.errors import PeerError
 from schemas.messages import Acknowledgement, Refusal, Task, Update
 from schemas.values import Reason
@@ -18,32 +18,34 @@ def entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> S
     current = session.task
     if current is None or not session.is_at(task.run, task.attempt):
         return session, []
-    return _with_masks(session, partaking.join(session.masks, session.device, current, entropy), now)
+    return _with_masks(
+        session, secure_participation.join(session.masks, session.device, current, entropy), now
+    )
 
 
 def hear(session: Session, message: FromGathering, now: float) -> Step:
     """The server goes on with the agreement; raises `PeerError` for what it has no business to say."""
     try:
-        return _with_masks(session, partaking.hear(session.masks, message), now)
+        return _with_masks(session, secure_participation.hear(session.masks, message), now)
     except PeerError as error:
-        if session.task is None or not partaking.needs(session.masks, message):
+        if session.task is None or not secure_participation.needs(session.masks, message):
             raise
         return _leave_cohort(session, session.task, error, now)
 
 
 def trained(session: Session, update: Update, now: float) -> Step:
     """The bare update is there: it waits for its masks."""
-    return _with_masks(session, partaking.trained(session.masks, update), now)
+    return _with_masks(session, secure_participation.trained(session.masks, update), now)
 
 
 def repeat(session: Session, now: float) -> Step:
     """Say again what the others have not heard."""
-    if now < session.resend_at or not (again := partaking.unheard(session.masks)):
+    if now < session.resend_at or not (again := secure_participation.unheard(session.masks)):
         return session, []
     return replace(session, resend_at=now + RESEND_S), again
 
 
-def _with_masks(session: Session, stepped: partaking.Step, now: float) -> Step:
+def _with_masks(session: Session, stepped: secure_participation.Step, now: float) -> Step:
     """Put the next state of the agreement, and what it says, into the session's."""
     masks, commands = stepped
     said = any(isinstance(command, Send) for command in commands)

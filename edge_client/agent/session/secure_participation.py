@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from edge_client.secure import member
-from edge_client.secure.membership import Membership
-from edge_client.session_events import Command, MaskUpdate, Send
+from edge_client.agent.session.events import Command, MaskUpdate, Send
+from edge_client.security.secure_aggregation import protocol
+from edge_client.security.secure_aggregation.cohort import Membership
 from schemas.messages import EntrustedShares, MaskCohort, Message, Task, UnmaskRequest, Update
 from schemas.values import Reason
 
@@ -50,7 +50,7 @@ def join(partaking: Partaking, device: str, task: Task, entropy: bytes) -> Step:
     """Take part in a task's cohort, if the device does not already; raises what `member.begin` does."""
     if partaking.membership is not None:
         return partaking, []
-    joined = replace(partaking, membership=member.begin(device, task, entropy))
+    joined = replace(partaking, membership=protocol.begin(device, task, entropy))
     return joined, unheard(joined)
 
 
@@ -70,12 +70,12 @@ def hear(partaking: Partaking, message: FromGathering) -> Step:
 def _heard(membership: Membership, message: FromGathering) -> tuple[Membership, Message | None]:
     match message:
         case MaskCohort():
-            met = member.meet(membership, message)
+            met = protocol.meet(membership, message)
             return met, met.shares
         case EntrustedShares():
-            return member.entrust(membership, message), None
+            return protocol.entrust(membership, message), None
         case UnmaskRequest():
-            helped = member.unmask(membership, message)
+            helped = protocol.unmask(membership, message)
             return helped, helped.answer[1] if helped.answer is not None else None
 
 
@@ -108,7 +108,7 @@ def unheard(partaking: Partaking) -> list[Command]:
     known = partaking.membership
     if known is None or known.ready:
         return []
-    return [Send(known.shares if known.shares is not None else member.advertisement(known))]
+    return [Send(known.shares if known.shares is not None else protocol.advertisement(known))]
 
 
 def met(partaking: Partaking) -> Mapping[str, int]:

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.chunks import BlobRef
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.messages import Delivery, Task, TaskReply, Update
 from schemas.names import Name
+from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, RoundNumber
 
 KEPT_RUNS = 16

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from edge_client.depot.bypass import Bypass, StopTransfers
-from edge_client.memory import KEPT_RUNS, Memory
-from edge_client.secure import partaking
-from edge_client.secure.partaking import Partaking
-from edge_client.session_events import Command, Result, StopWork
-from edge_client.transfer import Receiving
-from schemas.chunks import BlobRef
+from edge_client.agent.session import secure_participation
+from edge_client.agent.session.events import Command, Result, StopWork
+from edge_client.agent.session.secure_participation import Partaking
+from edge_client.agent.session.snapshot import KEPT_RUNS, Memory
+from edge_client.transport.chunk_transfer import Receiving
+from edge_client.transport.object_store.http_transfers import Bypass, StopTransfers
 from schemas.messages import Task, TaskReply
+from schemas.tensors.chunks import BlobRef
 
 RESEND_S = 5.0
 """How long what was told may stay unanswered before it is told again."""
@@ -109,7 +109,7 @@ class Session:
             result=self.result if open_task else None,
             runs=tuple(runs),
             attempts={run: self.attempts[run] for run in runs if run in self.attempts},
-            masked=partaking.met(self.masks),
+            masked=secure_participation.met(self.masks),
         )
 
 
@@ -136,4 +136,4 @@ def drop_task(session: Session) -> Step:
     told = session.result if session.phase is Phase.REPORTING else session.unanswered
     idle = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None, unanswered=told)
     idle = replace(idle, bypass=Bypass())
-    return replace(idle, masks=partaking.left(session.masks)), stop
+    return replace(idle, masks=secure_participation.left(session.masks)), stop

@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from edge_client.command_output import (
+from edge_client.cli.output import (
     Subparsers,
     add_trust_option,
     add_verb,
@@ -50,7 +50,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Measure and print a line per thread count."""
-    from edge_client.bench import bench
+    from edge_client.inference.benchmark import bench
 
     trust = read_trust_option(args)
     results = bench(args.model, max_threads=args.threads, seconds=args.seconds, trust=trust)

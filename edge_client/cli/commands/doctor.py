@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_line import DONE, FAILED
-from edge_client.command_output import Subparsers, add_verb, print_json, print_table
-from edge_client.commands.options import add_device_options
+from edge_client.cli.app import DONE, FAILED
+from edge_client.cli.commands.options import add_device_options
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 
 if TYPE_CHECKING:
-    from edge_client.doctor.finding import Finding
+    from edge_client.cli.doctor.finding import Finding
 
 EXAMPLES = """\
 A line per check: ok, warning (it works, or some of it) or failure, with the remedy. Libraries are tried in
@@ -55,10 +55,10 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _findings(args: argparse.Namespace) -> Iterator[Finding]:
-    from edge_client.board.memory import memory
-    from edge_client.commands.run import default_state
-    from edge_client.doctor import machine
-    from edge_client.doctor.libraries import libraries
+    from edge_client.cli.commands.run import default_state
+    from edge_client.cli.doctor import machine
+    from edge_client.cli.doctor.libraries import libraries
+    from edge_client.system.hardware.memory import memory
 
     yield from libraries()
     yield machine.disk(args.state_dir or default_state(args.federation, args.device_id))
@@ -69,15 +69,15 @@ def _findings(args: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _online(args: argparse.Namespace) -> Iterator[Finding]:
-    from edge_client.address import TlsFiles, parse_address
-    from edge_client.doctor.network import network
+    from edge_client.cli.doctor.network import network
+    from edge_client.transport.broker_address import TlsFiles, parse_address
 
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
     reached = list(network(address, args.device_id, time.time()))
     yield from reached
     if all(one.level != "failure" for one in reached):
-        from edge_client.doctor.broker import broker
-        from edge_client.doctor.strangers import strangers
+        from edge_client.cli.doctor.broker import broker
+        from edge_client.cli.doctor.open_broker import strangers
 
         yield from broker(address, args.federation, args.device_id)
         yield strangers(address, args.federation)

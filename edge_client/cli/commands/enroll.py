@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb, positive_float, print_json
+from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -45,10 +45,10 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Redeem the code and leave a folder that `edge-client run` can use."""
-    from edge_client.identity.board import CERTIFICATE, CONFIG
-    from edge_client.identity.redeeming import check_code, redeem
-    from edge_client.identity.validity import written
-    from schemas.enrolment import decode_code
+    from edge_client.security.identity.enrolment import check_code, redeem
+    from edge_client.security.identity.enrolment_bundle import CERTIFICATE, CONFIG
+    from edge_client.security.identity.validity import written
+    from schemas.security.enrolment import decode_code
 
     code = decode_code(_text(args.code))
     check_code(code, time.time(), trusted=args.fingerprint)

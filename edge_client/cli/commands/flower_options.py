@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.local_work import LocalWork
+    from edge_client.training.trainer import LocalWork
 
 
 def add_flower_options(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def flower_work(args: argparse.Namespace) -> LocalWork | None:
         return None
     if args.checkpoint_s is not None:
         raise ConfigError("--checkpoint-s: a Flower app trains in one go, nothing of it is kept in between")
-    from edge_client.flower.settings import FlowerSettings, read_words
+    from edge_client.training.flower.settings import FlowerSettings, read_words
 
     # Settings first: what they say wrong is found without importing the app, which takes seconds.
     share = re.fullmatch(r"(\d+)/(\d+)", args.share)
@@ -54,6 +54,6 @@ def flower_work(args: argparse.Namespace) -> LocalWork | None:
         read_words(args.flower_config, option="--flower-config"),
         {**node, **read_words(args.flower_node, option="--flower-node")},
     )
-    from edge_client.flower.work import FlowerWork
+    from edge_client.training.flower.work import FlowerWork
 
     return FlowerWork(settings, args.device_id)

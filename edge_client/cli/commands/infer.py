@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.command_output import (
+from edge_client.cli.output import (
     Subparsers,
     add_trust_option,
     add_verb,
@@ -21,7 +21,7 @@ from edge_client.command_output import (
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.inference import LoadedModel
+    from edge_client.inference.onnx_model import LoadedModel
 
 EXAMPLES = """\
 inputs:
@@ -73,8 +73,8 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Classify all inputs and print an answer per image."""
-    from edge_client.asking import read_input
-    from edge_client.inference import load_model
+    from edge_client.inference.onnx_model import load_model
+    from edge_client.inference.queries import read_input
 
     if args.exported_by is not None and args.trust is None:
         raise ConfigError("--exported-by says what --trust KEY.pub shall vouch for: name the key too")
@@ -101,7 +101,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _answer_lines(args: argparse.Namespace, model: LoadedModel) -> int:
     """Answer standard input, line by line; a line that cannot be answered is told and gone over."""
-    from edge_client.service.lines import answer_line
+    from edge_client.inference.service.json_lines import answer_line
 
     if len(args.inputs) > 1:
         raise ConfigError("infer: - stands for standard input, and stands alone")

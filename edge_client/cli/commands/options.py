@@ -6,7 +6,7 @@ import argparse
 import socket
 from pathlib import Path
 
-from edge_client.config_option import ReadConfig
+from edge_client.cli.config_option import ReadConfig
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.command_output import Subparsers, add_verb, positive_float, print_json, print_table
-from edge_client.config_option import ReadConfig
+from edge_client.cli.config_option import ReadConfig
+from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json, print_table
 
 if TYPE_CHECKING:
-    from edge_client.board.board import Board
+    from edge_client.system.hardware.board import Board
     from schemas.values import CapabilityProfile, MeasuredSpeed
 
 EXAMPLES = """\
@@ -53,18 +53,19 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Look, measure, keep, print."""
-    from edge_client.board import kept_speed, speed
-    from edge_client.board.board import look
-    from edge_client.commands.run import default_state
-    from edge_client.files import usable_folder
-    from edge_client.profile import described
+    from edge_client.cli.commands.run import default_state
+    from edge_client.storage.atomic_files import usable_folder
+    from edge_client.system.hardware import speed_cache
+    from edge_client.system.hardware.board import look
+    from edge_client.system.hardware.profile import described
+    from edge_client.training import device_speed
 
     state = args.state_dir or default_state(args.federation, args.device_id)
     usable_folder(state, option="--state-dir")
     board = look(state)
     if not args.no_benchmark:
-        kept_speed.keep(kept_speed.kept_at(state), speed.measure(args.seconds), board.processor)
-    told = described(board, tier=getattr(args, "tier", None), measured=kept_speed.kept_at(state))
+        speed_cache.keep(speed_cache.kept_at(state), device_speed.measure(args.seconds), board.processor)
+    told = described(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
     if args.format == "json":
         print_json({"profile": told.model_dump(mode="json"), "board": _plain(board)})
     else:

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import (
+from edge_client.cli.commands.flower_options import add_flower_options, flower_work
+from edge_client.cli.commands.options import add_device_options
+from edge_client.cli.output import (
     Subparsers,
     add_verb,
     number,
@@ -20,14 +22,12 @@ from edge_client.command_output import (
     print_json,
     read_trust_option,
 )
-from edge_client.commands.flower_options import add_flower_options, flower_work
-from edge_client.commands.options import add_device_options
-from edge_client.logs.option import add_log_options, begin_log
+from edge_client.system.logging.setup import add_log_options, begin_log
 from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from edge_client.address import BrokerAddress
-    from edge_client.local_source import LocalSource
+    from edge_client.agent.local_source import LocalSource
+    from edge_client.transport.broker_address import BrokerAddress
 
 SOURCES_REMEDY = (
     "say what this device learns from with --data, for instance --data folder:/srv/photos, npz:FILE.npz or "
@@ -140,14 +140,14 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run until the federation (with --once) or the user ends it."""
-    from edge_client.address import TlsFiles, parse_address
-    from edge_client.agent import Agent, AgentSettings
-    from edge_client.allocator import keep_freed_memory
-    from edge_client.eligibility.rules import Rules
-    from edge_client.epochs import INTERVAL_S
-    from edge_client.files import usable_folder
-    from edge_client.profile import profile
-    from edge_client.variants.choosing import Wish
+    from edge_client.agent.agent import Agent, AgentSettings
+    from edge_client.agent.eligibility.rules import Rules
+    from edge_client.inference.quantization.selection import Wish
+    from edge_client.storage.atomic_files import usable_folder
+    from edge_client.system.hardware.profile import profile
+    from edge_client.system.malloc import keep_freed_memory
+    from edge_client.training.checkpoints import INTERVAL_S
+    from edge_client.transport.broker_address import TlsFiles, parse_address
     from schemas.names import is_name
 
     for option, name in (("--federation", args.federation), ("--device-id", args.device_id)):
@@ -234,8 +234,8 @@ def _check_certificate(address: BrokerAddress, device: str) -> None:
     """A certificate that cannot work ends here, with the remedy: a broker would only say no."""
     if address.tls is None or address.tls.certificate is None:
         return
-    from edge_client.identity.check import check_files
-    from edge_client.identity.pair import Pair
+    from edge_client.security.identity.certificate_check import check_files
+    from edge_client.security.identity.key_pair import Pair
 
     if address.tls.key is not None:
         Pair(address.tls.certificate, address.tls.key).complete()
@@ -249,8 +249,8 @@ def default_state(federation: str, device: str) -> Path:
 
 
 def _local_source(args: argparse.Namespace) -> LocalSource:
+    from edge_client.agent.local_source import Choice, LocalSource
     from edge_client.data.partition import parse_partition
-    from edge_client.local_source import Choice, LocalSource
 
     match = re.fullmatch(r"(\d+)/(\d+)", args.share)
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.allocator import share_one_heap
-from edge_client.command_output import (
+from edge_client.cli.commands.options import add_tls_options
+from edge_client.cli.output import (
     Subparsers,
     add_trust_option,
     add_verb,
@@ -21,15 +21,15 @@ from edge_client.command_output import (
     print_json,
     read_trust_option,
 )
-from edge_client.commands.options import add_tls_options
-from edge_client.logs.option import add_log_options, begin_log
+from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.malloc import share_one_heap
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.rollout.noting import ServiceNotes
-    from edge_client.service.mqtt_door import MqttDoor
-    from edge_client.service.predictor import Predictor
-    from edge_client.service.source import Source
+    from edge_client.inference.service.health_writer import ServiceNotes
+    from edge_client.inference.service.model_source import Source
+    from edge_client.inference.service.mqtt import MqttDoor
+    from edge_client.inference.service.predictor import Predictor
 
 EXAMPLES = """\
 what is served:
@@ -97,10 +97,10 @@ def execute(args: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     share_one_heap()
     _import_http()
-    from edge_client.service.predictor import Predictor
-    from edge_client.service.serving import Serving
-    from edge_client.service.tally import Tally
-    from edge_client.service.web import Web
+    from edge_client.inference.service.http import Web
+    from edge_client.inference.service.lifecycle import Serving
+    from edge_client.inference.service.metrics import Tally
+    from edge_client.inference.service.predictor import Predictor
 
     level = logging.WARNING if args.quiet else logging.INFO
     named = {"federation": args.federation, "device": args.device_id} if args.broker else {}
@@ -141,8 +141,8 @@ def _import_http() -> None:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    from edge_client.service.source import FileSource, SlotSource
-    from edge_client.slots import Slots
+    from edge_client.inference.model_slots import Slots
+    from edge_client.inference.service.model_source import FileSource, SlotSource
 
     if (args.model is None) == (args.state_dir is None):
         raise ConfigError("serve: name either MODEL.onnx or --state-dir DIR")
@@ -156,8 +156,8 @@ def _source(args: argparse.Namespace) -> Source:
 
 def _notes(source: Source) -> ServiceNotes | None:
     """Who watches a model after a rollout reads how serving it goes, beside it in its slot."""
-    from edge_client.rollout.noting import ServiceNotes
-    from edge_client.service.source import SlotSource
+    from edge_client.inference.service.health_writer import ServiceNotes
+    from edge_client.inference.service.model_source import SlotSource
 
     return ServiceNotes(source.slots) if isinstance(source, SlotSource) else None
 
@@ -165,11 +165,11 @@ def _notes(source: Source) -> ServiceNotes | None:
 def _mqtt_door(args: argparse.Namespace, predictor: Predictor) -> MqttDoor | None:
     if args.broker is None:
         return None
-    from edge_client.address import TlsFiles, parse_address
+    from edge_client.transport.broker_address import TlsFiles, parse_address
     from schemas.names import is_name
 
     try:
-        from edge_client.service.mqtt_door import MqttDoor
+        from edge_client.inference.service.mqtt import MqttDoor
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[mqtt]'"
         raise ConfigError(f"--broker needs {error.name}, which is not installed: {remedy}") from error

@@ -16,14 +16,14 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from edge_client.address import BrokerAddress
-from edge_client.audience import NOBODYS
-from edge_client.doctor.finding import Finding, failure, ok, warning
-from edge_client.identity.tls import explain, make_context
-from edge_client.packet_size import LEAST_PACKET, MARGIN
-from schemas.chunks import CHUNK_BYTES, CHUNK_SIZES, FRAME_BYTES
+from edge_client.agent.server_contact import NOBODYS
+from edge_client.cli.doctor.finding import Finding, failure, ok, warning
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.packet_size import LEAST_PACKET, MARGIN
+from edge_client.transport.tls import explain, make_context
 from schemas.errors import ConfigError
 from schemas.messages import BlobRequest, Telemetry, encode_message
+from schemas.tensors.chunks import CHUNK_BYTES, CHUNK_SIZES, FRAME_BYTES
 from schemas.topics import ROOT, Channel, DeviceTopic, device_filters
 
 PATIENCE_S = 8.0

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
-from edge_client.doctor.finding import Finding, failure, ok, warning
+from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 
 PATIENCE_S = 180.0
 """A Raspberry Pi Zero with a slow card takes a minute to import torch for the first time."""

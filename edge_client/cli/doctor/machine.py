@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_client.board.memory import Memory
-from edge_client.board.storage import storage
-from edge_client.doctor.finding import Finding, failure, ok, warning
+from edge_client.cli.doctor.finding import Finding, failure, ok, warning
+from edge_client.system.hardware.memory import Memory
+from edge_client.system.hardware.storage import storage
 
 FULL, NEARLY_FULL = 100e6, 1e9
 """Bytes of disk: a large model and its update, twice; and what makes one think of a larger card."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_client.address import BrokerAddress, TlsFiles
-from edge_client.doctor.finding import Finding, failure, ok, warning
-from edge_client.identity.tls import explain, make_context
+from edge_client.cli.doctor.finding import Finding, failure, ok, warning
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.tls import explain, make_context
 from schemas.errors import ConfigError
 
 PATIENCE_S = 8.0
@@ -59,7 +59,7 @@ def _own_certificate(files: TlsFiles, device: str, now: float) -> Iterator[Findi
     if files.certificate is None:
         return
     try:
-        from edge_client.identity.check import check_files
+        from edge_client.security.identity.certificate_check import check_files
 
         check_files(files, device, now)
     except ModuleNotFoundError:

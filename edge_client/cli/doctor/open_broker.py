@@ -11,9 +11,9 @@ import secrets
 
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from edge_client.address import BrokerAddress, TlsFiles
-from edge_client.doctor.broker import ANSWER_S, Probe, connected, make_probe
-from edge_client.doctor.finding import Finding, ok, warning
+from edge_client.cli.doctor.broker import ANSWER_S, Probe, connected, make_probe
+from edge_client.cli.doctor.finding import Finding, ok, warning
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from schemas.errors import EdgeError
 from schemas.messages import Telemetry, encode_message
 from schemas.topics import Channel, DeviceTopic

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from torch import nn
 
-from edge_client.board.releases import release
-from edge_client.files import write_synced
-from edge_client.graphs.filling import MAX_GRAPH_BYTES, OPSET, weights_of
+from edge_client.inference.export.weights import MAX_GRAPH_BYTES, OPSET, weights_of
+from edge_client.storage.atomic_files import write_synced
+from edge_client.system.hardware.versions import release
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def _folder(module: nn.Module, input_shape: tuple[int, ...]) -> Path:
     What was drawn by other libraries, or by other code than this, is of another kind. Raises `RuntimeError`
     where there is no home.
     """
-    code = hashlib.sha256(Path(__file__).with_name("drawing.py").read_bytes()).hexdigest()
+    code = hashlib.sha256(Path(__file__).with_name("graph_export.py").read_bytes()).hexdigest()
     versions = [release(name) or "none" for name in ("torch", "onnx", "onnxscript")]
     kind = (code, OPSET, versions, type(module).__qualname__, input_shape, sorted(weights_of(module)))
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

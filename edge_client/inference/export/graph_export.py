@@ -19,7 +19,15 @@ import onnx
 import torch
 from torch import nn
 
-from edge_client.graphs.filling import DEPTH_WISE, INPUT, OPSET, OUTPUT, ExportRefused, first_line, weights_of
+from edge_client.inference.export.weights import (
+    DEPTH_WISE,
+    INPUT,
+    OPSET,
+    OUTPUT,
+    ExportRefused,
+    first_line,
+    weights_of,
+)
 from edge_client.models.modes import evaluating
 
 INFERRED = "inferred"

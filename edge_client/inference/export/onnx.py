@@ -20,11 +20,19 @@ import onnx
 import onnxruntime
 from torch import nn
 
-from edge_client.data.labelled import Inputs, Pixels, preprocess
-from edge_client.evaluation import logits
-from edge_client.files import write_synced
-from edge_client.graphs.filling import INPUT, MAX_GRAPH_BYTES, OPSET, OUTPUT, ExportRefused, fill, first_line
-from edge_client.graphs.shelf import keep_graph, known_graphs
+from edge_client.data.dataset import Inputs, Pixels, preprocess
+from edge_client.inference.export.graph_cache import keep_graph, known_graphs
+from edge_client.inference.export.weights import (
+    INPUT,
+    MAX_GRAPH_BYTES,
+    OPSET,
+    OUTPUT,
+    ExportRefused,
+    fill,
+    first_line,
+)
+from edge_client.storage.atomic_files import write_synced
+from edge_client.training.evaluation import logits
 from schemas.values import Preprocessing
 
 __all__ = ["MAX_GRAPH_BYTES", "OPSET", "ExportRefused", "ExportReport", "export_onnx", "find_graph"]
@@ -110,7 +118,7 @@ def _first_that_computes(
         except ExportRefused as error:
             log.info("a graph is not used: %s", error)
     # Imported here: whoever is given its graph has no use for the exporter, nor half a minute to spare.
-    from edge_client.graphs.drawing import draw
+    from edge_client.inference.export.graph_export import draw
 
     log.info("drawing the graph of %s, which takes a while", type(module).__name__)
     made = _made(draw(module, input_shape), module, input_shape, describe, probes, expected)

@@ -17,7 +17,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.onnx_model import ONNXModel
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from edge_client.data.labelled import Inputs
+from edge_client.data.dataset import Inputs
 
 CALIBRATION_EXAMPLES = 128
 CALIBRATION_BATCH = 16

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.bench import latencies_ms
-from edge_client.data.labelled import LabelledData, sample
-from edge_client.files import write_synced
-from edge_client.inference import LoadedModel, load_model
-from edge_client.slots import ServedModel
-from edge_client.variants.choosing import Choice, Measured, Wish, choose
-from edge_client.variants.making import CALIBRATION_EXAMPLES, half, quantised
+from edge_client.data.dataset import LabelledData, sample
+from edge_client.inference.benchmark import latencies_ms
+from edge_client.inference.model_slots import ServedModel
+from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantised
+from edge_client.inference.quantization.selection import Choice, Measured, Wish, choose
+from edge_client.storage.atomic_files import write_synced
 from schemas.values import Variant
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from edge_client.files import write_synced
-from schemas.frozen import Frozen
+from edge_client.storage.atomic_files import write_synced
+from schemas.base import Frozen
 from schemas.names import Digest
 from schemas.values import Tally
 

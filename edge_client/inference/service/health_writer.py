@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.rollout.health import Health, read_health, write_health
-from edge_client.slots import Slots
+from edge_client.inference.model_slots import Slots
+from edge_client.inference.service.health import Health, read_health, write_health
 
 
 @dataclass

@@ -16,8 +16,8 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from edge_client.service.predictor import Busy, NotReady, Predictor, refusal
-from edge_client.service.tally import CONTENT_TYPE
+from edge_client.inference.service.metrics import CONTENT_TYPE
+from edge_client.inference.service.predictor import Busy, NotReady, Predictor, refusal
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.inference import LoadedModel
-from edge_client.service.asked import Asked, blank_of, fields_of, read_asked, read_line
-from edge_client.service.predictor import refusal
+from edge_client.inference.onnx_model import LoadedModel
+from edge_client.inference.service.predictor import refusal
+from edge_client.inference.service.requests import Asked, blank_of, fields_of, read_asked, read_line
 from schemas.errors import ConfigError
 
 

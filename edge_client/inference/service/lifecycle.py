@@ -7,11 +7,11 @@ import threading
 import time
 from typing import Protocol
 
-from edge_client.memory_use import give_back
-from edge_client.rollout.noting import ServiceNotes
-from edge_client.service.predictor import Predictor
-from edge_client.service.web import Web
-from edge_client.watchdog import watchdog_of
+from edge_client.inference.service.health_writer import ServiceNotes
+from edge_client.inference.service.http import Web
+from edge_client.inference.service.predictor import Predictor
+from edge_client.system.process_memory import give_back
+from edge_client.system.watchdog import watchdog_of
 
 ENDS_WITHIN_S = 0.1
 """How long the HTTP door may take to notice that it is to close."""

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from edge_client.memory_use import resident_bytes
+from edge_client.system.process_memory import resident_bytes
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

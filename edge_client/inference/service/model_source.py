@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edge_client.inference import LoadedModel, load_model
-from edge_client.slots import Slots
-from edge_client.trust import TrustedKey
+from edge_client.inference.model_slots import Slots
+from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.security.trusted_key import TrustedKey
 from schemas.errors import ConfigError
-from schemas.manifest import manifest_path
+from schemas.security.manifest import manifest_path
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 

@@ -13,9 +13,9 @@ import queue
 import threading
 from typing import Any
 
-from edge_client.address import BrokerAddress
-from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp, NotGranted
-from edge_client.service.predictor import Busy, NotReady, Predictor, refusal
+from edge_client.inference.service.predictor import Busy, NotReady, Predictor, refusal
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp, NotGranted
 from schemas.errors import ConfigError
 from schemas.topics import PredictTopic
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.memory_use import give_back
-from edge_client.rollout.noting import ServiceNotes
-from edge_client.service.asked import mark_of, read_asked
-from edge_client.service.source import Model, Source
-from edge_client.service.tally import Tally
+from edge_client.inference.service.health_writer import ServiceNotes
+from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.model_source import Model, Source
+from edge_client.inference.service.requests import mark_of, read_asked
+from edge_client.system.process_memory import give_back
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

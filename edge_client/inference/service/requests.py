@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.arrays import as_batch
-from edge_client.data.fitting import in_words
-from edge_client.data.labelled import Pixels
-from edge_client.inference import LoadedModel, decode_image
+from edge_client.data.dataset import Pixels
+from edge_client.data.shapes import in_words
+from edge_client.inference.onnx_model import LoadedModel, decode_image
 from schemas.errors import ConfigError
 
 MAX_IMAGES = 256

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 from torch.fx import Node
 
-from edge_client.tracing.ledger import Ledger, Segments
+from edge_client.pruning.channel_graph.ledger import Ledger, Segments
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from edge_client.tracing.calls import Call, Signal, Value
-from edge_client.tracing.operations import elementwise, spatial
-from edge_client.tracing.reshaping import Rule, merge_axes
+from edge_client.pruning.channel_graph.calls import Call, Signal, Value
+from edge_client.pruning.channel_graph.operations import elementwise, spatial
+from edge_client.pruning.channel_graph.reshaping import Rule, merge_axes
 
 
 def convolution(call: Call) -> Value:

@@ -13,8 +13,16 @@ import torch
 from torch.fx import Node
 from torch.nn import functional as F
 
-from edge_client.tracing.calls import Call, Extent, Signal, Size, Value, shape_of
-from edge_client.tracing.reshaping import Rule, flatten, permute, reshape, squeeze, transpose, unsqueeze
+from edge_client.pruning.channel_graph.calls import Call, Extent, Signal, Size, Value, shape_of
+from edge_client.pruning.channel_graph.reshaping import (
+    Rule,
+    flatten,
+    permute,
+    reshape,
+    squeeze,
+    transpose,
+    unsqueeze,
+)
 from schemas.submodel import Segment
 
 

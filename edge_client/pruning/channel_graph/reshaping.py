@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch.fx import Node
 
-from edge_client.tracing.calls import Call, Extent, Signal, Value
+from edge_client.pruning.channel_graph.calls import Call, Extent, Signal, Value
 
 Rule = Callable[[Call], Value]
 

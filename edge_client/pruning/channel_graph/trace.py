@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from edge_client.tracing.calls import Call, Signal, Value, shape_of
-from edge_client.tracing.layers import LAYERS
-from edge_client.tracing.ledger import Ledger
-from edge_client.tracing.operations import FUNCTIONS, METHODS
-from edge_client.tracing.reshaping import Rule
+from edge_client.pruning.channel_graph.calls import Call, Signal, Value, shape_of
+from edge_client.pruning.channel_graph.layers import LAYERS
+from edge_client.pruning.channel_graph.ledger import Ledger
+from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
+from edge_client.pruning.channel_graph.reshaping import Rule
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, Segment
 

@@ -6,10 +6,10 @@ import logging
 
 from cryptography import x509
 
-from edge_client.address import TlsFiles
-from edge_client.identity.credentials import common_name, validity_of
-from edge_client.identity.private_files import is_open_to_others
-from edge_client.identity.validity import Validity, written
+from edge_client.security.identity.certificates import common_name, validity_of
+from edge_client.security.identity.private_files import is_open_to_others
+from edge_client.security.identity.validity import Validity, written
+from edge_client.transport.broker_address import TlsFiles
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from edge_client.address import TlsFiles
-from edge_client.identity.credentials import request_pem
-from edge_client.identity.pair import Pair
-from edge_client.identity.renewal import Due, Renewal
-from edge_client.identity.validity import written
+from edge_client.security.identity.certificates import request_pem
+from edge_client.security.identity.key_pair import Pair
+from edge_client.security.identity.renewal import Due, Renewal
+from edge_client.security.identity.validity import written
+from edge_client.transport.broker_address import TlsFiles
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, CertificateRequest, IssuedCertificate, Refusal, encode_message
 from schemas.topics import EnrolTopic
 
 if TYPE_CHECKING:
-    from edge_client.link import Link
+    from edge_client.transport.mqtt_client import Link
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from edge_client.identity.validity import Validity
+from edge_client.security.identity.validity import Validity
 from schemas.errors import PeerError
 
 

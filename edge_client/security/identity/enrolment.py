@@ -11,16 +11,23 @@ from pathlib import Path
 
 from cryptography import x509
 
-from edge_client.address import TlsFiles, parse_address
-from edge_client.identity.board import CA, CERTIFICATE, KEY, TRUST, board_files, write_board_files
-from edge_client.identity.credentials import fingerprint, request_pem
-from edge_client.identity.pair import Pair
-from edge_client.identity.private_files import private_folder, write_private
-from edge_client.identity.validity import Validity, written
-from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
-from schemas.enrolment import EnrolmentCode, answer_proof, proof_key, proves, request_proof
+from edge_client.security.identity.certificates import fingerprint, request_pem
+from edge_client.security.identity.enrolment_bundle import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    TRUST,
+    board_files,
+    write_board_files,
+)
+from edge_client.security.identity.key_pair import Pair
+from edge_client.security.identity.private_files import private_folder, write_private
+from edge_client.security.identity.validity import Validity, written
+from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message, encode_message
+from schemas.security.enrolment import EnrolmentCode, answer_proof, proof_key, proves, request_proof
 from schemas.topics import EnrolTopic
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edge_client.identity.private_files import private_folder, write_private
+from edge_client.security.identity.private_files import private_folder, write_private
 
 CERTIFICATE, KEY, CA, TRUST, CONFIG = "device.pem", "device.key", "ca.pem", "signing.pub", "client.toml"
 UNIT, INSTALL = "edge-client.service", "install.sh"

@@ -12,8 +12,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edge_client.files import put_in_place
-from edge_client.identity.credentials import (
+from edge_client.security.identity.certificates import (
     belongs,
     common_name,
     key_pem,
@@ -22,8 +21,9 @@ from edge_client.identity.credentials import (
     read_issued,
     validity_of,
 )
-from edge_client.identity.private_files import write_private
-from edge_client.identity.validity import Validity
+from edge_client.security.identity.private_files import write_private
+from edge_client.security.identity.validity import Validity
+from edge_client.storage.atomic_files import put_in_place
 from schemas.errors import PeerError
 
 

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from edge_client.files import put_in_place
+from edge_client.storage.atomic_files import put_in_place
 
 OWNER_FILE, OWNER_FOLDER = 0o600, 0o700
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from edge_client.identity.validity import Validity, needs_renewal
+from edge_client.security.identity.validity import Validity, needs_renewal
 
 SHORTEST_RETRY_S, LONGEST_RETRY_S = 1.0, 3600.0
 RETRIES_PER_LIFETIME = 100

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from edge_client.secure import keys, shamir
+from edge_client.security.secure_aggregation import keys, shamir
 from schemas.messages import KeyShares, MaskCohort, Task, UnmaskAnswer
-from schemas.secure import MaskingTerms, Member
+from schemas.security.secure_aggregation import MaskingTerms, Member
 
 Entrusted = Mapping[str, tuple[int, ...]]
 """By sender: its shares for this device, of its mask key and then of its seeds, one per segment it holds."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_client.blobstore import BlobStore
-from edge_client.secure import masks, member
-from edge_client.secure.membership import Membership
-from edge_client.secure.quantisation import quantise
-from edge_client.secure.segments import checked_labels, split
-from schemas.blobs import CHUNK_BYTES, Groups, SpooledGroups
+from edge_client.security.secure_aggregation import masks, protocol
+from edge_client.security.secure_aggregation.cohort import Membership
+from edge_client.security.secure_aggregation.quantization import quantise
+from edge_client.security.secure_aggregation.segments import checked_labels, split
+from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import CHUNK_BYTES, Groups, SpooledGroups
 
 GROUP = "masked"
 """The group of a masked update: one vector of whole numbers per segment, named by its index."""
@@ -37,7 +37,7 @@ def masked_groups(groups: Groups, examples: int, membership: Membership, channel
     """The group `masked` of an update that was trained on `examples`; raises what `mask_update` does."""
     labels = checked_labels(membership.terms, channel_map)
     vectors = split(groups["model"], membership.task.spec, labels, channel_map)
-    chosen, scale = member.masks(membership)
+    chosen, scale = protocol.masks(membership)
     whole = {index: quantise(vectors[index], examples, scale) for index in chosen.segments}
     masked: dict[str, Any] = {str(index): one for index, one in masks.apply(whole, chosen).items()}
     return {GROUP: masked}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_client.secure import keys
-from edge_client.secure.quantisation import Ring
+from edge_client.security.secure_aggregation import keys
+from edge_client.security.secure_aggregation.quantization import Ring
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edge_client.secure import keys, shamir
-from edge_client.secure.membership import Membership, parcels, private_key, sealed, seed, unsealed
+from edge_client.security.secure_aggregation import keys, shamir
+from edge_client.security.secure_aggregation.cohort import (
+    Membership,
+    parcels,
+    private_key,
+    sealed,
+    seed,
+    unsealed,
+)
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import (
     EntrustedShares,
@@ -44,12 +51,12 @@ from schemas.messages import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from schemas.secure import MaskingTerms, Member
+from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.values import Reason
 
 if TYPE_CHECKING:
-    from edge_client.secure.masks import Masks
-    from edge_client.secure.quantisation import Scale
+    from edge_client.security.secure_aggregation.masks import Masks
+    from edge_client.security.secure_aggregation.quantization import Scale
 
 
 def begin(device: str, task: Task, entropy: bytes) -> Membership:
@@ -128,8 +135,8 @@ def entrust(membership: Membership, message: EntrustedShares) -> Membership:
 
 def masks(membership: Membership) -> tuple[Masks, Scale]:
     """The keys of this device's masks, for every segment with holders enough, and how to write numbers."""
-    from edge_client.secure.masks import Masks, pair_key
-    from edge_client.secure.quantisation import Scale
+    from edge_client.security.secure_aggregation.masks import Masks, pair_key
+    from edge_client.security.secure_aggregation.quantization import Scale
 
     partners, me = membership.partners, membership.device
     private = private_key(membership, "mask")

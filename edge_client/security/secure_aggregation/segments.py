@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.slicing import check, cut_axes, extract
-from schemas.blobs import Arrays
+from edge_client.pruning.slicing import check, cut_axes, extract
 from schemas.errors import ConfigError, PeerError
-from schemas.secure import MaskedSegment, MaskingTerms
+from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
+from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
 Labels = Mapping[str, NDArray[np.int16]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_client.board.reading import ROOT
+from edge_client.system.hardware.sysfs import ROOT
 
 NVIDIA = ("dev/nvidia0", "dev/nvhost-gpu", "dev/nvgpu")
 """A card, a Jetson, and a Jetson with a newer kernel."""

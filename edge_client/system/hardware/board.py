@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.board.accelerator import accelerator
-from edge_client.board.load import Pressure, load, pressure
-from edge_client.board.memory import Memory, memory
-from edge_client.board.network import Connection, connection
-from edge_client.board.power import Power, power
-from edge_client.board.processor import Processor, processor
-from edge_client.board.reading import ROOT
-from edge_client.board.storage import Storage, storage
-from edge_client.board.thermal import Zone, zones
-from edge_client.board.throttling import throttle_flags
+from edge_client.system.hardware.accelerator import accelerator
+from edge_client.system.hardware.load import Pressure, load, pressure
+from edge_client.system.hardware.memory import Memory, memory
+from edge_client.system.hardware.network import Connection, connection
+from edge_client.system.hardware.power import Power, power
+from edge_client.system.hardware.processor import Processor, processor
+from edge_client.system.hardware.storage import Storage, storage
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.system.hardware.thermal import Zone, zones
+from edge_client.system.hardware.throttling import throttle_flags
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.board.reading import ROOT, number, text, whole
+from edge_client.system.hardware.sysfs import ROOT, number, text, whole
 
 NO_LIMIT = 2**60
 """Version 1 writes the largest number of pages where there is no limit."""

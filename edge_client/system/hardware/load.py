@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.board.cgroups import own_group
-from edge_client.board.reading import ROOT, text
+from edge_client.system.hardware.cgroups import own_group
+from edge_client.system.hardware.sysfs import ROOT, text
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.board.cgroups import bounded_groups
-from edge_client.board.reading import ROOT, text, whole
+from edge_client.system.hardware.cgroups import bounded_groups
+from edge_client.system.hardware.sysfs import ROOT, text, whole
 
 ADDRESS_SPACE = "Max address space"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edge_client.board.reading import ROOT, number, text, whole
+from edge_client.system.hardware.sysfs import ROOT, number, text, whole
 
 Kind = Literal["wired", "wifi", "cellular"]
 ETHERNET, POINT_TO_POINT, RAW_IP = 1, 512, 519

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edge_client.board.reading import ROOT, entries, number, text
+from edge_client.system.hardware.sysfs import ROOT, entries, number, text
 
 Source = Literal["mains", "battery"]
 OUTSIDE = ("Mains", "USB", "Wireless")

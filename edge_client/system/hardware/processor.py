@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.board.reading import MAX_NAME, ROOT, name, text
+from edge_client.system.hardware.sysfs import MAX_NAME, ROOT, name, text
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from edge_client.board.board import Board, look
-from edge_client.board.kept_speed import kept_at, recall
-from edge_client.board.reading import ROOT
-from edge_client.board.releases import releases
-from edge_client.board.thermal import hottest
+from edge_client.system.hardware.board import Board, look
+from edge_client.system.hardware.speed_cache import kept_at, recall
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.system.hardware.thermal import hottest
+from edge_client.system.hardware.versions import releases
 from schemas.values import CapabilityProfile
 
 SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")

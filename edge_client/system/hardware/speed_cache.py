@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.board.processor import Processor
-from edge_client.board.reading import text
-from edge_client.board.releases import release
-from edge_client.files import write_synced
-from schemas.frozen import Frozen
+from edge_client.storage.atomic_files import write_synced
+from edge_client.system.hardware.processor import Processor
+from edge_client.system.hardware.sysfs import text
+from edge_client.system.hardware.versions import release
+from schemas.base import Frozen
 from schemas.values import MeasuredSpeed, Text
 
 

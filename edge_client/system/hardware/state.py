@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.board.load import load
-from edge_client.board.memory import memory, resident
-from edge_client.board.power import power
-from edge_client.board.reading import ROOT
-from edge_client.board.thermal import hottest, zones
+from edge_client.system.hardware.load import load
+from edge_client.system.hardware.memory import memory, resident
+from edge_client.system.hardware.power import power
+from edge_client.system.hardware.sysfs import ROOT
+from edge_client.system.hardware.thermal import hottest, zones
 from schemas.values import BoardState
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.board.reading import ROOT, entries, name, number
+from edge_client.system.hardware.sysfs import ROOT, entries, name, number
 
 COLDEST, HOTTEST = -60.0, 200.0
 """What lies beyond is no temperature of a board: sensors that are switched off say such numbers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_client.board.reading import ROOT, text
+from edge_client.system.hardware.sysfs import ROOT, text
 
 GET_THROTTLED = "sys/devices/platform/soc/soc:firmware/get_throttled"
 FLAGS = {

@@ -8,7 +8,7 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_client.logs.facts import facts_of
+from edge_client.system.logging.context import facts_of
 
 CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories that end lines, move the cursor or turn the direction of writing."""

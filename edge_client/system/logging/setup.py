@@ -7,9 +7,9 @@ import logging
 import os
 from typing import Any
 
-from edge_client.logs.facts import about
-from edge_client.logs.formats import HumanFormat, JsonFormat
-from edge_client.logs.limiting import LimitedHandler
+from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import HumanFormat, JsonFormat
+from edge_client.system.logging.rate_limit import LimitedHandler
 from schemas.errors import ConfigError, nearest
 
 FORMATS: dict[str, type[logging.Formatter]] = {"human": HumanFormat, "json": JsonFormat}

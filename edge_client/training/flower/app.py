@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_client.contract import hidden_by_ours
-from edge_client.flower.settings import UserConfig, app_table, flat_config
-from edge_client.user_code import FAILS, import_users
+from edge_client.system.schemas_package import hidden_by_ours
+from edge_client.system.user_code import FAILS, import_users
+from edge_client.training.flower.settings import UserConfig, app_table, flat_config
 from schemas.errors import ConfigError
 
 # Flower reads this once, when it is imported: whoever runs an app here has not asked to tell Flower's makers.

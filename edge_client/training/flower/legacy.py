@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.common import EvaluateIns, FitIns, ndarrays_to_parameters, parameters_to_ndarrays
 
-from edge_client.flower.messages import Answer, Arrays, FlowerError, addressed, checked
+from edge_client.training.flower.messages import Answer, Arrays, FlowerError, addressed, checked
 
 
 def legacy_question(action: str, state: Arrays, config: Mapping[str, Any], *, run: str, node: str) -> Message:

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from edge_client.evaluation import Evaluation
-from edge_client.flower.app import load_app
-from edge_client.flower.settings import FlowerSettings
-from edge_client.local_work import OWN, Job
-from edge_client.training import EpochReport, TrainingResult, TrainingStopped, bounded
+from edge_client.training.evaluation import Evaluation
+from edge_client.training.flower.app import load_app
+from edge_client.training.flower.settings import FlowerSettings
+from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, bounded
+from edge_client.training.trainer import OWN, Job
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
@@ -52,7 +52,7 @@ class FlowerWork:
         answer = self._asked("train", job)
         examples = answer.examples
         if not answer.arrays:
-            from edge_client.flower.messages import FlowerError
+            from edge_client.training.flower.messages import FlowerError
 
             raise FlowerError("the app's reply to train has no arrays: send the trained state dict back")
         job.module.load_state_dict({name: torch.from_numpy(array) for name, array in answer.arrays.items()})
@@ -76,7 +76,7 @@ class FlowerWork:
         return Evaluation(bounded(answer.loss("evaluate")), answer.accuracy, answer.examples)
 
     def _asked(self, action: str, job: Job) -> Any:
-        from edge_client.flower import legacy, messages
+        from edge_client.training.flower import legacy, messages
 
         state = {name: tensor.detach().cpu().numpy() for name, tensor in job.module.state_dict().items()}
         config = asked_config(job.task.round, job.plan)
@@ -95,7 +95,7 @@ class FlowerWork:
         """What the app knows of its run and its node; its `state` lasts as long as the run, in memory."""
         from flwr.app import Context, RecordDict
 
-        from edge_client.flower.messages import number_of
+        from edge_client.training.flower.messages import number_of
 
         if self._state[0] != run:
             self._state = (run, RecordDict())

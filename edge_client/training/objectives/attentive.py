@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from edge_client.attention import Attached, attach
-from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
-from schemas.blobs import Groups
+from edge_client.pruning.attention import Attached, attach
+from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from schemas.tensors.blobs import Groups
 
 
 class Attentive(LocalObjective):

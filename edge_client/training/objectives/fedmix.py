@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
-from edge_client.objectives.parameters import array_of
-from schemas.blobs import Array, Arrays, Groups
+from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.parameters import array_of
 from schemas.errors import ConfigError
+from schemas.tensors.blobs import Array, Arrays, Groups
 
 MOST_MEANS = 64
 _POOL, _PARTS = 1, 2

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
 from schemas.errors import ConfigError
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from edge_client.objectives.momentum import gradient_mass
-from edge_client.objectives.objective import LocalObjective, Surroundings
-from edge_client.objectives.parameters import array_of, tensor_beside, trained_parameters
-from schemas.blobs import Groups
+from edge_client.training.objectives.momentum import gradient_mass
+from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from edge_client.training.objectives.parameters import array_of, tensor_beside, trained_parameters
 from schemas.errors import ConfigError
+from schemas.tensors.blobs import Groups
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from schemas.blobs import Groups
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import Groups
 
 
 @dataclass(frozen=True, eq=False)

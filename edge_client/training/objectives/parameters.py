@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from schemas.blobs import Array, Arrays
 from schemas.errors import InvariantError
+from schemas.tensors.blobs import Array, Arrays
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:

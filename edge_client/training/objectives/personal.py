@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from edge_client.objectives.objective import LocalObjective, Surroundings
-from edge_client.surgery import arrays_of, load_arrays
-from schemas.blobs import Arrays, Groups
+from edge_client.pruning.surgery import arrays_of, load_arrays
+from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from schemas.tensors.blobs import Arrays, Groups
 
 Masks = Mapping[str, Any]
 """Per parameter, which coordinates are meant: boolean arrays."""

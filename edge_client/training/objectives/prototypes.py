@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from edge_client.models.header import header_name
 from edge_client.models.modes import evaluating
-from edge_client.objectives.objective import LocalObjective, Surroundings
-from edge_client.objectives.parameters import array_of
-from schemas.blobs import Groups
+from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from edge_client.training.objectives.parameters import array_of
+from schemas.tensors.blobs import Groups
 
 BATCH = 256
 

@@ -6,17 +6,17 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from edge_client.objectives.attentive import Attentive
-from edge_client.objectives.igfl import Igfl
-from edge_client.objectives.mix import Mix
-from edge_client.objectives.objective import LocalObjective
-from edge_client.objectives.personal import Personal
-from edge_client.objectives.prototypes import Prototypes
-from edge_client.objectives.prox import Prox
-from edge_client.objectives.scaffold import Scaffold
-from schemas.blobs import Arrays, Groups
+from edge_client.training.objectives.attentive import Attentive
+from edge_client.training.objectives.fedmix import Mix
+from edge_client.training.objectives.fedprox import Prox
+from edge_client.training.objectives.igfl import Igfl
+from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.objectives.personal import Personal
+from edge_client.training.objectives.prototypes import Prototypes
+from edge_client.training.objectives.scaffold import Scaffold
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Piece
+from schemas.tensors.blobs import Arrays, Groups
 
 OBJECTIVES: Mapping[str, Callable[..., LocalObjective]] = {
     "attentive": Attentive,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from edge_client.objectives.momentum import gradient_mass
-from edge_client.objectives.objective import LocalObjective, Surroundings
-from edge_client.objectives.parameters import array_of, tensor_beside, trained_parameters
-from edge_client.surgery import arrays_of
-from schemas.blobs import Arrays, Groups
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.objectives.momentum import gradient_mass
+from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from edge_client.training.objectives.parameters import array_of, tensor_beside, trained_parameters
+from schemas.tensors.blobs import Arrays, Groups
 
 
 @dataclass(frozen=True, eq=False)

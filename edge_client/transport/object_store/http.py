@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from edge_client.address import TlsFiles
-from edge_client.blobstore import BlobStore
-from schemas.chunks import BlobRef
-from schemas.depot import DIGEST_HEADER, shown
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.broker_address import TlsFiles
 from schemas.errors import ConfigError, EdgeError
+from schemas.messages.object_store import DIGEST_HEADER, shown
+from schemas.tensors.chunks import BlobRef
 
 log = logging.getLogger(__name__)
 

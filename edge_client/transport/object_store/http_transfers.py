@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.chunks import BlobRef
-from schemas.depot import Addresses
 from schemas.messages import Task, Update
+from schemas.messages.object_store import Addresses
+from schemas.tensors.chunks import BlobRef
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,18 @@ import logging
 import threading
 from collections.abc import Callable
 
-from edge_client.blobstore import BlobStore
-from edge_client.depot import web as over_http
-from edge_client.depot.bypass import BypassCommand, BypassEvent, Fetch, FetchEnded, Put, PutEnded
-from edge_client.depot.web import Outcome, Web
-from edge_client.link import Inbox
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.mqtt_client import Inbox
+from edge_client.transport.object_store import http as over_http
+from edge_client.transport.object_store.http import Outcome, Web
+from edge_client.transport.object_store.http_transfers import (
+    BypassCommand,
+    BypassEvent,
+    Fetch,
+    FetchEnded,
+    Put,
+    PutEnded,
+)
 
 log = logging.getLogger(__name__)
 

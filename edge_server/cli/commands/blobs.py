@@ -8,8 +8,8 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb, positive_float
-from edge_client.logs.option import add_log_options, begin_log
+from edge_client.cli.output import Subparsers, add_verb, positive_float
+from edge_client.system.logging.setup import add_log_options, begin_log
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -45,8 +45,8 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serve until a signal."""
-    from edge_server.depot.links import read_secret
-    from edge_server.depot.service import serving
+    from edge_server.transport.object_store.http_service import serving
+    from edge_server.transport.object_store.signed_urls import read_secret
 
     begin_log(args, level=logging.WARNING)
     if (args.cert is None) != (args.key is None):

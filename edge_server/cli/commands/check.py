@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, print_json
-from edge_client.commands.options import add_tls_options
+from edge_client.cli.commands.options import add_tls_options
+from edge_client.cli.output import Subparsers, add_verb, print_json
 
 if TYPE_CHECKING:
-    from edge_server.config import Config
-    from edge_server.rehearsal import Rehearsed
+    from edge_server.config.config import Config
+    from edge_server.simulation.checks.rehearsal import Rehearsed
 
 EXAMPLES = """\
 It loads [data] source, builds the network, and rehearses two rounds of one step on this machine: by the tier
@@ -50,9 +50,9 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the resolved file; raises `ConfigError` for a wrong one."""
-    from edge_server.feasibility import check_run
-    from edge_server.firewall.trust import warnings
-    from edge_server.load_config import load_config
+    from edge_server.config.checks.trust import warnings
+    from edge_server.config.load import load_config
+    from edge_server.simulation.checks.model import check_run
 
     config = load_config(args.config, args.overrides)
     tried = check_run(config, args.config, registry=args.registry)
@@ -72,8 +72,8 @@ def _of_the_broker(args: argparse.Namespace, config: Config) -> Iterator[str]:
     """Whether the broker that was named lets anyone in."""
     if args.broker is None:
         return
-    from edge_client.address import TlsFiles, parse_address
-    from edge_client.doctor.strangers import strangers
+    from edge_client.cli.doctor.open_broker import strangers
+    from edge_client.transport.broker_address import TlsFiles, parse_address
 
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
     found = strangers(address, config.federation.name)
@@ -89,7 +89,7 @@ def _untried() -> Iterator[str]:
 
 
 def _tried(tried: Rehearsed, config: Config) -> Iterator[str]:
-    from edge_server.display.units import count_text, ratio_text
+    from edge_server.config.units import count_text, ratio_text
 
     shape = "x".join(map(str, tried.spec.input_shape))
     yield f"'{tried.spec.name}' for {shape} and {tried.spec.num_classes} classes: two rounds rehearsed."

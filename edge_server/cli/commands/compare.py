@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_line import DONE, FAILED, INTERRUPTED
-from edge_client.command_output import Subparsers, add_verb, positive_int
-from edge_client.logs.option import add_log_options, begin_log
+from edge_client.cli.app import DONE, FAILED, INTERRUPTED
+from edge_client.cli.output import Subparsers, add_verb, positive_int
+from edge_client.system.logging.setup import add_log_options, begin_log
 
 if TYPE_CHECKING:
-    from edge_server.experiments.findings import Findings
+    from edge_server.simulation.experiments.findings import Findings
 
 EXAMPLES = """\
 examples:
@@ -60,12 +60,12 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run what is missing, write the files, print the tables."""
-    from edge_server.experiments.cells import Choice, slug
-    from edge_server.experiments.compare import checked_plan, find, named_experiment
-    from edge_server.experiments.machine import provenance
-    from edge_server.experiments.progress import Lines
-    from edge_server.experiments.publish import publish
+    from edge_server.simulation.experiments.cells import Choice, slug
+    from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+    from edge_server.simulation.experiments.progress import Lines
+    from edge_server.simulation.experiments.publish import publish
     from edge_server.simulation.simulator import simulate
+    from edge_server.storage.provenance import provenance
     from schemas.errors import ConfigError
 
     if args.list:
@@ -87,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _show(findings: Findings, out: Path, output_format: str) -> None:
-    from edge_client.command_output import print_table
+    from edge_client.cli.output import print_table
 
     if output_format == "json":
         print((out / "results.json").read_text(), end="")
@@ -101,8 +101,8 @@ def _show(findings: Findings, out: Path, output_format: str) -> None:
 
 
 def _list(output_format: str) -> int:
-    from edge_client.command_output import print_json, print_table
-    from edge_server.experiments.experiment import experiment_names, load_experiment
+    from edge_client.cli.output import print_json, print_table
+    from edge_server.simulation.experiments.experiment import experiment_names, load_experiment
 
     found = {name: load_experiment(name) for name in experiment_names()}
     if output_format == "json":

@@ -7,9 +7,9 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb
-from edge_server.dashboard.listening import USUAL, listen_address
-from edge_server.dashboard.option import add_token_option, tell_address, token_of
+from edge_client.cli.output import Subparsers, add_verb
+from edge_server.observability.dashboard.bind_address import USUAL, listen_address
+from edge_server.observability.dashboard.cli_option import add_token_option, tell_address, token_of
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -50,8 +50,8 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serve until a signal."""
-    from edge_server.dashboard.facts import read_facts
-    from edge_server.dashboard.hosting import hosted
+    from edge_server.observability.dashboard.run_reader import read_facts
+    from edge_server.observability.dashboard.server_thread import hosted
 
     if not (args.run / "history.jsonl").is_file() or not (args.run / "federation.toml").is_file():
         raise ConfigError(

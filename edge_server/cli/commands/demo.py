@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from edge_client.command_output import Subparsers, add_verb, positive_int
-from edge_server.commands.options import add_broker_options, add_run_options, begin_run_log
-from edge_server.dashboard.listening import USUAL
-from edge_server.run_folder import run_folder
+from edge_client.cli.output import Subparsers, add_verb, positive_int
+from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
+from edge_server.observability.dashboard.bind_address import USUAL
+from edge_server.storage.run_names import run_folder
 
 EXAMPLES = """\
 A broker, a server and five device processes of five capability tiers train on handwritten digits, each on
@@ -34,9 +34,9 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run it; the run folder is `runs/demo-TIME` unless named."""
-    from edge_server.demo import DEMO, run_demo
-    from edge_server.load_config import load_config
-    from edge_server.serving import run_and_tell
+    from edge_server.cli.demo import DEMO, run_demo
+    from edge_server.config.load import load_config
+    from edge_server.coordinator.launch import run_and_tell
 
     overrides = list(args.overrides)
     overrides += [f"rounds={args.rounds}"] if args.rounds else []

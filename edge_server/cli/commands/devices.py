@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 
 EXAMPLES = """\
 examples:
@@ -35,8 +35,8 @@ def execute(args: argparse.Namespace) -> int:
     """Print a line per device, or per planning of one."""
     if args.why is not None:
         return _why(args)
-    from edge_server.device_standings import read_standings
-    from edge_server.display.units import bytes_text
+    from edge_server.config.units import bytes_text
+    from edge_server.observability.device_table import read_standings
 
     standings = read_standings(args.run)
     if args.format == "json":
@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _why(args: argparse.Namespace) -> int:
-    from edge_server.device_why import read_why
+    from edge_server.observability.selection_history import read_why
 
     rows = read_why(args.run, args.why)
     if args.format == "json":

@@ -8,12 +8,12 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, positive_float, print_json
-from edge_client.logs.option import add_log_options, begin_log
+from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json
+from edge_client.system.logging.setup import add_log_options, begin_log
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_server.identity.authority import Authority
+    from edge_server.security.identity.authority import Authority
 
 EXAMPLES = """\
 examples:
@@ -93,7 +93,7 @@ def add_authority_option(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Enrol, or serve those who enrol."""
-    from edge_server.identity.settings import default_folder
+    from edge_server.security.identity.settings import default_folder
 
     folder = args.authority or default_folder(args.federation)
     if folder.exists() and not folder.is_dir():
@@ -107,8 +107,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check_words(args: argparse.Namespace) -> None:
-    from edge_client.trust import read_trusted_key
-    from edge_server.identity.authority import RESERVED
+    from edge_client.security.trusted_key import read_trusted_key
+    from edge_server.security.identity.authority import RESERVED
     from schemas.names import is_name
 
     if args.device is None:
@@ -133,7 +133,7 @@ def _check_words(args: argparse.Namespace) -> None:
 
 def _trusted(args: argparse.Namespace) -> str:
     """The public key that the device shall trust, as text; empty where it trusts the broker."""
-    from edge_server.signing import public_key_text
+    from edge_server.security.signing_key import public_key_text
 
     if args.signing_key is not None:
         return public_key_text(args.signing_key)
@@ -146,8 +146,8 @@ def _authority(args: argparse.Namespace, folder: Path) -> Authority:
 
     from pydantic import ValidationError
 
-    from edge_server.identity.authority import make_authority, open_authority, prepare_stations
-    from edge_server.identity.settings import FILE, AuthoritySettings
+    from edge_server.security.identity.authority import make_authority, open_authority, prepare_stations
+    from edge_server.security.identity.settings import FILE, AuthoritySettings
 
     options = {
         "hosts": tuple(args.host) if args.host else None,
@@ -185,7 +185,7 @@ def _check_federation(args: argparse.Namespace, authority: Authority) -> None:
 
 
 def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
-    from edge_server.identity.bundle import write_bundle
+    from edge_server.security.identity.bundle import write_bundle
 
     _check_is_new(args, authority)
     path = write_bundle(
@@ -201,10 +201,10 @@ def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
 
 
 def _give_code(args: argparse.Namespace, authority: Authority) -> int:
-    from edge_client.identity.credentials import fingerprint
-    from edge_client.identity.private_files import private_folder, write_private
-    from edge_server.identity.codes import give_out, withdraw
-    from schemas.enrolment import encode_code
+    from edge_client.security.identity.certificates import fingerprint
+    from edge_client.security.identity.private_files import private_folder, write_private
+    from edge_server.security.identity.enrolment_codes import give_out, withdraw
+    from schemas.security.enrolment import encode_code
 
     _check_is_new(args, authority)
     withdraw(authority)
@@ -240,10 +240,10 @@ def _say(args: argparse.Namespace, line: str) -> None:
 
 
 def _serve(args: argparse.Namespace, folder: Path) -> int:
-    from edge_client.address import TlsFiles, parse_address
-    from edge_server.identity.authority import open_authority
-    from edge_server.identity.service import Service
-    from edge_server.serving import stopped_by_signals
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_server.coordinator.launch import stopped_by_signals
+    from edge_server.security.identity.authority import open_authority
+    from edge_server.security.identity.service import Service
 
     if args.device is not None:
         raise ConfigError(f"--serve answers every device: leave out '{args.device}'")

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, print_help, print_json, print_table
-from edge_server.run_folder import RUNS
+from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_server.storage.run_names import RUNS
 
 if TYPE_CHECKING:
-    from edge_server.registry.registry import Registry
-    from edge_server.registry.version import Version
+    from edge_server.releases.registry.registry import Registry
+    from edge_server.releases.registry.version import Version
 
 EXAMPLES = """\
 examples:
@@ -84,7 +84,7 @@ def list_versions(args: argparse.Namespace) -> int:
 
 
 def _line(version: Version, active: dict[str, str]) -> tuple[str, ...]:
-    from edge_server.display.units import UNKNOWN, percent_text
+    from edge_server.config.units import UNKNOWN, percent_text
 
     return (
         version.version,
@@ -138,7 +138,7 @@ def _diff(verbs: Subparsers) -> None:
 
 def diff(args: argparse.Namespace) -> int:
     """Print a line for everything that is not the same."""
-    from edge_server.registry.difference import differences, weight_distance
+    from edge_server.releases.registry.difference import differences, weight_distance
 
     registry = _registry(args)
     before, after = registry.version(args.before), registry.version(args.after)
@@ -188,8 +188,8 @@ def _add(verbs: Subparsers) -> None:
 
 def add(args: argparse.Namespace) -> int:
     """Enter a run's models; one that is there already is entered anew."""
-    from edge_server.registry.entering import enter_run
-    from edge_server.registry.registry import Registry
+    from edge_server.releases.registry.register import enter_run
+    from edge_server.releases.registry.registry import Registry
 
     version = enter_run(Registry(args.registry), args.run, name=args.name)
     if args.format == "json":
@@ -200,6 +200,6 @@ def add(args: argparse.Namespace) -> int:
 
 
 def _registry(args: argparse.Namespace) -> Registry:
-    from edge_server.registry.registry import Registry
+    from edge_server.releases.registry.registry import Registry
 
     return Registry.existing(args.registry)

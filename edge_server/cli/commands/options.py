@@ -7,11 +7,11 @@ import logging
 import sys
 from pathlib import Path
 
-from edge_client.commands.options import add_tls_options
-from edge_client.logs.option import add_log_options, begin_log
-from edge_server.dashboard.option import add_dashboard_options
-from edge_server.metrics.option import add_metrics_option
-from edge_server.writers.option import add_write_option
+from edge_client.cli.commands.options import add_tls_options
+from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_server.observability.dashboard.cli_option import add_dashboard_options
+from edge_server.observability.prometheus.cli_option import add_metrics_option
+from edge_server.observability.trackers.cli_option import add_write_option
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:

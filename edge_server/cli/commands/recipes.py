@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from edge_client.command_output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 
 EXAMPLES = """\
 A recipe is a short TOML file that names pieces. Use one with `recipe = "attending"` in a federation file, or
@@ -22,7 +22,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print a line per recipe."""
-    from edge_server.recipe_files import read_recipe, recipe_names
+    from edge_server.config.recipe_files import read_recipe, recipe_names
 
     tables = [read_recipe(name) for name in recipe_names()]
     recipes = [{**table["recipe"], "trusts": _trusts(table)} for table in tables]
@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _trusts(table: Mapping[str, Any]) -> list[str]:
     """The components that take something on trust of devices, as `[firewall] strict` says in words."""
-    from edge_server.firewall.trust import trusted_components
+    from edge_server.config.checks.trust import trusted_components
     from schemas.strategy import StrategySpec
 
     spec = StrategySpec.model_validate(table.get("strategy", {}), by_alias=True, by_name=False)

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from edge_client.command_line import DONE, FAILED
-from edge_client.command_output import Subparsers, add_verb, print_json
+from edge_client.cli.app import DONE, FAILED
+from edge_client.cli.output import Subparsers, add_verb, print_json
 
 EXAMPLES = """\
 Every closed round is aggregated again from the journal and the updates in the run folder, and the digest of
@@ -28,7 +28,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Say of each round whether it agrees."""
-    from edge_server.replay import Replayed, Verdict, replay
+    from edge_server.coordinator.replay import Replayed, Verdict, replay
 
     def line(one: Replayed) -> str:
         shown = f"{one.journal_sha256[:16]}" + (f" {one.sha256[:16]}" if one.sha256 else "")

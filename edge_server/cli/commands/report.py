@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb, print_json
+from edge_client.cli.output import Subparsers, add_verb, print_json
 
 EXAMPLES = """\
 examples:
@@ -38,7 +38,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Write the pages and print where they are."""
-    from edge_server.report.publish import publish_report
+    from edge_server.observability.report.publish import publish_report
 
     form = None if args.format == "table" else args.format
     text, paths = publish_report(args.runs, form=form, out=args.out)

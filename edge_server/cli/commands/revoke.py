@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb, positive_int, print_json
-from edge_server.commands.enroll import add_authority_option
+from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
+from edge_server.cli.commands.enroll import add_authority_option
 from schemas.errors import ConfigError, nearest
 
 EXAMPLES = """\
@@ -37,11 +37,11 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Revoke, tell Mosquitto, end the connection; as far as the options allow."""
-    from edge_server.identity.authority import open_authority
-    from edge_server.identity.codes import withdraw
-    from edge_server.identity.eviction import bring_list, evict, read_pid, reload_broker
-    from edge_server.identity.mosquitto import REVOKED
-    from edge_server.identity.settings import default_folder
+    from edge_server.security.identity.authority import open_authority
+    from edge_server.security.identity.enrolment_codes import withdraw
+    from edge_server.security.identity.eviction import bring_list, evict, read_pid, reload_broker
+    from edge_server.security.identity.mosquitto import REVOKED
+    from edge_server.security.identity.settings import default_folder
 
     authority = open_authority(args.authority or default_folder(args.federation))
     if args.device not in authority.devices() and not withdraw(authority, args.device):

@@ -11,18 +11,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import Subparsers, add_verb, positive_float, positive_int
-from edge_client.commands.options import add_tls_options
-from edge_client.logs.option import add_log_options, begin_log
-from edge_server.commands.models import add_registry_option
-from edge_server.metrics.option import add_metrics_option, rollout_watcher
+from edge_client.cli.commands.options import add_tls_options
+from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
+from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_server.cli.commands.models import add_registry_option
+from edge_server.observability.prometheus.cli_option import add_metrics_option, rollout_watcher
 
 if TYPE_CHECKING:
-    from edge_server.registry.registry import Registry
-    from edge_server.registry.version import Version
-    from edge_server.rollout.progress import Progress
-    from edge_server.rollout.rules import Rules
-    from edge_server.rollout.state import Rollout, TierFile
+    from edge_server.releases.registry.registry import Registry
+    from edge_server.releases.registry.version import Version
+    from edge_server.releases.rollout.progress import Progress
+    from edge_server.releases.rollout.rules import Rules
+    from edge_server.releases.rollout.state import Rollout, TierFile
 
 EXAMPLES = """\
 examples:
@@ -186,7 +186,7 @@ def _share(text: str) -> float:
 
 
 def _size(text: str) -> str:
-    from edge_server.rollout.rules import is_size
+    from edge_server.releases.rollout.rules import is_size
 
     if not is_size(text):
         raise argparse.ArgumentTypeError(f"'{text}' is neither a number of devices nor a share such as 10%")
@@ -224,10 +224,10 @@ def _count(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Roll out, or withdraw, until that is over or the user ends it."""
-    from edge_server.registry.registry import Registry
-    from edge_server.rollout.opening import files_of, one_at_a_time, wanted_version
-    from edge_server.rollout.progress import Progress
-    from edge_server.rollout.service import Interrupted
+    from edge_server.releases.registry.registry import Registry
+    from edge_server.releases.rollout.open import files_of, one_at_a_time, wanted_version
+    from edge_server.releases.rollout.progress import Progress
+    from edge_server.releases.rollout.service import Interrupted
 
     begin_log(args, level=logging.WARNING)
     registry = Registry.existing(args.registry)
@@ -248,8 +248,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _rules(args: argparse.Namespace) -> Rules:
-    from edge_server.rollout.rules import Rules
-    from schemas.rollout import Terms
+    from edge_server.releases.rollout.rules import Rules
+    from schemas.messages.rollout_terms import Terms
 
     terms = Terms(
         examples=args.examples,
@@ -278,9 +278,9 @@ def _opened(
     args: argparse.Namespace, registry: Registry, version: Version, files: dict[int, TierFile]
 ) -> Rollout:
     """A new rollout, one that was left, or one that is to be stopped."""
-    from edge_server.rollout.journal import RolloutJournal
-    from edge_server.rollout.opening import begun_or_left, to_withdraw
-    from edge_server.rollout.rollout import stop
+    from edge_server.releases.rollout.journal import RolloutJournal
+    from edge_server.releases.rollout.machine import stop
+    from edge_server.releases.rollout.open import begun_or_left, to_withdraw
 
     journal = RolloutJournal(registry)
     if args.withdraw:
@@ -302,11 +302,11 @@ def _serve(
     paths: dict[str, Path],
     progress: Progress,
 ) -> Rollout:
-    from edge_client.address import TlsFiles, parse_address
-    from edge_server.rollout.journal import RolloutJournal
-    from edge_server.rollout.listing import RolloutEvents, run_of
-    from edge_server.rollout.service import RolloutService
-    from edge_server.serving import stopped_by_signals
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_server.coordinator.launch import stopped_by_signals
+    from edge_server.releases.rollout.journal import RolloutJournal
+    from edge_server.releases.rollout.run_events import RolloutEvents, run_of
+    from edge_server.releases.rollout.service import RolloutService
 
     address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
     events = RolloutEvents(run_of(registry, version))
@@ -324,9 +324,9 @@ def _serve(
 
 def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: Rollout) -> int:
     """Note what is served from now on, and say how it ended."""
-    from edge_client.command_line import DONE, FAILED
-    from edge_server.rollout.progress import summary
-    from edge_server.rollout.state import Phase
+    from edge_client.cli.app import DONE, FAILED
+    from edge_server.releases.rollout.progress import summary
+    from edge_server.releases.rollout.state import Phase
 
     finished, told = ended.phase is Phase.FINISHED, ""
     if ended.rules.only:

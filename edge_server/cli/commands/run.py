@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import add_broker_options, add_run_options, begin_run_log
-from edge_server.run_folder import RUNS, run_folder
+from edge_client.cli.output import Subparsers, add_verb
+from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
+from edge_server.storage.run_names import RUNS, run_folder
 
 EXAMPLES = """\
 examples:
@@ -44,9 +44,9 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serve until the run is over."""
-    from edge_server.load_config import load_config
-    from edge_server.reopening import finished_run, unfinished_run
-    from edge_server.serving import run_and_tell, serve, tell_finished
+    from edge_server.config.load import load_config
+    from edge_server.coordinator.launch import run_and_tell, serve, tell_finished
+    from edge_server.coordinator.run_start import finished_run, unfinished_run
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb, print_json
+from edge_client.cli.output import Subparsers, add_verb, print_json
 
 EXAMPLES = """\
 examples:
@@ -26,8 +26,8 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Write a file per schema."""
-    from edge_client.files import usable_folder
-    from schemas.export import json_schemas
+    from edge_client.storage.atomic_files import usable_folder
+    from schemas.json_schema import json_schemas
 
     found = json_schemas()
     if args.format == "json":

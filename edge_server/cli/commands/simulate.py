@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from edge_client.command_output import Subparsers, add_verb
-from edge_server.commands.options import add_run_options, begin_run_log
-from edge_server.run_folder import run_folder
+from edge_client.cli.output import Subparsers, add_verb
+from edge_server.cli.commands.options import add_run_options, begin_run_log
+from edge_server.storage.run_names import run_folder
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -48,11 +48,11 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Simulate until the run is over."""
-    from edge_server.load_config import load_config
-    from edge_server.reopening import finished_run
-    from edge_server.serving import exit_code, tell_finished, tell_where
+    from edge_server.config.load import load_config
+    from edge_server.coordinator.launch import exit_code, tell_finished, tell_where
+    from edge_server.coordinator.run_start import finished_run
+    from edge_server.observability.watchers import watchers
     from edge_server.simulation.simulator import as_simulated, simulate
-    from edge_server.watching import watchers
 
     if args.resume and args.out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with")

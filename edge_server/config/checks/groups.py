@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from edge_client.objectives.objective import LocalObjective
-from edge_client.objectives.registry import OBJECTIVES, build_objectives
-from edge_server.config import Config
+from edge_client.training.objectives.objective import LocalObjective
+from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
+from edge_server.config.config import Config
+from edge_server.strategy.components import make
 from edge_server.strategy.groups.registry import GROUPS
-from edge_server.strategy.pieces import make
 from edge_server.strategy.strategy import Strategy
 from schemas.strategy import Piece
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS, entry
-from edge_client.pruning import group_ratios
-from edge_server.config import Config
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios
+from edge_server.config.config import Config
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from edge_server.config import Config
-from edge_server.group_compatibility import group_problems, objectives_of
-from edge_server.layer_tables import layer_problems
-from edge_server.privacy_compatibility import privacy_problems
-from edge_server.secure.compatibility import masking_problems
-from edge_server.strategy.combiners import IGNORES_WEIGHTS
-from edge_server.strategy.policies import STEADY
-from edge_server.strategy.pruners import NEW_EACH_ROUND, RANKS_CHANNELS
+from edge_server.config.checks.groups import group_problems, objectives_of
+from edge_server.config.checks.layers import layer_problems
+from edge_server.config.checks.privacy import privacy_problems
+from edge_server.config.checks.secure_aggregation import masking_problems
+from edge_server.config.config import Config
+from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS
+from edge_server.strategy.aggregation.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES
+from edge_server.strategy.pruning.pruners import NEW_EACH_ROUND, RANKS_CHANNELS
+from edge_server.strategy.selection.policies import STEADY
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES
-from edge_server.strategy.weighting import NEEDS_HELD_OUT, PLAIN
+from edge_server.strategy.weighting.registry import NEEDS_HELD_OUT, PLAIN
 from schemas.strategy import Piece
 
 LOOKED_AT = 10_000

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edge_server.config import Config
-from edge_server.group_compatibility import objectives_of
-from edge_server.strategy.combiners import SUMS
-from edge_server.strategy.policies import BLIND
-from edge_server.strategy.privacy import Gaussian
-from edge_server.strategy.pruners import PER_CLIENT, RANKS_CHANNELS
+from edge_server.config.checks.groups import objectives_of
+from edge_server.config.config import Config
+from edge_server.strategy.aggregation.combiners import SUMS
+from edge_server.strategy.privacy.mechanism import Gaussian
+from edge_server.strategy.pruning.pruners import PER_CLIENT, RANKS_CHANNELS
+from edge_server.strategy.selection.policies import BLIND
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.weighting import ALIKE
+from edge_server.strategy.weighting.registry import ALIKE
 
 
 def privacy_problems(config: Config, strategy: Strategy) -> Iterator[str]:

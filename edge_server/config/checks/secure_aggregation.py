@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edge_server.config import Config
+from edge_server.config.config import Config
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.weighting import PLAIN
-from schemas.secure import MAX_COHORT
+from edge_server.strategy.weighting.registry import PLAIN
+from schemas.security.secure_aggregation import MAX_COHORT
 
 FROM_THE_MODEL = frozenset({"last-step"})
 """Groups that the server makes of the global model before and after a round."""

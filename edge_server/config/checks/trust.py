@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_server.config import Config
-from edge_server.strategy import combiners, weighting
+from edge_server.config.config import Config
+from edge_server.strategy.aggregation import combiners
 from edge_server.strategy.groups import registry as groups
+from edge_server.strategy.weighting import registry as weighting
 from schemas.strategy import StrategySpec
 
 TRUSTS: Mapping[str, Mapping[str, str]] = {
@@ -14,7 +15,7 @@ TRUSTS: Mapping[str, Mapping[str, str]] = {
     "combiner": combiners.TRUSTS,
     "groups": groups.TRUSTS,
 }
-"""Per concept and component, in words; every other component is under the contract of tests/simulation."""
+"""Per concept and component, in words; the contract of `test_liars.py` holds for every other component."""
 
 
 def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from edge_client.blobstore import BlobStore
-from edge_server.depot.depot import Depot
-from edge_server.firewall.contents import max_answer_bytes
-from edge_server.layering import MAP, Frame, Parts, lay_out
-from edge_server.notary import Notary
-from edge_server.publishing import Edition, Publisher
-from edge_server.round_events import Assignment, PlanRound
-from edge_server.secure.aggregating import masking_terms
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.tasks.layers import MAP, Frame, Parts, lay_out
+from edge_server.coordinator.tasks.model_frames import Edition, Publisher
+from edge_server.coordinator.tasks.secure_aggregation import masking_terms
+from edge_server.coordinator.tasks.task import Job, TaskTerms, make_task
+from edge_server.coordinator.validation.contents import max_answer_bytes
+from edge_server.rounds.events import Assignment, PlanRound
+from edge_server.security.manifest_signer import Notary
 from edge_server.strategy.strategy import State, Strategy, sent_down
-from edge_server.tasks import Job, TaskTerms, make_task
-from schemas.blobs import BlobRef, encode_json
-from schemas.depot import Depot as Terms
+from edge_server.transport.object_store.store import Depot
 from schemas.messages import Task
-from schemas.secure import MaskingTerms
+from schemas.messages.object_store import Depot as Terms
+from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import BlobRef, encode_json
 from schemas.values import Preprocessing
 
 

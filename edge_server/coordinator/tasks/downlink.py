@@ -6,11 +6,11 @@ what they have received and send the difference to that: the server's own model 
 
 from __future__ import annotations
 
-from edge_client.codecs.form import MODEL, SCALES
-from edge_client.excerpt import Excerpt
-from edge_client.reach import reach_of
-from schemas.blobs import Groups
+from edge_client.compression.decoding import MODEL, SCALES
+from edge_client.pruning.index_sets import reach_of
+from edge_client.pruning.lazy_slicing import Excerpt
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Groups
 
 
 class Downlink:

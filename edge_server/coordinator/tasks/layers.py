@@ -1,7 +1,8 @@
 """Cutting what the devices of a round start from into layers, each of which is made and sent once.
 
 Sub-models that contain each other form a chain. Its first layer is what the smallest of them holds; every
-other one is what the next larger sub-model adds (`edge_client.layers` has the format and puts it together).
+other one is what the next larger sub-model adds (see
+`edge_client.compression.layered_model` for the format).
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from functools import partial
 
 import numpy as np
 
-from edge_client.excerpt import values_at
-from edge_client.layers import ADDED, SPEC, Block, Holding, block_of, spec_group
-from edge_client.reach import everywhere
-from schemas.blobs import BlobRef, Groups
+from edge_client.compression.layered_model import ADDED, SPEC, Block, Holding, block_of, spec_group
+from edge_client.pruning.index_sets import everywhere
+from edge_client.pruning.lazy_slicing import values_at
 from schemas.messages import Layer
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.blobs import BlobRef, Groups
 
 MAP = "channel-map"
 GRAPH = "graph"

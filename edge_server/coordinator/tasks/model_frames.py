@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.blobstore import BlobStore
-from edge_client.codecs.chain import Chain, in_codes
-from edge_client.codecs.compression import Zstd
-from edge_client.codecs.down import Differences, Down
-from edge_client.codecs.form import MODEL
-from edge_client.codecs.frames import added_up, changes, near
-from edge_client.files import unlink
-from edge_client.plain_file import NotPlainFile, read_plain, write_plain
-from edge_server.downlink import Downlink
-from edge_server.layering import Frame, paths_of
-from schemas.blobs import Arrays, BlobRef, FlatGroups, Groups
+from edge_client.compression.chain import Chain, in_codes
+from edge_client.compression.decoding import MODEL
+from edge_client.compression.delta_frames import added_up, changes, near
+from edge_client.compression.downlink import Differences, Down
+from edge_client.compression.zstd import Zstd
+from edge_client.storage.atomic_files import unlink
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
+from edge_server.coordinator.tasks.downlink import Downlink
+from edge_server.coordinator.tasks.layers import Frame, paths_of
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensor_files import tensors_bytes
+from schemas.tensors.blobs import Arrays, BlobRef, FlatGroups, Groups
+from schemas.tensors.files import tensors_bytes
 
 Specs = Mapping[str, SubModelSpec]
 """Sub-models by their JSON."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from edge_client.secure.masking import GROUP
-from edge_client.secure.quantisation import Ring, most_weight
-from edge_client.secure.segments import checked_labels, distinct, partition
-from edge_server.config import Config
-from edge_server.fleet import Device
-from edge_server.secure.gathering import COHORT
-from edge_server.secure.unmasking import Opened, mean_over_survivors, unmasked_sum
-from edge_server.strategy.updates import ClientUpdate
-from edge_server.tasks import Job
-from schemas.blobs import BlobRef
+from edge_client.security.secure_aggregation.mask_update import GROUP
+from edge_client.security.secure_aggregation.quantization import Ring, most_weight
+from edge_client.security.secure_aggregation.segments import checked_labels, distinct, partition
+from edge_server.config.config import Config
+from edge_server.coordinator.tasks.task import Job
+from edge_server.rounds.fleet import Device
+from edge_server.security.secure_aggregation.protocol import COHORT
+from edge_server.security.secure_aggregation.unmasking import Opened, mean_over_survivors, unmasked_sum
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import ConfigError
 from schemas.messages import MAX_MESSAGE_BYTES, Update
-from schemas.secure import MaskingTerms
+from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import BlobRef
 from schemas.values import TrainingMetrics
 
 SHARE_DIGITS = 2 * 33 + 3

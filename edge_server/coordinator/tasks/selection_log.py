@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from edge_server.explanation import MOST_DEVICES, Choice, Choices
-from edge_server.fleet import Device
-from edge_server.round_events import LeftOut, PlanRound
-from edge_server.strategy.policy import Why
+from edge_server.rounds.events import LeftOut, PlanRound
+from edge_server.rounds.fleet import Device
+from edge_server.strategy.explanations import MOST_DEVICES, Choice, Choices
+from edge_server.strategy.selection.interface import Why
 
 MOST_WORDS = 500
 

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_server.config import Config
-from edge_server.layering import Parts
-from edge_server.round_events import PlanRound
-from edge_server.strategy.pruners import Cut
+from edge_server.config.config import Config
+from edge_server.coordinator.tasks.layers import Parts
+from edge_server.rounds.events import PlanRound
+from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import Task, encode_message
-from schemas.rollout import Terms
+from schemas.messages.rollout_terms import Terms
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 

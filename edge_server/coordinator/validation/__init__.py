@@ -1,11 +1,11 @@
 """The update firewall, on by default: what an update must be before it may count, in this order.
 
     envelope valid                 `schemas.messages`           malformed, oversized, unknown-kind, ...
-    the sender is the device       `edge_server.server`         wrong-sender
-    selected in this round         `edge_server.dealings`       not-selected, stale-round
-    not yet counted                `edge_server.dealings`       already-counted
-    within its size bound          `edge_server.participant`    oversized
-    the bytes of its digest        `edge_server.uploads`        digest-mismatch
+    the sender is the device       `edge_server.coordinator.server`         wrong-sender
+    selected in this round         `edge_server.rounds.device_messages`       not-selected, stale-round
+    not yet counted                `edge_server.rounds.device_messages`       already-counted
+    within its size bound          `edge_server.rounds.participant`    oversized
+    the bytes of its digest        `edge_server.coordinator.validation.update`        digest-mismatch
     encoded as the task asks       `encoded`                    malformed, oversized, wrong-shape, ...
     its steps those of its task    `answers`                    out-of-bounds
     a blob of groups, its shapes   `contents`                   malformed, wrong-shape

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from edge_server.fleet import Device
-from edge_server.strategy.claims import Claims
+from edge_server.rounds.fleet import Device
+from edge_server.strategy.weighting.claims import Claims
 
 
 def believed_devices(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_server.strategy.updates import ClientUpdate, globalised
-from schemas.blobs import Arrays
+from edge_server.strategy.aggregation.updates import ClientUpdate, globalised
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
 SAMPLES = 500

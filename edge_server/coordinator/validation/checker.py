@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from edge_client.blobstore import BlobStore
-from edge_server.firewall.guard import Guard
-from edge_server.journal import Journal
-from edge_server.round_events import CheckUpdate, UpdateChecked
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.validation.guard import Guard
+from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.update import NOT_ITS_BYTES, Examination, examined
+from edge_server.rounds.events import CheckUpdate, UpdateChecked
+from edge_server.storage.journal import Journal
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.strategy import State
-from edge_server.unpacking import Unpacked
-from edge_server.uploads import NOT_ITS_BYTES, Examination, examined
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge_client.excerpt import Excerpt
+from edge_client.pruning.lazy_slicing import Excerpt
 from edge_server.strategy.groups.rule import GroupRule
-from schemas.blobs import Arrays, Groups
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
 ROUNDING = 1e-5

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from edge_client.codecs.chain import make_chain
-from edge_client.pruning import kept_count
-from edge_client.slicing import check, expected_shapes
-from edge_server.firewall.answers import check_beside
-from edge_server.firewall.sizes import Sizes, sizes_of
+from edge_client.compression.chain import make_chain
+from edge_client.pruning.channel_selection import kept_count
+from edge_client.pruning.slicing import check, expected_shapes
+from edge_server.coordinator.validation.consistency import check_beside
+from edge_server.coordinator.validation.sizes import Sizes, sizes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
-from schemas.blobs import Array, Groups
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import kind_of
+from schemas.tensors.arrays import kind_of
+from schemas.tensors.blobs import Array, Groups
 from schemas.values import PersonalPruning, Reason
 
 MAX_ABS = 1e6

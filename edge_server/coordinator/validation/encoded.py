@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from edge_client.codecs.chain import Chain
-from edge_client.codecs.digits import BYTE, largest_byte, row_bytes
-from edge_client.codecs.form import (
+from edge_client.compression.chain import Chain
+from edge_client.compression.decoding import (
     COLUMNS,
     COUNT_TYPE,
     COUNTED,
@@ -24,11 +23,12 @@ from edge_client.codecs.form import (
     is_coded,
     shape_of,
 )
-from edge_client.codecs.numbers import Int8
-from edge_client.codecs.sparse import Sparse, check_sparse, column_type
-from schemas.blobs import Groups
+from edge_client.compression.quantization import Int8
+from edge_client.compression.radix_packing import BYTE, largest_byte, row_bytes
+from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from schemas.errors import PeerError
-from schemas.tensors import Kind, kind_of, pieces, rows_of
+from schemas.tensors.arrays import Kind, kind_of, pieces, rows_of
+from schemas.tensors.blobs import Groups
 from schemas.values import Reason
 
 MAX_AXES = 8

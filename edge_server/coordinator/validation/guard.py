@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from edge_server.firewall.answers import check_variances
-from edge_server.firewall.canary import Accuracy, Canary
-from edge_server.firewall.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
-from edge_server.firewall.replays import Replays
-from edge_server.firewall.sizes import Sizes, sizes_of
-from edge_server.journal_reader import Examined
-from edge_server.settings import FirewallSettings
+from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.validation.canary import Accuracy, Canary
+from edge_server.coordinator.validation.consistency import check_variances
+from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
+from edge_server.coordinator.validation.replays import Replays
+from edge_server.coordinator.validation.sizes import Sizes, sizes_of
+from edge_server.storage.journal_reader import Examined
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.rule import GroupRule
-from edge_server.strategy.updates import ClientUpdate
-from schemas.blobs import Arrays, Groups
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
 STATISTICS_SPREAD = 3.0

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from edge_server.firewall.sizes import Size, Sizes
-from edge_server.settings import FirewallSettings
-from edge_server.strategy.updates import is_statistic
+from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.validation.sizes import Size, Sizes
+from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.values import Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edge_server.strategy.updates import ClientUpdate
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.messages import Update
 from schemas.values import TrainingMetrics
 

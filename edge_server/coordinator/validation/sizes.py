@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.codecs.form import Decoded
-from schemas.blobs import Arrays, Groups
-from schemas.tensors import AnyArray, kind_of, pieces, rows_of
+from edge_client.compression.decoding import Decoded
+from schemas.tensors.arrays import AnyArray, kind_of, pieces, rows_of
+from schemas.tensors.blobs import Arrays, Groups
 
 BAND_NUMBERS = 64 * 1024
 """So many numbers at once stay in a processor's cache."""

@@ -7,9 +7,9 @@ import shutil
 import threading
 from pathlib import Path
 
-from edge_client.codecs.compression import is_compressed, unpack
-from edge_client.spares import SUFFIX, Spares
-from schemas.blobs import Groups, SpooledGroups
+from edge_client.compression.zstd import is_compressed, unpack
+from edge_client.storage.file_recycling import SUFFIX, Spares
+from schemas.tensors.blobs import Groups, SpooledGroups
 
 IN_MEMORY_BYTES = 4 * 1024 * 1024
 """An update that is smaller is looked at where it was unpacked, and not read again from its file."""

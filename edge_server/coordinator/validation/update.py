@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_client.codecs.chain import make_chain
-from edge_client.codecs.compression import is_compressed
-from edge_client.codecs.form import decoded
-from edge_server.firewall.answers import check_training
-from edge_server.firewall.contents import examine, max_answer_bytes
-from edge_server.firewall.encoded import check_form
-from edge_server.firewall.sizes import Sizes
-from edge_server.secure.examining import examine_masked
+from edge_client.compression.chain import make_chain
+from edge_client.compression.decoding import decoded
+from edge_client.compression.zstd import is_compressed
+from edge_server.coordinator.validation.consistency import check_training
+from edge_server.coordinator.validation.contents import examine, max_answer_bytes
+from edge_server.coordinator.validation.encoded import check_form
+from edge_server.coordinator.validation.sizes import Sizes
+from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.security.secure_aggregation.validation import examine_masked
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.rule import GroupRule
-from edge_server.strategy.policies import Client
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State
-from edge_server.strategy.updates import ClientUpdate
-from edge_server.unpacking import Unpacked
-from schemas.blobs import Groups, SpooledGroups
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Groups, SpooledGroups
 from schemas.values import Reason
 
 

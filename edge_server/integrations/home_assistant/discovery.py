@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from edge_server.display.units import clean
-from edge_server.home_assistant.settings import identifier
-from edge_server.home_assistant.topics import INSTALL, Places
-from edge_server.snapshot import DeviceView
+from edge_server.config.home_assistant import identifier
+from edge_server.config.units import clean
+from edge_server.integrations.home_assistant.topics import INSTALL, Places
+from edge_server.observability.snapshot import DeviceView
 
 ORIGIN = {"name": "edge-federation"}
 MOST_TEXT = 100

@@ -7,18 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 
-from edge_client.address import BrokerAddress
-from edge_server.home_assistant.states import Installation
-from edge_server.registry.registry import Registry
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.opening import begun_for, files_of, one_at_a_time, wanted_version
-from edge_server.rollout.progress import told
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.service import Interrupted, RolloutService
-from edge_server.rollout.state import Phase, Rollout
-from edge_server.rollout.target import Status
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.integrations.home_assistant.states import Installation
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.open import begun_for, files_of, one_at_a_time, wanted_version
+from edge_server.releases.rollout.progress import told
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.service import Interrupted, RolloutService
+from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.target import Status
 from schemas.errors import EdgeError
-from schemas.rollout import Terms
+from schemas.messages.rollout_terms import Terms
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_server.registry.registry import FILE
-from edge_server.rollout.target import Status
+from edge_server.releases.registry.registry import FILE
+from edge_server.releases.rollout.target import Status
 
 
 @dataclass(frozen=True)

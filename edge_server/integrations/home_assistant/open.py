@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_client.address import BrokerAddress
-from edge_server.home_assistant.service import HomeAssistant
-from edge_server.home_assistant.settings import HomeAssistantSettings
-from edge_server.identity.stations import station_address
-from edge_server.snapshot import Watcher
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.home_assistant import HomeAssistantSettings
+from edge_server.integrations.home_assistant.service import HomeAssistant
+from edge_server.observability.snapshot import Watcher
+from edge_server.security.identity.service_certificates import station_address
 
 
 @contextlib.contextmanager

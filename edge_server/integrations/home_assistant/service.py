@@ -8,17 +8,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import BrokerAddress
-from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
-from edge_server.beside import Beside
-from edge_server.home_assistant.installing import Installer
-from edge_server.home_assistant.outbox import Outbox, due, forgotten
-from edge_server.home_assistant.settings import HomeAssistantSettings
-from edge_server.home_assistant.shelf import Shelf, read_shelf
-from edge_server.home_assistant.states import OFFLINE, ONLINE, Installation, Mapped, Moment, cleared
-from edge_server.home_assistant.topics import INSTALL, Places
-from edge_server.registry.registry import Registry
-from edge_server.snapshot import Snapshot
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_server.config.home_assistant import HomeAssistantSettings
+from edge_server.integrations.background_thread import Beside
+from edge_server.integrations.home_assistant.install_button import Installer
+from edge_server.integrations.home_assistant.model_versions import Shelf, read_shelf
+from edge_server.integrations.home_assistant.rate_limit import Outbox, due, forgotten
+from edge_server.integrations.home_assistant.states import (
+    OFFLINE,
+    ONLINE,
+    Installation,
+    Mapped,
+    Moment,
+    cleared,
+)
+from edge_server.integrations.home_assistant.topics import INSTALL, Places
+from edge_server.observability.snapshot import Snapshot
+from edge_server.releases.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.display.units import clean
-from edge_server.home_assistant.discovery import device_config, known
-from edge_server.home_assistant.shelf import Shelf
-from edge_server.home_assistant.topics import Places
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.config.units import clean
+from edge_server.integrations.home_assistant.discovery import device_config, known
+from edge_server.integrations.home_assistant.model_versions import Shelf
+from edge_server.integrations.home_assistant.topics import Places
+from edge_server.observability.snapshot import DeviceView, Snapshot
 
 ONLINE, OFFLINE = b"online", b"offline"
 UNKNOWN = "unknown"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from edge_server.home_assistant.settings import identifier, name_of
+from edge_server.config.home_assistant import identifier, name_of
 from schemas.names import is_name
 from schemas.topics import ROOT, Channel, DeviceTopic
 

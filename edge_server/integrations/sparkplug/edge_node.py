@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from edge_server.sparkplug.metrics import Metrics, Value
-from edge_server.sparkplug.payload import Datatype, Metric, Payload, encode_payload
+from edge_server.integrations.sparkplug.metrics import Metrics, Value
+from edge_server.integrations.sparkplug.payload import Datatype, Metric, Payload, encode_payload
 
 NAMESPACE = "spBv1.0"
 BD_SEQ, REBIRTH = "bdSeq", "Node Control/Rebirth"

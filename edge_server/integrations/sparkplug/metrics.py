@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_server.display.units import clean
-from edge_server.snapshot import DeviceView, Snapshot
-from edge_server.sparkplug.payload import Datatype, Scalar
+from edge_server.config.units import clean
+from edge_server.integrations.sparkplug.payload import Datatype, Scalar
+from edge_server.observability.snapshot import DeviceView, Snapshot
 
 Value = tuple[Datatype, Scalar]
 Metrics = Mapping[str, Value]

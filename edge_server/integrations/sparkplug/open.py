@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_client.address import BrokerAddress
-from edge_server.identity.stations import station_address
-from edge_server.snapshot import Watcher
-from edge_server.sparkplug.settings import SparkplugSettings
+from edge_client.transport.broker_address import BrokerAddress
+from edge_server.config.sparkplug import SparkplugSettings
+from edge_server.observability.snapshot import Watcher
+from edge_server.security.identity.service_certificates import station_address
 from schemas.errors import ConfigError
 
 
@@ -23,7 +23,7 @@ def opened_sparkplug(
     """
     assert settings.group is not None
     try:
-        from edge_server.sparkplug.service import Sparkplug
+        from edge_server.integrations.sparkplug.service import Sparkplug
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[sparkplug]'"
         raise ConfigError(f"[sparkplug] group: {error.name} is not installed: {remedy}") from error

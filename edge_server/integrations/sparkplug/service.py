@@ -8,13 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import BrokerAddress
-from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
-from edge_client.session_number import note_session
-from edge_server.beside import Beside
-from edge_server.snapshot import Snapshot
-from edge_server.sparkplug import edge_node as machine
-from edge_server.sparkplug.edge_node import (
+from edge_client.storage.session_number import note_session
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_server.integrations.background_thread import Beside
+from edge_server.integrations.sparkplug import edge_node as machine
+from edge_server.integrations.sparkplug.edge_node import (
     REBIRTH,
     Connected,
     Disconnected,
@@ -24,8 +23,9 @@ from edge_server.sparkplug.edge_node import (
     Observed,
     RebirthAsked,
 )
-from edge_server.sparkplug.metrics import device_metrics, node_metrics
-from edge_server.sparkplug.payload import decode_payload
+from edge_server.integrations.sparkplug.metrics import device_metrics, node_metrics
+from edge_server.integrations.sparkplug.payload import decode_payload
+from edge_server.observability.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

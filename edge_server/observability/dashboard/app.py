@@ -16,19 +16,19 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from edge_server.dashboard.device_view import device_value
-from edge_server.dashboard.event_view import events_value
-from edge_server.dashboard.facts import newest_version
-from edge_server.dashboard.feed import Feed
-from edge_server.dashboard.guarding import Access, Guard
-from edge_server.dashboard.looking import MOST_IMAGES, Looking, why_not
-from edge_server.dashboard.model_view import channel_value, model_value
-from edge_server.dashboard.rollout_view import rollouts_value
-from edge_server.dashboard.stream import EventStream, Teller, json_text
-from edge_server.event_list.event import EventKind
-from edge_server.history import DeviceRecord
-from edge_server.journal_reader import JournalReader
-from edge_server.run_folder import RunFolder
+from edge_server.observability.dashboard.access import Access, Guard
+from edge_server.observability.dashboard.device_view import device_value
+from edge_server.observability.dashboard.event_view import events_value
+from edge_server.observability.dashboard.feed import Feed
+from edge_server.observability.dashboard.grad_cam_requests import MOST_IMAGES, Looking, why_not
+from edge_server.observability.dashboard.model_view import channel_value, model_value
+from edge_server.observability.dashboard.rollout_view import rollouts_value
+from edge_server.observability.dashboard.run_reader import newest_version
+from edge_server.observability.dashboard.stream import EventStream, Teller, json_text
+from edge_server.rounds.event_entry import EventKind
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import DeviceRecord
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
 
 ASSETS = Path(__file__).with_name("assets")

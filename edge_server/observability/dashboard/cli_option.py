@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_client.command_output import OptionalAddress
-from edge_server.dashboard.listening import TOKEN_VARIABLE, USUAL, listen_address
-from edge_server.snapshot import Watcher
+from edge_client.cli.output import OptionalAddress
+from edge_server.observability.dashboard.bind_address import TOKEN_VARIABLE, USUAL, listen_address
+from edge_server.observability.snapshot import Watcher
 
 
 def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +41,10 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
     """The dashboard that `args` asks for, Prometheus' page behind it; its address is told once it answers."""
-    from edge_server.dashboard.hosting import hosted
-    from edge_server.dashboard.metrics_route import metrics_route
-    from edge_server.metrics.collector import RunCollector
-    from edge_server.snapshot import Together
+    from edge_server.observability.dashboard.metrics_route import metrics_route
+    from edge_server.observability.dashboard.server_thread import hosted
+    from edge_server.observability.prometheus.collector import RunCollector
+    from edge_server.observability.snapshot import Together
 
     collector = RunCollector(out)
     more = [metrics_route(collector)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edge_server.dashboard.facts import Facts
-from edge_server.dashboard.run_view import Json, history_of
-from edge_server.explanation import Choice
-from edge_server.history import RoundRecord
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.observability.dashboard.run_reader import Facts
+from edge_server.observability.dashboard.run_view import Json, history_of
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.storage.records import RoundRecord
+from edge_server.strategy.explanations import Choice
 
 MOST_ROUNDS = 1000
 """The newest ones are told of."""

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from edge_server.dashboard.run_view import Json
-from edge_server.event_list.event import EventKind
-from edge_server.event_list.file import Row, last_change, read_events
+from edge_server.observability.dashboard.run_view import Json
+from edge_server.rounds.event_entry import EventKind
+from edge_server.storage.event_list.file import Row, last_change, read_events
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)

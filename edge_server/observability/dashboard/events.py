@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edge_server.dashboard.fleet_view import FleetRow
-from edge_server.dashboard.run_view import Json, steady
+from edge_server.observability.dashboard.fleet_view import FleetRow
+from edge_server.observability.dashboard.run_view import Json, steady
 
 QUIET_S = 5.0
 """A row in which nothing but such figures has moved is sent no sooner than so long after it was sent last."""

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from edge_server.dashboard.event_view import NewestEvent, fingerprint
-from edge_server.dashboard.events import Shown, next_shown
-from edge_server.dashboard.facts import Facts, is_at_work, read_facts
-from edge_server.dashboard.fleet_view import fleet_rows
-from edge_server.dashboard.journal_file import opened_journal
-from edge_server.dashboard.run_view import Json, history_of, round_values, run_value
-from edge_server.journal_reader import JournalReader
-from edge_server.registry.entering import default_registry
-from edge_server.run_folder import RunFolder
-from edge_server.snapshot import Snapshot
+from edge_server.observability.dashboard.event_view import NewestEvent, fingerprint
+from edge_server.observability.dashboard.events import Shown, next_shown
+from edge_server.observability.dashboard.fleet_view import fleet_rows
+from edge_server.observability.dashboard.journal_file import opened_journal
+from edge_server.observability.dashboard.run_reader import Facts, is_at_work, read_facts
+from edge_server.observability.dashboard.run_view import Json, history_of, round_values, run_value
+from edge_server.observability.snapshot import Snapshot
+from edge_server.releases.registry.register import default_registry
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
 
 log = logging.getLogger(__name__)

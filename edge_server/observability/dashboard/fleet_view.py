@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.dashboard.facts import Facts, Known
-from edge_server.history import DeviceRecord
-from edge_server.link_bytes import link_bytes
-from edge_server.snapshot import DeviceView, Snapshot
-from edge_server.tiers import tier_of
+from edge_server.observability.dashboard.run_reader import Facts, Known
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.rounds.link_bytes import link_bytes
+from edge_server.rounds.tiers import tier_of
+from edge_server.storage.records import DeviceRecord
 from schemas.values import CapabilityProfile
 
 OFFLINE, IDLE, TRAINING, DONE, REFUSED = "offline", "idle", "training", "done", "refused"

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edge_server.dashboard.facts import Facts
+from edge_server.observability.dashboard.run_reader import Facts
 from schemas.errors import EdgeError
 
 MOST_IMAGES = 32
@@ -65,7 +65,14 @@ class Looking:
 
     async def _computed(self, tier: int, count: int) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "edge_server.dashboard.gradcam", str(self._run), str(tier), str(count)),
+            *(
+                sys.executable,
+                "-m",
+                "edge_server.observability.dashboard.gradcam",
+                str(self._run),
+                str(tier),
+                str(count),
+            ),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_blank
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios
-from edge_client.slicing import extract
-from edge_client.surgery import cut_down, load_arrays
-from edge_server.config import Config
-from edge_server.dashboard.facts import newest_version
-from edge_server.grad_cam import grad_cam
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.test_data import as_the_federation, load_test_data, model_spec
-from schemas.blobs import SpooledGroups
+from edge_client.pruning.channel_selection import group_ratios
+from edge_client.pruning.slicing import extract
+from edge_client.pruning.surgery import cut_down, load_arrays
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.config.test_data import as_the_federation, load_test_data, model_spec
+from edge_server.observability.dashboard.run_reader import newest_version
+from edge_server.observability.grad_cam import grad_cam
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError, EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import SpooledGroups
 from schemas.values import Preprocessing
 
 MOST_OPAQUE = 200

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from edge_server.journal_reader import JournalReader
+from edge_server.storage.journal_reader import JournalReader
 from schemas.errors import ConfigError
 
 

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edge_server.metrics.collector import run_registry
-from edge_server.metrics.exposition import exposition
+from edge_server.observability.prometheus.collector import run_registry
+from edge_server.observability.prometheus.exposition import exposition
 
 
 def metrics_route(collector: Collector) -> Route:

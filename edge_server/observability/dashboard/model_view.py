@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edge_server.dashboard.run_view import Json
-from edge_server.explanation import ChannelScores, Observation
-from edge_server.history import DeviceRecord
+from edge_server.observability.dashboard.run_view import Json
+from edge_server.storage.records import DeviceRecord
+from edge_server.strategy.explanations import ChannelScores, Observation
 from schemas.submodel import Kept
 
 MOST_ROUNDS = 60

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from edge_server.dashboard.run_view import Json
-from edge_server.registry.registry import FILE
+from edge_server.observability.dashboard.run_view import Json
+from edge_server.releases.registry.registry import FILE
 from schemas.errors import ConfigError
 
 MOST_ROLLOUTS = 50

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from edge_server.config import Config
-from edge_server.dashboard.journal_file import opened_journal
-from edge_server.history import RoundRecord, Summary
-from edge_server.journal_reader import JournalReader
-from edge_server.run_folder import RunFolder
+from edge_server.config.config import Config
+from edge_server.observability.dashboard.journal_file import opened_journal
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import RoundRecord, Summary
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.values import CapabilityProfile, DataCard

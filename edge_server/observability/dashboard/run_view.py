@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
-from edge_client.slicing import expected_shapes
-from edge_server.config import Config
-from edge_server.dashboard.facts import Facts, count_parameters
-from edge_server.history import DeviceRecord, RoundRecord
-from edge_server.snapshot import Snapshot
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.slicing import expected_shapes
+from edge_server.config.config import Config
+from edge_server.observability.dashboard.run_reader import Facts, count_parameters
+from edge_server.observability.snapshot import Snapshot
+from edge_server.storage.records import DeviceRecord, RoundRecord
 from schemas.submodel import ChannelMap
 
 Json = dict[str, Any]
 FLOAT32 = 4
 ENDED, SUSPENDED = "ended", "suspended"
-"""Phases beside those of `edge_server.federation`: nobody goes on with a run that is suspended."""
+"""Phases beside those of `edge_server.rounds.state`: nobody goes on with a run that is suspended."""
 CUT_OFF = "the run was cut off: the command that began it goes on with it"
 SAME_MOMENT_S = 1.0
 """A deadline that is counted anew from each look moves by less, and has not moved."""

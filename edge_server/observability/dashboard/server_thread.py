@@ -13,11 +13,11 @@ import uvicorn
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from edge_server.dashboard.app import make_app
-from edge_server.dashboard.feed import Feed
-from edge_server.dashboard.guarding import access_of
-from edge_server.dashboard.listening import Listen, bound_socket, url_of
-from edge_server.snapshot import Snapshot
+from edge_server.observability.dashboard.access import access_of
+from edge_server.observability.dashboard.app import make_app
+from edge_server.observability.dashboard.bind_address import Listen, bound_socket, url_of
+from edge_server.observability.dashboard.feed import Feed
+from edge_server.observability.snapshot import Snapshot
 from schemas.errors import EdgeError
 
 MOST_CONNECTIONS = 512

@@ -10,8 +10,8 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from edge_server.dashboard.events import Cursor, Event, Shown, events
-from edge_server.dashboard.feed import Feed
+from edge_server.observability.dashboard.events import Cursor, Event, Shown, events
+from edge_server.observability.dashboard.feed import Feed
 
 QUIET_S = 15.0
 """Where there is nothing to say, so often a comment is sent, so that both ends know of each other."""

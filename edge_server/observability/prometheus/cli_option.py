@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.command_output import OptionalAddress
-from edge_server.metrics.address import DEFAULT, Listen, parse_listen
+from edge_client.cli.output import OptionalAddress
+from edge_server.observability.prometheus.address import DEFAULT, Listen, parse_listen
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-    from edge_server.rollout.service import Show
-    from edge_server.rollout.state import Rollout
-    from edge_server.snapshot import Watcher
+    from edge_server.observability.snapshot import Watcher
+    from edge_server.releases.rollout.service import Show
+    from edge_server.releases.rollout.state import Rollout
 
 
 def add_metrics_option(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_metrics_option(parser: argparse.ArgumentParser) -> None:
 def metrics_watcher(text: str, out: Path) -> Iterator[Watcher]:
     """Serve what the run in `out` comes to at this address, as long as the block lasts."""
     listen = parse_listen(text)
-    from edge_server.metrics.collector import RunCollector
+    from edge_server.observability.prometheus.collector import RunCollector
 
     collector = RunCollector(out)
     with _served(listen, collector):
@@ -50,7 +50,7 @@ def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
         yield show
         return
     listen = parse_listen(text)
-    from edge_server.metrics.rollout import RolloutCollector
+    from edge_server.observability.prometheus.rollout import RolloutCollector
 
     collector = RolloutCollector()
 
@@ -64,8 +64,8 @@ def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
 
 @contextlib.contextmanager
 def _served(listen: Listen, collector: Collector) -> Iterator[None]:
-    from edge_server.metrics.collector import run_registry
-    from edge_server.metrics.door import open_door
+    from edge_server.observability.prometheus.collector import run_registry
+    from edge_server.observability.prometheus.http_endpoint import open_door
 
     with open_door(listen, run_registry(collector)) as url:
         # Standard output is the display's.

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from edge_server.metrics.fleet import fleet_families
-from edge_server.metrics.run import run_families
-from edge_server.metrics.work import disk_families, work_families
-from edge_server.snapshot import Snapshot
+from edge_server.observability.prometheus.fleet import fleet_families
+from edge_server.observability.prometheus.run import run_families
+from edge_server.observability.prometheus.work import disk_families, work_families
+from edge_server.observability.snapshot import Snapshot
 
 
 class RunCollector(Collector):

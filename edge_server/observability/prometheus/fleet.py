@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from edge_server.metrics.naming import Labelled, counters, gauges
-from edge_server.participant import Status
-from edge_server.snapshot import Snapshot
+from edge_server.observability.prometheus.metric_names import Labelled, counters, gauges
+from edge_server.observability.snapshot import Snapshot
+from edge_server.rounds.participant import Status
 from schemas.values import Reason
 
 STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))

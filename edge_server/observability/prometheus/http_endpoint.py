@@ -11,9 +11,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from edge_server.few_at_once import FewAtOnce
-from edge_server.metrics.address import Listen
-from edge_server.metrics.exposition import exposition
+from edge_server.observability.prometheus.address import Listen
+from edge_server.observability.prometheus.exposition import exposition
+from edge_server.transport.http_server import FewAtOnce
 from schemas.errors import ConfigError
 
 IDLE_S = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from edge_server.durations import BOUNDS_S, Spread
+from edge_server.observability.durations import BOUNDS_S, Spread
 
 PREFIX = "edge_server_"
 Labelled = Mapping[tuple[str, ...], float]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from edge_server.metrics.naming import Labelled, gauge, gauges
-from edge_server.rollout.state import Phase, Rollout
-from edge_server.rollout.target import Status
+from edge_server.observability.prometheus.metric_names import Labelled, gauge, gauges
+from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.target import Status
 
 
 class RolloutCollector(Collector):

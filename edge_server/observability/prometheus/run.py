@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from edge_server.federation import Phase
-from edge_server.history import RoundRecord
-from edge_server.metrics.naming import Labelled, counter, gauge, gauges
-from edge_server.snapshot import Snapshot
+from edge_server.observability.prometheus.metric_names import Labelled, counter, gauge, gauges
+from edge_server.observability.snapshot import Snapshot
+from edge_server.rounds.state import Phase
+from edge_server.storage.records import RoundRecord
 
 
 def run_families(snapshot: Snapshot, *, closed_at: float) -> Iterator[Metric]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from edge_server.metrics.naming import Labelled, counter, gauge, gauges, histogram
-from edge_server.workload import Workload
+from edge_server.observability.prometheus.metric_names import Labelled, counter, gauge, gauges, histogram
+from edge_server.observability.workload import Workload
 
 
 def work_families(load: Workload) -> Iterator[Metric]:

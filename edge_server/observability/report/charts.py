@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from edge_server.report.axes import Axis, count_axis, value_axis
-from edge_server.report.labels import spread
+from edge_server.observability.report.axes import Axis, count_axis, value_axis
+from edge_server.observability.report.labels import spread
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48

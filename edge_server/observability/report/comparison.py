@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from edge_server.display.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
-from edge_server.experiments.measures import measure
-from edge_server.history import RoundRecord
-from edge_server.report.charts import Chart, Series
-from edge_server.report.contents import Contents
-from edge_server.report.costs import training_macs
-from edge_server.report.curves import curve, percent
-from edge_server.report.document import (
+from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
+from edge_server.observability.report.charts import Chart, Series
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.costs import training_macs
+from edge_server.observability.report.curves import curve, percent
+from edge_server.observability.report.document import (
     Block,
     Code,
     Curves,
@@ -27,7 +25,9 @@ from edge_server.report.document import (
     table,
     words,
 )
-from edge_server.report.settings_table import differing
+from edge_server.observability.report.measures import measure
+from edge_server.observability.report.settings_table import differing
+from edge_server.storage.records import RoundRecord
 
 RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")
 COST_COLUMNS = ("run", "down", "up", "updates", "full models up", "MACs", "time of the rounds", "refused")

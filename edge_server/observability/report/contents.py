@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_server.experiments.machine import Provenance
-from edge_server.history import RoundRecord, Summary
-from edge_server.journal_reader import JournalReader
-from edge_server.registry.describing import describe_run
-from edge_server.registry.version import Version
-from edge_server.report.made import read_made
-from edge_server.report.run_files import read_run_files
-from edge_server.run_folder import RunFolder
+from edge_server.observability.report.made import read_made
+from edge_server.releases.registry.describe import describe_run
+from edge_server.releases.registry.version import Version
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.provenance import Provenance
+from edge_server.storage.records import RoundRecord, Summary
+from edge_server.storage.run_files import read_run_files
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
 
 

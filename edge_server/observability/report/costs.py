@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from edge_server.display.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
-from edge_server.experiments.measures import measure
-from edge_server.report.contents import Contents
-from edge_server.report.document import Cell, Paragraph, Section, numbers, table, words
+from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.document import Cell, Paragraph, Section, numbers, table, words
+from edge_server.observability.report.measures import measure
 from schemas.values import TRAINING_PASSES
 
 

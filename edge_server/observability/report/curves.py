@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from edge_server.display.units import bytes_text
-from edge_server.history import RoundRecord
-from edge_server.report.charts import Chart, Series
+from edge_server.config.units import bytes_text
+from edge_server.observability.report.charts import Chart, Series
+from edge_server.storage.records import RoundRecord
 
 
 def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from edge_server.display.tables import runtimes_differ
-from edge_server.display.trials import serves_text
-from edge_server.display.units import (
+from edge_server.config.units import (
     UNKNOWN,
     bytes_text,
     count_text,
@@ -16,9 +14,19 @@ from edge_server.display.units import (
     ratio_text,
     si_text,
 )
-from edge_server.history import DeviceRecord
-from edge_server.report.contents import Contents
-from edge_server.report.document import Cell, Paragraph, Section, numbers, table, without_empty, words
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.document import (
+    Cell,
+    Paragraph,
+    Section,
+    numbers,
+    table,
+    without_empty,
+    words,
+)
+from edge_server.observability.terminal.tables import runtimes_differ
+from edge_server.observability.terminal.trials import serves_text
+from edge_server.storage.records import DeviceRecord
 
 TIER_COLUMNS = (
     "tier",

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edge_server.display.units import UNKNOWN
-from edge_server.report.charts import Chart
-from edge_server.report.html_table import Cell
+from edge_server.config.units import UNKNOWN
+from edge_server.observability.report.charts import Chart
+from edge_server.observability.report.html_table import Cell
 
 SHOWN_ROWS = 40
 """Rows of a table that are read at once; the others are folded away, in Markdown left to the run's files."""

@@ -8,8 +8,8 @@ from importlib import resources
 
 from markdown_it import MarkdownIt
 
-from edge_server.report.charts import line_chart
-from edge_server.report.document import (
+from edge_server.observability.report.charts import line_chart
+from edge_server.observability.report.document import (
     SHOWN_ROWS,
     Block,
     Card,
@@ -22,7 +22,7 @@ from edge_server.report.document import (
     Section,
     Table,
 )
-from edge_server.report.html_table import html_table
+from edge_server.observability.report.html_table import html_table
 
 MORE_AT_LEAST = 10
 """Fewer rows than these are not worth folding."""
@@ -30,7 +30,9 @@ MORE_AT_LEAST = 10
 
 def html_page(document: Document) -> str:
     """The whole page."""
-    style = resources.files("edge_server.report").joinpath("report.css").read_text(encoding="utf-8")
+    style = (
+        resources.files("edge_server.observability.report").joinpath("report.css").read_text(encoding="utf-8")
+    )
     sections = "\n".join(map(_section, document.sections))
     return f"""<!DOCTYPE html>
 <html lang="en">

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.files import write_synced
-from edge_server.experiments.machine import Provenance, provenance
+from edge_client.storage.atomic_files import write_synced
+from edge_server.storage.provenance import Provenance, provenance
 
 NAME = "made.json"
 

@@ -6,11 +6,9 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from html import escape
 
-from edge_server.display.sparkline import BLOCKS
-from edge_server.display.sparkline import sparkline as drawn
-from edge_server.display.units import clean
-from edge_server.report.charts import Chart, Series
-from edge_server.report.document import (
+from edge_server.config.units import clean
+from edge_server.observability.report.charts import Chart, Series
+from edge_server.observability.report.document import (
     SHOWN_ROWS,
     Block,
     Card,
@@ -23,6 +21,8 @@ from edge_server.report.document import (
     Section,
     Table,
 )
+from edge_server.observability.terminal.sparkline import BLOCKS
+from edge_server.observability.terminal.sparkline import sparkline as drawn
 
 MOST_BLOCKS = 32
 """Letters of a curve in a table's cell."""

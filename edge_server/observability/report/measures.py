@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edge_server.history import RoundRecord, Summary
+from edge_server.storage.records import RoundRecord, Summary
 
 STOPPING_WINDOW = 5
 """Table 2: "the average test accuracy of the last 5 rounds must exceed the target test accuracy"."""

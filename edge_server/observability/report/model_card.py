@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from edge_server.registry.card import card_body
-from edge_server.report.contents import Contents
-from edge_server.report.document import Card, Paragraph, Section
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.document import Card, Paragraph, Section
+from edge_server.releases.registry.card import card_body
 
 NONE = "This run exported no model, so there is no card."
 

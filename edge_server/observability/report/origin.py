@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from edge_server.experiments.machine import Provenance
-from edge_server.report.contents import Contents
-from edge_server.report.document import Block, Code, Facts, Paragraph, Section, table, words
-from edge_server.report.settings_table import stated
-from edge_server.run_folder import RunFolder
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.document import Block, Code, Facts, Paragraph, Section, table, words
+from edge_server.observability.report.settings_table import stated
+from edge_server.storage.provenance import Provenance
+from edge_server.storage.run_folder import RunFolder
 
 NOT_NOTED = "not noted"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from edge_server.report.contents import Contents
-from edge_server.report.document import Block, Facts, Paragraph, Section
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.document import Block, Facts, Paragraph, Section
 
 NO_NOISE = (
     "No differential privacy: nothing bounds what the model tells of a single device's data. "

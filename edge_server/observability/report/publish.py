@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_server.report.comparing import runs_document
-from edge_server.report.contents import Contents, read_contents
-from edge_server.report.document import (
+from edge_server.observability.report.comparison import runs_document
+from edge_server.observability.report.contents import Contents, read_contents
+from edge_server.observability.report.document import (
     Card,
     Code,
     Curves,
@@ -20,9 +20,9 @@ from edge_server.report.document import (
     Section,
     Table,
 )
-from edge_server.report.html_page import html_page
-from edge_server.report.markdown import markdown_page
-from edge_server.report.report import run_document, write_text
+from edge_server.observability.report.html_page import html_page
+from edge_server.observability.report.markdown import markdown_page
+from edge_server.observability.report.report import run_document, write_text
 from schemas.errors import ConfigError
 
 SUFFIXES = {"html": ".html", "markdown": ".md", "json": ".json"}

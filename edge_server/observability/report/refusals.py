@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from edge_server.display.units import UNKNOWN, count_text, names_text
-from edge_server.history import DeviceRecord
-from edge_server.report.contents import Contents
-from edge_server.report.document import Block, Cell, Paragraph, Section, numbers, table, words
+from edge_server.config.units import UNKNOWN, count_text, names_text
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.document import Block, Cell, Paragraph, Section, numbers, table, words
+from edge_server.storage.records import DeviceRecord
 
 NONE = "Nothing that a device sent was refused."
 

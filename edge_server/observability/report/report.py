@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_client.files import write_synced
-from edge_server.display.tables import epsilon_text
-from edge_server.display.units import bytes_text, count_text, duration_text, percent_text
-from edge_server.history import Summary
-from edge_server.report.contents import Contents, read_contents
-from edge_server.report.document import Document, Facts
-from edge_server.report.html_page import html_page
-from edge_server.report.markdown import markdown_page
-from edge_server.report.sections import run_sections
-from edge_server.run_folder import run_title
+from edge_client.storage.atomic_files import write_synced
+from edge_server.config.units import bytes_text, count_text, duration_text, percent_text
+from edge_server.observability.report.contents import Contents, read_contents
+from edge_server.observability.report.document import Document, Facts
+from edge_server.observability.report.html_page import html_page
+from edge_server.observability.report.markdown import markdown_page
+from edge_server.observability.report.sections import run_sections
+from edge_server.observability.terminal.tables import epsilon_text
+from edge_server.storage.records import Summary
+from edge_server.storage.run_folder import run_title
 from schemas.errors import ConfigError
 
 NAME, MARKDOWN = "report.html", "report.md"

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_server.display.units import (
+from edge_server.config.units import (
     bytes_text,
     duration_text,
     loss_text,
     names_text,
     percent_text,
 )
-from edge_server.history import RoundRecord, UndoneRecord
-from edge_server.report.contents import Contents
-from edge_server.report.costs import cost_section
-from edge_server.report.curves import run_charts
-from edge_server.report.devices import device_section, tier_section
-from edge_server.report.document import Cell, Curves, Paragraph, Section, numbers, table, words
-from edge_server.report.model_card import card_section
-from edge_server.report.origin import file_section, origin_section, repeat_section
-from edge_server.report.privacy import privacy_section
-from edge_server.report.refusals import refusal_section
+from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.costs import cost_section
+from edge_server.observability.report.curves import run_charts
+from edge_server.observability.report.devices import device_section, tier_section
+from edge_server.observability.report.document import Cell, Curves, Paragraph, Section, numbers, table, words
+from edge_server.observability.report.model_card import card_section
+from edge_server.observability.report.origin import file_section, origin_section, repeat_section
+from edge_server.observability.report.privacy import privacy_section
+from edge_server.observability.report.refusals import refusal_section
+from edge_server.storage.records import RoundRecord, UndoneRecord
 
 
 def run_sections(run: Contents) -> tuple[Section, ...]:

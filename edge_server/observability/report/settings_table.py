@@ -41,7 +41,7 @@ def differing(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
 
 @lru_cache(maxsize=1)
 def _defaults() -> dict[str, str]:
-    from edge_server.config import Config
+    from edge_server.config.config import Config
 
     return flat(tomllib.loads(Config().to_toml()))
 

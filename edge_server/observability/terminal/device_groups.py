@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 
 from rich.table import Table
 
-from edge_server.display.tables import add_numbers, plain_table
-from edge_server.display.units import bytes_text, clean, ratio_text
-from edge_server.history import DeviceRecord, Summary
-from edge_server.snapshot import DeviceView
+from edge_server.config.units import bytes_text, clean, ratio_text
+from edge_server.observability.snapshot import DeviceView
+from edge_server.observability.terminal.tables import add_numbers, plain_table
+from edge_server.storage.records import DeviceRecord, Summary
 
 MANY_DEVICES = 20
 """Beyond this, a list of devices says less than their counts."""

@@ -9,10 +9,10 @@ from typing import Literal, Protocol, Self, TextIO
 
 from rich.console import Console
 
-from edge_server.display.json_lines import JsonLines
-from edge_server.display.plain import PlainDisplay
-from edge_server.display.pretty import PrettyDisplay
-from edge_server.snapshot import Snapshot
+from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.terminal.json_lines import JsonLines
+from edge_server.observability.terminal.live_view import PrettyDisplay
+from edge_server.observability.terminal.log_lines import PlainDisplay
 
 
 class Display(Protocol):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from edge_server.display.crowd import is_crowd, tier_table
-from edge_server.display.tables import device_table, outcome_text, round_table
-from edge_server.display.trials import on_trial, trial_line, trial_table
-from edge_server.history import DeviceRecord
-from edge_server.snapshot import Snapshot
+from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.terminal.device_groups import is_crowd, tier_table
+from edge_server.observability.terminal.tables import device_table, outcome_text, round_table
+from edge_server.observability.terminal.trials import on_trial, trial_line, trial_table
+from edge_server.storage.records import DeviceRecord
 
 COMFORTABLE_WIDTH = 100
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Self, TextIO
 
-from edge_server.snapshot import Snapshot
-from schemas.frozen import Frozen
+from edge_server.observability.snapshot import Snapshot
+from schemas.base import Frozen
 
 
 class JsonLines:

@@ -7,9 +7,9 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 
-from edge_server.display.closing import print_closing
-from edge_server.display.view import run_view
-from edge_server.snapshot import Snapshot
+from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.terminal.final_summary import print_closing
+from edge_server.observability.terminal.view import run_view
 
 
 class PrettyDisplay:

@@ -7,10 +7,7 @@ from typing import Self, TextIO
 
 from rich.console import Console
 
-from edge_server.display.closing import print_closing
-from edge_server.display.crowd import crowd_line, is_crowd
-from edge_server.display.tables import epsilon_text, late_text, trouble_text
-from edge_server.display.units import (
+from edge_server.config.units import (
     bytes_text,
     clean,
     clock_text,
@@ -19,8 +16,11 @@ from edge_server.display.units import (
     percent_text,
     ratio_text,
 )
-from edge_server.history import RoundRecord
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.terminal.device_groups import crowd_line, is_crowd
+from edge_server.observability.terminal.final_summary import print_closing
+from edge_server.observability.terminal.tables import epsilon_text, late_text, trouble_text
+from edge_server.storage.records import RoundRecord
 
 OFFLINE = "offline"
 BRIEF = frozenset({"starting", "planning", "aggregating"})

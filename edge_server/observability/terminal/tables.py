@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from edge_server.display.units import (
+from edge_server.config.units import (
     UNKNOWN,
     bytes_text,
     clean,
@@ -22,7 +22,7 @@ from edge_server.display.units import (
     ratio_text,
     si_text,
 )
-from edge_server.history import DeviceRecord, RoundRecord, Summary
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 LAST_ROUNDS = 20
 """Rounds in the final table; a longer run has the others in `history.jsonl` and in the report."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from edge_server.display.tables import add_numbers, plain_table
-from edge_server.display.units import UNKNOWN, clean, count_text, counted_text, percent_text
-from edge_server.history import DeviceRecord
+from edge_server.config.units import UNKNOWN, clean, count_text, counted_text, percent_text
+from edge_server.observability.terminal.tables import add_numbers, plain_table
+from edge_server.storage.records import DeviceRecord
 
 
 def on_trial(devices: Sequence[DeviceRecord]) -> list[DeviceRecord]:

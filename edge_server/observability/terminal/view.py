@@ -10,10 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from edge_server.display.crowd import crowd_table, is_crowd
-from edge_server.display.sparkline import sparkline
-from edge_server.display.tables import add_numbers, plain_table
-from edge_server.display.units import (
+from edge_server.config.units import (
     bytes_text,
     clean,
     clock_text,
@@ -21,8 +18,11 @@ from edge_server.display.units import (
     percent_text,
     ratio_text,
 )
-from edge_server.history import RoundRecord
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.terminal.device_groups import crowd_table, is_crowd
+from edge_server.observability.terminal.sparkline import sparkline
+from edge_server.observability.terminal.tables import add_numbers, plain_table
+from edge_server.storage.records import RoundRecord
 
 LAST_ROUNDS = 3
 LAST_NOTES = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edge_server.snapshot import Watcher
+    from edge_server.observability.snapshot import Watcher
 
 
 def add_write_option(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +26,9 @@ def add_write_option(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def writers_watcher(words: Sequence[str], out: Path) -> Iterator[Watcher]:
     """Tell these writers of the run in `out`, as long as the block lasts, and wait for them at its end."""
-    from edge_server.snapshot import Together
-    from edge_server.writers.registry import make_writer
-    from edge_server.writers.writing import Writing
+    from edge_server.observability.snapshot import Together
+    from edge_server.observability.trackers.registry import make_writer
+    from edge_server.observability.trackers.threads import Writing
 
     made = [(word.partition("=")[0], make_writer(word)) for word in words]
     writings = [Writing(name, writer, out) for name, writer in made]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_server.history import RoundRecord, Summary
+from edge_server.storage.records import RoundRecord, Summary
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_server.writers.writer import Writer
+from edge_server.observability.trackers.interface import Writer
 from schemas.errors import ConfigError, nearest
 
 
 def _tensorboard(target: str) -> Writer:
-    from edge_server.writers.tensorboard import TensorBoardWriter
+    from edge_server.observability.trackers.tensorboard import TensorBoardWriter
 
     return TensorBoardWriter(target)
 
 
 def _mlflow(target: str) -> Writer:
-    from edge_server.writers.mlflow import MlflowWriter
+    from edge_server.observability.trackers.mlflow import MlflowWriter
 
     return MlflowWriter(target)
 
 
 def _wandb(target: str) -> Writer:
-    from edge_server.writers.wandb import WandbWriter
+    from edge_server.observability.trackers.wandb import WandbWriter
 
     return WandbWriter(target)
 

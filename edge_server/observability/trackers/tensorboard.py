@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edge_server.history import RoundRecord, Summary
-from edge_server.writers.writer import LAST, RunFacts, scalars
+from edge_server.observability.trackers.interface import LAST, RunFacts, scalars
+from edge_server.storage.records import RoundRecord, Summary
 
 
 class TensorBoardWriter:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_server.history import RoundRecord, Summary
-from edge_server.snapshot import Snapshot
-from edge_server.writers.writer import RunFacts, Writer
+from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.trackers.interface import RunFacts, Writer
+from edge_server.storage.records import RoundRecord, Summary
 
 log = logging.getLogger(__name__)
 

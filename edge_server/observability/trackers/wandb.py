@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_server.history import RoundRecord, Summary
-from edge_server.writers.writer import RunFacts, scalars
+from edge_server.observability.trackers.interface import RunFacts, scalars
+from edge_server.storage.records import RoundRecord, Summary
 
 
 class WandbWriter:

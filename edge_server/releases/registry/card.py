@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_server.display.units import (
+from edge_server.config.units import (
     bytes_text,
     count_text,
     counted_text,
@@ -16,7 +16,7 @@ from edge_server.display.units import (
     ratio_text,
     si_text,
 )
-from edge_server.registry.version import TierModel, Version
+from edge_server.releases.registry.version import TierModel, Version
 
 COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices", "ms/image")
 

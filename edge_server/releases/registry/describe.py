@@ -11,14 +11,14 @@ from statistics import fmean
 
 from pydantic import ValidationError
 
-from edge_client.trust import check_model, read_trusted_key
-from edge_server.history import DeviceRecord, RoundRecord, StartedFrom, Summary
-from edge_server.journal_reader import JournalReader
-from edge_server.registry.version import TierModel, Version
-from edge_server.report.run_files import first_problem, read_history
-from edge_server.run_folder import RunFolder, run_title
+from edge_client.security.trusted_key import check_model, read_trusted_key
+from edge_server.releases.registry.version import TierModel, Version
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import DeviceRecord, RoundRecord, StartedFrom, Summary
+from edge_server.storage.run_files import first_problem, read_history
+from edge_server.storage.run_folder import RunFolder, run_title
 from schemas.errors import ConfigError
-from schemas.manifest import Manifest, decode_manifest, manifest_path
+from schemas.security.manifest import Manifest, decode_manifest, manifest_path
 
 KEPT_PARENTS = 3
 Signed = tuple[Manifest, str]
@@ -147,7 +147,7 @@ def _tier(path: Path, signed: Signed | None, summary: Summary, last: RoundRecord
 
 def _ratio(path: Path) -> float:
     """What the file itself says, where no signature does."""
-    from edge_client.inference import load_model
+    from edge_client.inference.onnx_model import load_model
 
     return float(load_model(path, threads=1).provenance.get("prune_ratio", "0"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_server.display.units import (
+from edge_server.config.units import (
     UNKNOWN,
     bytes_text,
     count_text,
@@ -16,9 +16,9 @@ from edge_server.display.units import (
     percent_text,
     ratio_text,
 )
-from edge_server.registry.version import TierModel, Version
-from schemas.blobs import SpooledGroups
+from edge_server.releases.registry.version import TierModel, Version
 from schemas.errors import PeerError
+from schemas.tensors.blobs import SpooledGroups
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from edge_client.files import sync, write_synced
-from edge_server.registry.card import card
-from edge_server.registry.describing import describe_run
-from edge_server.registry.registry import Registry
-from edge_server.registry.version import Version
-from edge_server.run_folder import RunFolder
+from edge_client.storage.atomic_files import sync, write_synced
+from edge_server.releases.registry.card import card
+from edge_server.releases.registry.describe import describe_run
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import Version
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
-from schemas.manifest import manifest_path
+from schemas.security.manifest import manifest_path
 
 log = logging.getLogger(__name__)
 

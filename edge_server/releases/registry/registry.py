@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_server.registry.version import Version
+from edge_server.releases.registry.version import Version
 from schemas.errors import ConfigError, nearest
 
 FORMAT = 1

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edge_server.history import StartedFrom
-from schemas.frozen import Frozen
+from edge_server.storage.records import StartedFrom
+from schemas.base import Frozen
 from schemas.names import Digest, Name
 from schemas.values import Fraction
 

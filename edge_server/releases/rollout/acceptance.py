@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edge_server.rollout.rules import Rules, rounded_up
-from edge_server.rollout.target import FAILED, Status, Target
+from edge_server.releases.rollout.rules import Rules, rounded_up
+from edge_server.releases.rollout.target import FAILED, Status, Target
 
 
 class Verdict(StrEnum):

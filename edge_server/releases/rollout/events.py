@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.chunks import BlobRef
 from schemas.messages import Birth, BlobRequest, Death, Message, ModelReport
+from schemas.tensors.chunks import BlobRef
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from edge_server.registry.registry import Registry
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.state import OVER, Phase, Rollout, TierFile
-from edge_server.rollout.target import Status, Target
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.state import OVER, Phase, Rollout, TierFile
+from edge_server.releases.rollout.target import Status, Target
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport
 

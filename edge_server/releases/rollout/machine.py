@@ -14,12 +14,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.fleet import Device
-from edge_server.rollout.events import Command, Connected, Event, Heard, Send, SendChunks, Tick, Withdrawn
-from edge_server.rollout.groups import groups_of
-from edge_server.rollout.judging import Verdict, judge, standing_of
-from edge_server.rollout.state import Phase, Rollout, Step, TierFile
-from edge_server.rollout.target import (
+from edge_server.releases.rollout.acceptance import Verdict, judge, standing_of
+from edge_server.releases.rollout.events import (
+    Command,
+    Connected,
+    Event,
+    Heard,
+    Send,
+    SendChunks,
+    Tick,
+    Withdrawn,
+)
+from edge_server.releases.rollout.groups import groups_of
+from edge_server.releases.rollout.state import Phase, Rollout, Step, TierFile
+from edge_server.releases.rollout.target import (
     ASK_AGAIN_S,
     CHECK_UP_S,
     LOADING,
@@ -29,6 +37,7 @@ from edge_server.rollout.target import (
     Target,
     accepts,
 )
+from edge_server.rounds.fleet import Device
 from schemas.messages import Birth, BlobRequest, Death, ModelOffer, ModelReport, ModelWithdrawal
 
 

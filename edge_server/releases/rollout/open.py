@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edge_client.trust import check_model, read_trusted_key
-from edge_server.registry.registry import Registry
-from edge_server.registry.version import TierModel, Version
-from edge_server.rollout.journal import Known, RolloutJournal, new_id
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.state import Phase, Rollout, TierFile
-from schemas.chunks import BlobRef
+from edge_client.security.trusted_key import check_model, read_trusted_key
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import TierModel, Version
+from edge_server.releases.rollout.journal import Known, RolloutJournal, new_id
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.state import Phase, Rollout, TierFile
 from schemas.errors import ConfigError
-from schemas.manifest import decode_manifest, manifest_path
+from schemas.security.manifest import decode_manifest, manifest_path
+from schemas.tensors.chunks import BlobRef
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from edge_server.display.units import clean, clock_text, ms_text, names_text, percent_text
-from edge_server.rollout.groups import missing_tiers
-from edge_server.rollout.judging import Verdict, judge, standing_of
-from edge_server.rollout.rollout import eligible, group_name
-from edge_server.rollout.state import Phase, Rollout
-from edge_server.rollout.target import Status, Target
+from edge_server.config.units import clean, clock_text, ms_text, names_text, percent_text
+from edge_server.releases.rollout.acceptance import Verdict, judge, standing_of
+from edge_server.releases.rollout.groups import missing_tiers
+from edge_server.releases.rollout.machine import eligible, group_name
+from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.target import Status, Target
 
 QUIET = frozenset({Status.WAITING, Status.ASKED, Status.SWITCHING})
 """Too short to be worth a line."""

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from schemas.frozen import Frozen
+from schemas.base import Frozen
+from schemas.messages.rollout_terms import Terms
 from schemas.names import Name
-from schemas.rollout import Terms
 from schemas.values import Fraction, Seconds
 
 SIZE_PATTERN = r"^(?:100|[1-9]?[0-9])(?:\.[0-9]+)?%$|^[1-9][0-9]{0,6}$"

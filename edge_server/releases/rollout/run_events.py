@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edge_server.event_list.event import EventKind
-from edge_server.event_list.recorder import EventRecorder
-from edge_server.history import Summary
-from edge_server.registry.registry import Registry
-from edge_server.registry.version import Version
-from edge_server.rollout.state import Phase, Rollout
-from edge_server.rollout.target import ENDED, FAILED
-from edge_server.round_events import Note
-from edge_server.run_folder import RunFolder
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import Version
+from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.target import ENDED, FAILED
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import Note
+from edge_server.storage.event_list.recorder import EventRecorder
+from edge_server.storage.records import Summary
+from edge_server.storage.run_folder import RunFolder
 
 
 def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:

@@ -13,17 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import BrokerAddress
-from edge_client.echo import Echo
-from edge_client.link import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
-from edge_client.logs.facts import about
-from edge_server.rollout import rollout as machine
-from edge_server.rollout.events import Command, Connected, Event, Heard, Send, SendChunks, Tick, Withdrawn
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.state import Rollout
-from schemas.chunks import BlobRef, encode_chunk
+from edge_client.system.logging.context import about
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.echo_test import Echo
+from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
+from edge_server.releases.rollout import machine
+from edge_server.releases.rollout.events import (
+    Command,
+    Connected,
+    Event,
+    Heard,
+    Send,
+    SendChunks,
+    Tick,
+    Withdrawn,
+)
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.state import Rollout
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, ModelReport, decode_message, encode_message
+from schemas.tensors.chunks import BlobRef, encode_chunk
 from schemas.topics import Channel, DeviceTopic, echo_topic, parse_topic, rollout_filters
 from schemas.values import Reason
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from edge_server.fleet import Fleet
-from edge_server.rollout.events import Command
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.target import Target
-from edge_server.tiers import tier_of
-from schemas.chunks import BlobRef
-from schemas.manifest import SignedManifest
+from edge_server.releases.rollout.events import Command
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.target import Target
+from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.tiers import tier_of
+from schemas.security.manifest import SignedManifest
+from schemas.tensors.chunks import BlobRef
 from schemas.values import CapabilityProfile
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from schemas.messages import ModelReport
-from schemas.rollout import Stage
+from schemas.messages.rollout_terms import Stage
 
 ASK_AGAIN_S = 5.0
 """How long an offer may stay unanswered before it is repeated."""

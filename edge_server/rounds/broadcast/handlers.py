@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from edge_server import broadcast as shared
-from edge_server.federation import Federation, Phase, Step
-from edge_server.participant import Participant, Status
-from edge_server.round_events import Command, Publish, Send
+from edge_server.rounds.broadcast import pacing as shared
+from edge_server.rounds.events import Command, Publish, Send
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.state import Federation, Phase, Step
 from schemas.messages import BroadcastEnd, Heard, TaskReply
 
 

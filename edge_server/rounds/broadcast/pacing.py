@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from schemas.blobs import BlobRef
 from schemas.messages import Task
+from schemas.tensors.blobs import BlobRef
 
 AHEAD_BYTES = 8 * 1024 * 1024
 """How much may be published that some device has not said it has heard: four of its reports."""

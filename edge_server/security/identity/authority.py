@@ -23,18 +23,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.identity.credentials import key_pem, load_key, new_key, validity_of
-from edge_client.identity.private_files import private_folder, write_private
-from edge_client.identity.validity import needs_renewal
-from edge_server.identity import mosquitto
-from edge_server.identity.certificates import (
+from edge_client.security.identity.certificates import key_pem, load_key, new_key, validity_of
+from edge_client.security.identity.private_files import private_folder, write_private
+from edge_client.security.identity.validity import needs_renewal
+from edge_server.security.identity import mosquitto
+from edge_server.security.identity.certificates import (
     Signer,
     broker_certificate,
     client_certificate,
     new_signer,
     revocation_list,
 )
-from edge_server.identity.settings import DAY_S, FILE, AuthoritySettings, read_settings
+from edge_server.security.identity.settings import DAY_S, FILE, AuthoritySettings, read_settings
 from schemas.errors import ConfigError
 
 AUTHORITY_S = 20 * 365 * DAY_S

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.identity.board import CA, CERTIFICATE, INSTALL, KEY, TRUST, board_files
-from edge_client.identity.credentials import key_pem, new_key
-from edge_client.identity.private_files import private_folder, write_private
-from edge_server.identity.authority import Authority
+from edge_client.security.identity.certificates import key_pem, new_key
+from edge_client.security.identity.enrolment_bundle import CA, CERTIFICATE, INSTALL, KEY, TRUST, board_files
+from edge_client.security.identity.private_files import private_folder, write_private
+from edge_server.security.identity.authority import Authority
 
 
 def write_bundle(

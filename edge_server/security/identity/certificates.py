@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from edge_client.identity.credentials import new_key
+from edge_client.security.identity.certificates import new_key
 
 MOST_BACKDATED_S = 3600.0
 LIST_DAYS = 36_500

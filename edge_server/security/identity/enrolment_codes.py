@@ -9,15 +9,15 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import Field
 
-from edge_client.identity.credentials import key_pem, new_key
-from edge_client.identity.private_files import write_private
-from edge_server.identity.authority import Authority
-from edge_server.identity.certificates import client_certificate
-from schemas.enrolment import SECRET_BYTES, CodeId, EnrolmentCode, proof_key, proves, request_proof
+from edge_client.security.identity.certificates import key_pem, new_key
+from edge_client.security.identity.private_files import write_private
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.certificates import client_certificate
+from schemas.base import Frozen
 from schemas.errors import PeerError
-from schemas.frozen import Frozen
 from schemas.messages import CertificateRequest
 from schemas.names import Digest, Name
+from schemas.security.enrolment import SECRET_BYTES, CodeId, EnrolmentCode, proof_key, proves, request_proof
 from schemas.values import Pem, Reason
 
 MAX_WRONG_TRIES = 5

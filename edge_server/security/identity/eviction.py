@@ -16,13 +16,13 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.address import TlsFiles, parse_address
-from edge_client.identity.credentials import key_pem, new_key
-from edge_client.identity.private_files import write_private
-from edge_client.link import Inbox, Link, LinkUp
-from edge_server.identity.authority import Authority
-from edge_server.identity.certificates import client_certificate
-from edge_server.identity.mosquitto import REVOKED
+from edge_client.security.identity.certificates import key_pem, new_key
+from edge_client.security.identity.private_files import write_private
+from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_client.transport.mqtt_client import Inbox, Link, LinkUp
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.certificates import client_certificate
+from edge_server.security.identity.mosquitto import REVOKED
 from schemas.errors import ConfigError, EdgeError
 from schemas.topics import Channel, DeviceTopic
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_server.home_assistant.settings import identifier
-from edge_server.identity.settings import AuthoritySettings
+from edge_server.config.home_assistant import identifier
+from edge_server.security.identity.settings import AuthoritySettings
 from schemas.topics import ROOT, enrolment_root
 
 SERVER, SERVICE, ROLLOUT = "edge-server", "edge-authority", "edge-rollout"

@@ -14,12 +14,12 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_server.identity import codes
-from edge_server.identity.allowance import Allowance
-from edge_server.identity.authority import Authority
-from schemas.enrolment import answer_proof
+from edge_server.security.identity import enrolment_codes
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.rate_limit import Allowance
 from schemas.errors import PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message
+from schemas.security.enrolment import answer_proof
 from schemas.topics import EnrolTopic, is_code_id, parse_topic
 from schemas.values import Reason
 
@@ -68,17 +68,17 @@ class Desk:
         return self._renew(request)
 
     def _redeem(self, who: str, request: CertificateRequest) -> IssuedCertificate:
-        record = codes.find(self._authority, who)
-        judged = codes.judge(record, request, self._authority.clock())
+        record = enrolment_codes.find(self._authority, who)
+        judged = enrolment_codes.judge(record, request, self._authority.clock())
         if judged.record != record:
-            codes.save(self._authority, judged.record)
+            enrolment_codes.save(self._authority, judged.record)
         if judged.refused is not None:
             raise PeerError(judged.refused, reason=Reason.NOT_ENTITLED)
         key = requested_key(request)
         if record.certificate is None:
             made = self._authority.issue(record.device, key)
             record = record.model_copy(update={"certificate": _pem(made)})
-            codes.save(self._authority, record)
+            enrolment_codes.save(self._authority, record)
             log.info("%s: enrolled with code %s", record.device, who, extra={"device": record.device})
         assert record.certificate is not None
         certificate = x509.load_pem_x509_certificate(record.certificate.encode())

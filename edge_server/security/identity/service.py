@@ -10,11 +10,11 @@ import logging
 import queue
 from dataclasses import dataclass
 
-from edge_client.address import BrokerAddress
-from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp
-from edge_server.identity import mosquitto
-from edge_server.identity.authority import Authority
-from edge_server.identity.desk import Desk
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
+from edge_server.security.identity import mosquitto
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.registration import Desk
 from schemas.errors import PeerError
 from schemas.messages import encode_message
 from schemas.topics import authority_filters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from edge_client.address import BrokerAddress, TlsFiles
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from schemas.errors import ConfigError
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import tomli_w
 from pydantic import Field, ValidationError
 
-from edge_server.config_errors import explain
+from edge_server.config.errors import explain
+from schemas.base import Settings
 from schemas.errors import ConfigError
-from schemas.frozen import Settings
 from schemas.names import Name
 
 FILE = "authority.toml"

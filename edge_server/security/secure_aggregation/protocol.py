@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from edge_client.secure.member import revealed
-from edge_server.secure.unmasking import Opened, open_secrets
+from edge_client.security.secure_aggregation.protocol import revealed
+from edge_server.security.secure_aggregation.unmasking import Opened, open_secrets
 from schemas.errors import PeerError
 from schemas.messages import (
     EntrustedShares,
@@ -28,7 +28,7 @@ from schemas.messages import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from schemas.secure import MaskingTerms, Member
+from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.values import Reason
 
 COHORT = "sum-of-the-cohort"

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edge_client.secure import keys, shamir
-from edge_client.secure.masks import pair_key, shifted
-from edge_client.secure.member import revealed
-from edge_client.secure.membership import cohort_context, points_of
-from edge_client.secure.quantisation import Ring, Scale, weighted_mean
-from edge_client.secure.segments import Labels, join
-from schemas.blobs import Array
+from edge_client.security.secure_aggregation import keys, shamir
+from edge_client.security.secure_aggregation.cohort import cohort_context, points_of
+from edge_client.security.secure_aggregation.masks import pair_key, shifted
+from edge_client.security.secure_aggregation.protocol import revealed
+from edge_client.security.secure_aggregation.quantization import Ring, Scale, weighted_mean
+from edge_client.security.secure_aggregation.segments import Labels, join
 from schemas.errors import PeerError
 from schemas.messages import MaskCohort, UnmaskAnswer
-from schemas.secure import MaskingTerms, Member
+from schemas.security.secure_aggregation import MaskingTerms, Member
+from schemas.tensors.blobs import Array
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge_client.secure.masking import GROUP
-from schemas.blobs import Groups
+from edge_client.security.secure_aggregation.mask_update import GROUP
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
-from schemas.tensors import kind_of
+from schemas.tensors.arrays import kind_of
+from schemas.tensors.blobs import Groups
 from schemas.values import Reason
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_client.data.parts import part_of
+from edge_client.data.splits import part_of
 from edge_client.models.registry import entry
-from edge_client.user_code import users_function
-from edge_server.config import Config
-from edge_server.rehearsal import Rehearsed, rehearse
-from edge_server.run_folder import RUNS
+from edge_client.system.user_code import users_function
+from edge_server.config.config import Config
+from edge_server.config.test_data import load_test_data, read_source
+from edge_server.coordinator.initial_model import find_start
+from edge_server.simulation.checks.rehearsal import Rehearsed, rehearse
 from edge_server.simulation.population import make_population
-from edge_server.starting import find_start
-from edge_server.test_data import load_test_data, read_source
+from edge_server.storage.run_names import RUNS
 from schemas.errors import ConfigError
 
 

@@ -14,21 +14,21 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_runner import do_training
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
-from edge_client.private import PrivateState
-from edge_client.user_code import FAILS
-from edge_client.work import do_training
-from edge_client.workplace import Workplace
-from edge_server.config import Config
-from edge_server.fleet import Device
-from edge_server.privacy_settings import PrivacySettings
-from edge_server.round_events import Assignment, CheckUpdate, CloseRound, PlanRound
-from edge_server.run_folder import RunFolder
-from edge_server.starting import Start
-from edge_server.test_data import model_spec
-from edge_server.testing import Testing
-from edge_server.workshop import Workshop
+from edge_client.storage.private_state import PrivateState
+from edge_client.system.user_code import FAILS
+from edge_server.config.config import Config
+from edge_server.config.privacy import PrivacySettings
+from edge_server.config.test_data import model_spec
+from edge_server.coordinator.evaluation import Testing
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.initial_model import Start
+from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
+from edge_server.rounds.fleet import Device
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from schemas.values import CapabilityProfile, DataCard, ModelSpec

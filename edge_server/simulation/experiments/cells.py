@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_server.config import Config
-from edge_server.experiments.experiment import (
+from edge_server.config.config import Config
+from edge_server.config.load import check_config, load_config
+from edge_server.config.overrides import merge_tables, override_table
+from edge_server.simulation.experiments.experiment import (
     Change,
     Column,
     Experiment,
@@ -17,8 +19,6 @@ from edge_server.experiments.experiment import (
     Scale,
     scale_of,
 )
-from edge_server.load_config import check_config, load_config
-from edge_server.overrides import merge_tables, override_table
 from schemas.errors import ConfigError, nearest
 
 IN_FLOAT32: Mapping[str, Any] = {"strategy": {"uplink": [], "downlink": []}}

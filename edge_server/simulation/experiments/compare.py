@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.data.sources import load_source
-from edge_server.experiments.cells import Cell, Choice, Plan, make_plan
-from edge_server.experiments.experiment import Experiment, Row, experiment_names, load_experiment
-from edge_server.experiments.findings import Findings
-from edge_server.experiments.runner import Progress, Simulate
+from edge_server.simulation.experiments.cells import Cell, Choice, Plan, make_plan
+from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment
+from edge_server.simulation.experiments.findings import Findings
+from edge_server.simulation.experiments.runner import Progress, Simulate
 from schemas.errors import ConfigError
 
 RESULT = "recipes compared"
@@ -23,7 +23,7 @@ def named_experiment(words: Sequence[str]) -> Experiment:
         return load_experiment(words[0])
     if len(words) == 1 and Path(words[0]).suffix == "" and not Path(words[0]).exists():
         # One word alone is meant as an experiment unless it is a recipe.
-        from edge_server.recipe_files import recipe_names
+        from edge_server.config.recipe_files import recipe_names
 
         if words[0] not in recipe_names():
             return load_experiment(words[0])
@@ -35,18 +35,18 @@ def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) -> Fi
     """Do what the experiment's kind asks for."""
     kind = plan.experiment.kind
     if kind == "sizes":
-        from edge_server.experiments.sizes import find_sizes
+        from edge_server.simulation.experiments.sizes import find_sizes
 
         return find_sizes(plan)
     if kind == "similarity":
-        from edge_server.experiments.similarity import find_similarity
+        from edge_server.simulation.experiments.similarity import find_similarity
 
         return find_similarity(plan, out, progress=progress)
     if kind == "grad-cam":
-        from edge_server.experiments.grad_cam import find_grad_cam
+        from edge_server.simulation.experiments.grad_cam import find_grad_cam
 
         return find_grad_cam(plan, out, simulate=simulate, progress=progress)
-    from edge_server.experiments.runs import find_runs
+    from edge_server.simulation.experiments.runs import find_runs
 
     return find_runs(plan, out, simulate=simulate, progress=progress)
 

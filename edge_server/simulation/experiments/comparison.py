@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_server.display.units import bytes_text, count_text, duration_text
-from edge_server.experiments.cells import Cell, Plan
-from edge_server.experiments.experiment import PaperNumbers
-from edge_server.experiments.findings import NOTHING, Spread, Table, spread, without_empty
-from edge_server.experiments.measures import Measured, measure, window_of
-from edge_server.experiments.runner import Done
+from edge_server.config.units import bytes_text, count_text, duration_text
+from edge_server.observability.report.measures import Measured, measure, window_of
+from edge_server.simulation.experiments.cells import Cell, Plan
+from edge_server.simulation.experiments.experiment import PaperNumbers
+from edge_server.simulation.experiments.findings import NOTHING, Spread, Table, spread, without_empty
+from edge_server.simulation.experiments.runner import Done
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from edge_server.config_errors import explain
+from edge_server.config.errors import explain
+from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
-from schemas.frozen import Settings
 
-EXPERIMENTS = "edge_server.experiments"
+EXPERIMENTS = "edge_server.simulation.experiments"
 
 Kind = Literal["runs", "sizes", "similarity", "grad-cam"]
 Tables = Mapping[str, Mapping[str, Any]]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.report.charts import Chart
+from edge_server.observability.report.charts import Chart
 
 NOTHING = ""
 

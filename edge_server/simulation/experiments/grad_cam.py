@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from edge_client.data.fitting import fit
-from edge_client.data.labelled import LabelledData
-from edge_client.data.parts import part_of
+from edge_client.data.dataset import LabelledData
+from edge_client.data.shapes import fit
 from edge_client.data.sources import load_source
-from edge_client.evaluation import evaluate
+from edge_client.data.splits import part_of
 from edge_client.models.build import build_model
-from edge_client.surgery import load_arrays
-from edge_server.experiments.cells import Plan
-from edge_server.experiments.findings import Findings, Table
-from edge_server.experiments.runner import Done, Progress, Simulate, run_all, run_path
-from edge_server.grad_cam import Heat, concentration, grad_cam
-from edge_server.test_data import model_spec
-from schemas.blobs import SpooledGroups
+from edge_client.pruning.surgery import load_arrays
+from edge_client.training.evaluation import evaluate
+from edge_server.config.test_data import model_spec
+from edge_server.observability.grad_cam import Heat, concentration, grad_cam
+from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.findings import Findings, Table
+from edge_server.simulation.experiments.runner import Done, Progress, Simulate, run_all, run_path
 from schemas.errors import ConfigError
+from schemas.tensors.blobs import SpooledGroups
 
 MEASURED = 200
 SHOWN = 8
@@ -85,7 +85,7 @@ def _trained(one: Done, out: Path, data: LabelledData) -> nn.Module:
 
 
 def _draw(data: LabelledData, heats: Mapping[str, Heat], path: Path) -> None:
-    from edge_server.experiments.plots import DPI, plt
+    from edge_server.simulation.experiments.plots import DPI, plt
 
     count = min(SHOWN, len(data))
     names = ["input", *heats]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_server.experiments.findings import Spread, spread
-from edge_server.experiments.plots import DPI, plt
-from edge_server.experiments.runner import Done
+from edge_server.simulation.experiments.findings import Spread, spread
+from edge_server.simulation.experiments.plots import DPI, plt
+from edge_server.simulation.experiments.runner import Done
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
 """Okabe and Ito's palette for every eye; its yellow, too pale for a line, is darkened."""

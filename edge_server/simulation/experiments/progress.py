@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TextIO
 
-from edge_server.display.units import duration_text, percent_text
-from edge_server.experiments.cells import Run
-from edge_server.experiments.experiment import Column
-from edge_server.snapshot import Snapshot, Watcher
+from edge_server.config.units import duration_text, percent_text
+from edge_server.observability.snapshot import Snapshot, Watcher
+from edge_server.simulation.experiments.cells import Run
+from edge_server.simulation.experiments.experiment import Column
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edge_client.files import write_synced
-from edge_server.experiments.cells import Plan
-from edge_server.experiments.findings import Findings, Table, csv_text, markdown_table
-from edge_server.experiments.machine import Provenance
-from edge_server.report.document import (
+from edge_client.storage.atomic_files import write_synced
+from edge_server.observability.report.document import (
     Block,
     Cell,
     Code,
@@ -22,9 +19,12 @@ from edge_server.report.document import (
     table,
     words,
 )
-from edge_server.report.html_page import html_page
-from edge_server.report.markdown import markdown_page
-from edge_server.report.settings_table import differing
+from edge_server.observability.report.html_page import html_page
+from edge_server.observability.report.markdown import markdown_page
+from edge_server.observability.report.settings_table import differing
+from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.findings import Findings, Table, csv_text, markdown_table
+from edge_server.storage.provenance import Provenance
 
 
 def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edge_client.files import write_synced
-from edge_server.config import Config
-from edge_server.experiments.cells import Plan, Run
-from edge_server.history import RoundRecord, Summary
-from edge_server.report.run_files import RunFiles, read_run_files
-from edge_server.snapshot import Watcher
+from edge_client.storage.atomic_files import write_synced
+from edge_server.config.config import Config
+from edge_server.observability.snapshot import Watcher
+from edge_server.simulation.experiments.cells import Plan, Run
+from edge_server.storage.records import RoundRecord, Summary
+from edge_server.storage.run_files import RunFiles, read_run_files
 from schemas.errors import ConfigError, EdgeError
 
 FINISHED, INTERRUPTED = "finished", "interrupted"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edge_client.files import write_synced
-from edge_server.experiments.cells import Plan
-from edge_server.experiments.comparison import comparison_tables, details, records, results
-from edge_server.experiments.findings import Findings, csv_text
-from edge_server.experiments.runner import Done, Progress, Simulate, run_all
-from edge_server.experiments.sizes import mean_parameters
-from edge_server.report.charts import Chart, Series
-from edge_server.report.curves import percent
+from edge_client.storage.atomic_files import write_synced
+from edge_server.observability.report.charts import Chart, Series
+from edge_server.observability.report.curves import percent
+from edge_server.simulation.experiments.cells import Plan
+from edge_server.simulation.experiments.comparison import comparison_tables, details, records, results
+from edge_server.simulation.experiments.findings import Findings, csv_text
+from edge_server.simulation.experiments.runner import Done, Progress, Simulate, run_all
+from edge_server.simulation.experiments.sizes import mean_parameters
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 
@@ -35,7 +35,7 @@ def find_runs(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress) 
 
 
 def _curves(plan: Plan, out: Path, done: Sequence[Done]) -> tuple[str, ...]:
-    from edge_server.experiments.learning_curves import curve_records, curves, draw
+    from edge_server.simulation.experiments.learning_curves import curve_records, curves, draw
 
     found = curves(done)
     if not found:
@@ -47,7 +47,7 @@ def _curves(plan: Plan, out: Path, done: Sequence[Done]) -> tuple[str, ...]:
 
 def accuracy_charts(done: Sequence[Done]) -> tuple[Chart, ...]:
     """A chart per column: each row's mean accuracy over the seeds by round."""
-    from edge_server.experiments.learning_curves import curves
+    from edge_server.simulation.experiments.learning_curves import curves
 
     by_column: dict[str, list[Series]] = {}
     for curve in curves(done):

@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.partition import parse_partition, partition_indices
-from edge_client.data.parts import part_of
 from edge_client.data.sources import load_source
+from edge_client.data.splits import part_of
 from edge_client.models.build import build_model
-from edge_client.single_thread import single_thread
-from edge_client.surgery import arrays_of, load_arrays
-from edge_client.training import train
-from edge_server.config import Config
-from edge_server.experiments.cells import Plan, Run
-from edge_server.experiments.findings import Findings, Table, spread, without_empty
-from edge_server.experiments.runner import Progress
-from edge_server.strategy.igfl_weighting import softmax
-from edge_server.strategy.products import dot_products
-from edge_server.strategy.reach import all_of
-from edge_server.strategy.updates import ClientUpdate, GlobalUpdate
-from schemas.blobs import Arrays
+from edge_client.pruning.surgery import arrays_of, load_arrays
+from edge_client.training.loop import train
+from edge_client.training.threads import single_thread
+from edge_server.config.config import Config
+from edge_server.simulation.experiments.cells import Plan, Run
+from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
+from edge_server.simulation.experiments.runner import Progress
+from edge_server.strategy.aggregation.coverage import all_of
+from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
+from edge_server.strategy.weighting.igfl import softmax
+from edge_server.strategy.weighting.pairwise_products import dot_products
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
 
 Floats = NDArray[np.float64]
@@ -197,7 +197,7 @@ def _detail(row: str, one: Population) -> dict[str, Any]:
 
 
 def _draw(shown: dict[str, Population], path: Path) -> None:
-    from edge_server.experiments.plots import DPI, plt
+    from edge_server.simulation.experiments.plots import DPI, plt
 
     figure, axes = plt.subplots(
         1, len(shown), figsize=(5.2 * len(shown), 4.8), squeeze=False, layout="constrained"

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
-from edge_client.surgery import compact, count_macs, parameter_count
-from edge_server.config import Config
-from edge_server.experiments.cells import Cell, Plan
-from edge_server.experiments.experiment import PaperNumbers
-from edge_server.experiments.findings import Findings, Table, without_empty
-from edge_server.test_data import load_test_data, model_spec
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.surgery import compact, count_macs, parameter_count
+from edge_server.config.config import Config
+from edge_server.config.test_data import load_test_data, model_spec
+from edge_server.simulation.experiments.cells import Cell, Plan
+from edge_server.simulation.experiments.experiment import PaperNumbers
+from edge_server.simulation.experiments.findings import Findings, Table, without_empty
 from schemas.values import ModelSpec
 
 MEAN = "Average"

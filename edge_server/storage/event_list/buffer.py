@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from edge_server.event_list.event import AND_MORE, OTHERS, EventKind, Key, RunEvent
+from edge_server.rounds.event_entry import AND_MORE, OTHERS, EventKind, Key, RunEvent
 
 MOST_OF_A_DEVICE = 8
 """Rows of one kind and device within a minute; whatever else it did is one more row."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from edge_server.event_list.event import MOST_TEXT, EventKind, RunEvent
+from edge_server.rounds.event_entry import MOST_TEXT, EventKind, RunEvent
 from schemas.errors import ConfigError
 
 T = TypeVar("T")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edge_server.event_list.event import EventKind
-from edge_server.history import RoundRecord
-from edge_server.round_events import End, Note
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import End, Note
+from edge_server.storage.records import RoundRecord
 
 
 def round_closed(record: RoundRecord) -> Note:

@@ -8,9 +8,9 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-from edge_server.event_list.event import RunEvent
-from edge_server.event_list.file import EventFile
-from edge_server.event_list.gathering import Gathering
+from edge_server.rounds.event_entry import RunEvent
+from edge_server.storage.event_list.buffer import Gathering
+from edge_server.storage.event_list.file import EventFile
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.reach import Places, Reach
-from edge_server.strategy.deltas import Placed
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.tensors import AnyArray
+from edge_client.pruning.index_sets import Places, Reach
+from edge_server.strategy.aggregation.deltas import Placed
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from schemas.tensors.arrays import AnyArray
 
 
 class Adding:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.strategy.blocks import rows_like, runs
-from schemas.blobs import Arrays
-from schemas.tensor_files import fill
-from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from edge_server.strategy.aggregation.blocks import rows_like, runs
+from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from schemas.tensors.blobs import Arrays
+from schemas.tensors.files import fill
 
 
 class InMemory(dict[str, AnyArray]):

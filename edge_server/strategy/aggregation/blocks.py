@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from schemas.tensors import AnyArray, Kind, MadeArrays, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, Kind, MadeArrays, kind_of, rows_of
 
 NUMBERS = 256 * 1024
 """Coordinates of a block where each client's is looked at and let go."""

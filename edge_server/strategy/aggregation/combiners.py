@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.krum import krum
-from edge_server.strategy.means import mean_over_holders, mean_over_overlap
-from edge_server.strategy.trimming import median, trimmed_mean
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Arrays
+from edge_server.strategy.aggregation.krum import krum
+from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
+from edge_server.strategy.aggregation.trimmed import median, trimmed_mean
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from schemas.tensors.blobs import Arrays
 
 Combiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
 """`(updates, weights [K]) -> change of each parameter, of its full shape P`."""
@@ -53,7 +53,7 @@ TRUSTS = {
     "mean": "an update within bounds counts with its full weight, whichever way it points",
     "overlap-mean": "an update within bounds counts with its full weight, whichever way it points",
 }
-"""What is taken on trust of devices, in words: bounds do not tell it (the contract in tests/simulation)."""
+"""What no bound can check and devices are trusted with, in words (see the contract in `test_liars.py`)."""
 IGNORES_WEIGHTS = frozenset({"median", "trimmed-mean", "krum"})
 """Those that do not let weights decide which values count."""
 SUMS = frozenset({"mean"})

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.reach import Places, Reach, everywhere, key_of, listed
-from edge_client.slicing import check, moved_axes
+from edge_client.pruning.index_sets import Places, Reach, everywhere, key_of, listed
+from edge_client.pruning.slicing import check, moved_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_client.codecs.form import Decoded
-from edge_client.excerpt import rows_at
-from edge_client.reach import Places, Reach, everywhere
-from edge_client.slicing import moved_axes
-from edge_server.strategy.reach import Order, Reaches, all_of
-from schemas.blobs import Array, Arrays
+from edge_client.compression.decoding import Decoded
+from edge_client.pruning.index_sets import Places, Reach, everywhere
+from edge_client.pruning.lazy_slicing import rows_at
+from edge_client.pruning.slicing import moved_axes
+from edge_server.strategy.aggregation.coverage import Order, Reaches, all_of
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap
-from schemas.tensors import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
+from schemas.tensors.blobs import Array, Arrays
 
 FLOAT = np.dtype(np.float32)
 

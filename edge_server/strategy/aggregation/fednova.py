@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edge_client.objectives.momentum import gradient_mass
-from edge_server.strategy.deltas import Scaled, as_deltas
-from edge_server.strategy.updates import Around, ClientUpdate, GlobalUpdate, is_statistic
+from edge_client.training.objectives.momentum import gradient_mass
+from edge_server.strategy.aggregation.deltas import Scaled, as_deltas
+from edge_server.strategy.aggregation.updates import Around, ClientUpdate, GlobalUpdate, is_statistic
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.means import mean_over_holders
-from edge_server.strategy.products import squared_distances
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Arrays
+from edge_server.strategy.aggregation.means import mean_over_holders
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.weighting.pairwise_products import squared_distances
+from schemas.tensors.blobs import Arrays
 
 
 def krum(

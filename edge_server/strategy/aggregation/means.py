@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.reach import Reach
-from edge_server.strategy import blocks
-from edge_server.strategy.adding import Adding
-from edge_server.strategy.reach import Reaches, common, mass
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Array, Arrays
-from schemas.tensors import Kind, kind_of, rows_of
+from edge_client.pruning.index_sets import Reach
+from edge_server.strategy.aggregation import blocks
+from edge_server.strategy.aggregation.accumulator import Adding
+from edge_server.strategy.aggregation.coverage import Reaches, common, mass
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from schemas.tensors.arrays import Kind, kind_of, rows_of
+from schemas.tensors.blobs import Array, Arrays
 
 Floats = NDArray[np.float64]
 

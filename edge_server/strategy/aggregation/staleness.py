@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from edge_server.strategy.deltas import Scaled, as_deltas
-from edge_server.strategy.updates import Around, GlobalUpdate
+from edge_server.strategy.aggregation.deltas import Scaled, as_deltas
+from edge_server.strategy.aggregation.updates import Around, GlobalUpdate
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from edge_client.answer import attention_order
-from edge_client.pruning import group_scores
-from edge_server.strategy.deltas import MovedModel, Within, as_deltas
-from edge_server.strategy.nova import NormaliseSteps
-from edge_server.strategy.reach import all_of, checked_order
-from edge_server.strategy.staleness import DiscountStaleness
-from edge_server.strategy.updates import Around, GlobalUpdate
+from edge_client.pruning.channel_selection import group_scores
+from edge_client.pruning.update_coordinates import attention_order
+from edge_server.strategy.aggregation.coverage import all_of, checked_order
+from edge_server.strategy.aggregation.deltas import MovedModel, Within, as_deltas
+from edge_server.strategy.aggregation.fednova import NormaliseSteps
+from edge_server.strategy.aggregation.staleness import DiscountStaleness
+from edge_server.strategy.aggregation.updates import Around, GlobalUpdate
 
 Transform = Callable[[GlobalUpdate, Around], GlobalUpdate]
 """`(update, what is around it) -> update`."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy import blocks
-from edge_server.strategy.means import kinds_of
-from edge_server.strategy.reach import mass
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Array, Arrays
+from edge_server.strategy.aggregation import blocks
+from edge_server.strategy.aggregation.coverage import mass
+from edge_server.strategy.aggregation.means import kinds_of
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from schemas.tensors.blobs import Array, Arrays
 
 Counts = NDArray[np.int64]
 Cut = Callable[[Counts], Counts]

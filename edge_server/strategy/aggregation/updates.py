@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, overload
 
-from edge_client.reach import Reach, nowhere, reach_of
-from edge_client.slicing import check
-from edge_server.strategy.deltas import Deltas, Part, Placed, part_of
-from edge_server.strategy.reach import Order, Reaches
-from schemas.blobs import Arrays, Groups
+from edge_client.pruning.index_sets import Reach, nowhere, reach_of
+from edge_client.pruning.slicing import check
+from edge_server.strategy.aggregation.coverage import Order, Reaches
+from edge_server.strategy.aggregation.deltas import Deltas, Part, Placed, part_of
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays, Groups
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_server.strategy.blocks import in_blocks, rows_like, those
-from edge_server.strategy.deltas import part_of
+from edge_server.strategy.aggregation.array_stores import kept
+from edge_server.strategy.aggregation.blocks import in_blocks, rows_like, those
+from edge_server.strategy.aggregation.deltas import part_of
+from edge_server.strategy.aggregation.updates import group_of, sources_of
 from edge_server.strategy.groups.rule import Folded, GroupRule, zeros
-from edge_server.strategy.keeping import kept
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import group_of, sources_of
-from schemas.blobs import Array, Arrays
+from edge_server.strategy.selection.policies import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import MadeArrays, rows_of
+from schemas.tensors.arrays import MadeArrays, rows_of
+from schemas.tensors.blobs import Array, Arrays
 
 COUNT = "clients"
 """Where the server keeps, beside c, of how many clients it is the mean."""

@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_server.strategy.aggregation.updates import GlobalUpdate, group_of
 from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import GlobalUpdate, group_of
-from schemas.blobs import Array, Arrays
+from edge_server.strategy.selection.policies import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Array, Arrays
 from schemas.values import ModelSpec, Reason
 
 Floats = NDArray[np.float64]

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_server.strategy.blocks import in_blocks, rows_like, those
-from edge_server.strategy.deltas import as_deltas
+from edge_server.strategy.aggregation.array_stores import kept
+from edge_server.strategy.aggregation.blocks import in_blocks, rows_like, those
+from edge_server.strategy.aggregation.deltas import as_deltas
+from edge_server.strategy.aggregation.means import mean_over_holders
+from edge_server.strategy.aggregation.updates import GlobalUpdate, globalised, sources_of
 from edge_server.strategy.groups.rule import Folded, GroupRule, zeros
-from edge_server.strategy.keeping import kept
-from edge_server.strategy.means import mean_over_holders
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import GlobalUpdate, globalised, sources_of
-from schemas.blobs import Array, Arrays
-from schemas.tensors import kind_of
+from edge_server.strategy.selection.policies import RoundResult
+from schemas.tensors.arrays import kind_of
+from schemas.tensors.blobs import Array, Arrays
 
 
 class LastStep(GroupRule):

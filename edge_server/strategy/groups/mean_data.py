@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from edge_server.strategy.aggregation.updates import sources_of
 from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import sources_of
-from schemas.blobs import Array, Arrays
+from edge_server.strategy.selection.policies import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Array, Arrays
 from schemas.values import ModelSpec, Reason
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from edge_server.strategy.aggregation.means import overlap
 from edge_server.strategy.groups.rule import Folded, GroupRule
-from edge_server.strategy.means import overlap
-from edge_server.strategy.policy import RoundResult
-from schemas.blobs import Arrays
+from edge_server.strategy.selection.interface import RoundResult
+from schemas.tensors.blobs import Arrays
 
 
 class Overlap(GroupRule):

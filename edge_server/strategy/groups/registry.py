@@ -19,4 +19,4 @@ GROUPS: dict[str, Callable[..., GroupRule]] = {
     "mean-data": MeanData,
 }
 TRUSTS = {"control": "what a device adds to the controls within bounds stays in them, round after round"}
-"""What is taken on trust of devices, in words: bounds do not tell it (the contract in tests/simulation)."""
+"""What no bound can check and devices are trusted with, in words (see the contract in `test_liars.py`)."""

@@ -12,12 +12,12 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from edge_client.excerpt import Excerpt
-from edge_server.strategy.blocks import in_blocks
-from edge_server.strategy.policies import RoundResult
-from schemas.blobs import Arrays
+from edge_client.pruning.lazy_slicing import Excerpt
+from edge_server.strategy.aggregation.blocks import in_blocks
+from edge_server.strategy.selection.policies import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import kind_of
+from schemas.tensors.arrays import kind_of
+from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
 
 Shape = tuple[int | None, ...]

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from edge_server.strategy.updates import is_statistic
-from schemas.blobs import Array, Arrays, Groups
+from edge_server.strategy.aggregation.updates import is_statistic
+from schemas.tensors.blobs import Array, Arrays, Groups
 
 
 class ServerOptimizer(Protocol):

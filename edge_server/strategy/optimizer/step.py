@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edge_server.strategy.blocks import rows_like, runs
-from edge_server.strategy.keeping import Keep, Kept
-from edge_server.strategy.server_optimizers import ServerOptimizer
-from schemas.blobs import Array, Arrays, Groups
-from schemas.tensors import rows_of
+from edge_server.strategy.aggregation.array_stores import Keep, Kept
+from edge_server.strategy.aggregation.blocks import rows_like, runs
+from edge_server.strategy.optimizer.optimizers import ServerOptimizer
+from schemas.tensors.arrays import rows_of
+from schemas.tensors.blobs import Array, Arrays, Groups
 
 
 def stepped(

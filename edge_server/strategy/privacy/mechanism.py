@@ -33,17 +33,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.reach import nowhere, reach_of
-from edge_server.strategy.accounting import Release, composed, epsilon
-from edge_server.strategy.blocks import SUM_NUMBERS, in_blocks, rows_like, runs
-from edge_server.strategy.means import kinds_of, share, weighted_sum
-from edge_server.strategy.noise import noise_rows, round_key, standard_normal
-from edge_server.strategy.pruner import Cut
-from edge_server.strategy.reach import mass
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Array, Arrays
+from edge_client.pruning.index_sets import nowhere, reach_of
+from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, in_blocks, rows_like, runs
+from edge_server.strategy.aggregation.coverage import mass
+from edge_server.strategy.aggregation.means import kinds_of, share, weighted_sum
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.privacy.accounting import Release, composed, epsilon
+from edge_server.strategy.privacy.noise import noise_rows, round_key, standard_normal
+from edge_server.strategy.pruning.interface import Cut
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors import kind_of, rows_of
+from schemas.tensors.arrays import kind_of, rows_of
+from schemas.tensors.blobs import Array, Arrays
 
 Sums = Mapping[str, NDArray[np.float64]]
 Holders = Callable[[str, int, int], NDArray[np.float64]]

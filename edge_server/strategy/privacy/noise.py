@@ -14,8 +14,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.blocks import runs
-from schemas.tensors import kind_of, rows_of
+from edge_server.strategy.aggregation.blocks import runs
+from schemas.tensors.arrays import kind_of, rows_of
 
 KEY_BYTES = 32
 CELL_NUMBERS = 256 * 1024

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import numpy as np
 
-from edge_client.pruning import Scores, kept_count, prefix_spec, ranking
-from schemas.blobs import Arrays
+from edge_client.pruning.channel_selection import Scores, kept_count, prefix_spec, ranking
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays
 from schemas.values import PersonalPruning
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_client.pruning import prefix_spec
-from edge_server.strategy.pruner import Cut, Evidence, Pruner, Ratios, random_spec
+from edge_client.pruning.channel_selection import prefix_spec
+from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios, random_spec
 from schemas.submodel import ChannelMap
 
 Unit = tuple[str, ...]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning import group_scores, prefix_spec
-from edge_server.strategy.blocks import runs
-from edge_server.strategy.layers_pruner import Layers
-from edge_server.strategy.pruner import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
-from schemas.blobs import Array, Arrays
+from edge_client.pruning.channel_selection import group_scores, prefix_spec
+from edge_server.strategy.aggregation.blocks import runs
+from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
+from edge_server.strategy.pruning.layers import Layers
 from schemas.strategy import Piece
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Array, Arrays
 from schemas.values import PersonalPruning
 
 __all__ = ["PRUNERS", "Cut", "Evidence", "Pruner"]

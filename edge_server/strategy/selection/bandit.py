@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.pruning import Ratio, mean_ratio
-from edge_server.strategy.policy import Client, Policy, RoundResult
-from edge_server.strategy.updates import sources_of
+from edge_client.pruning.channel_selection import Ratio, mean_ratio
+from edge_server.strategy.aggregation.updates import sources_of
+from edge_server.strategy.selection.interface import Client, Policy, RoundResult
 
 Arm = tuple[float, float]
 """Ratios from the first number up to, not including, the second."""

@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from edge_server.strategy.keeping import InMemory, Keep
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.blobs import Arrays
+from edge_server.strategy.aggregation.array_stores import InMemory, Keep
+from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Arrays
 
 Choice = TypeVar("Choice", covariant=True)
 _NO_CHANNELS = ChannelMap(groups={}, parameters={})

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.pruning import Ratio
-from edge_server.strategy.bandit import Bandit
-from edge_server.strategy.blocks import SUM_NUMBERS, rows_like, runs
-from edge_server.strategy.policy import Client, Policy, RoundResult, Why
-from edge_server.strategy.updates import GlobalUpdate, sources_of
+from edge_client.pruning.channel_selection import Ratio
+from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, rows_like, runs
+from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
+from edge_server.strategy.selection.bandit import Bandit
+from edge_server.strategy.selection.interface import Client, Policy, RoundResult, Why
 
 __all__ = ["RATIOS", "SELECTIONS", "Client", "Policy", "RoundResult"]
 

@@ -15,7 +15,7 @@ from statistics import median, median_low
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.updates import ClientUpdate
+from edge_server.strategy.aggregation.updates import ClientUpdate
 
 FEWEST = 3
 """Among fewer nobody can say which is the odd one."""

@@ -20,9 +20,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import ClientUpdate, GlobalUpdate, sources_of
-from edge_server.strategy.weighing import Weighting
+from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, sources_of
+from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.weighting.interface import Weighting
 
 Floats = NDArray[np.float64]
 Net = Mapping[str, Floats]

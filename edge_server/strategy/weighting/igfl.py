@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.blocks import SUM_NUMBERS, runs
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.products import dot_products
-from edge_server.strategy.updates import GlobalUpdate
-from edge_server.strategy.weighing import Weighed, Weighting
-from schemas.blobs import Arrays
-from schemas.tensors import kind_of, rows_of
+from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, runs
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.weighting.interface import Weighed, Weighting
+from edge_server.strategy.weighting.pairwise_products import dot_products
+from schemas.tensors.arrays import kind_of, rows_of
+from schemas.tensors.blobs import Arrays
 
 Floats = NDArray[np.float64]
 

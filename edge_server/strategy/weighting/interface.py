@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.explanation import MOST_SIMILAR
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.updates import GlobalUpdate
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.explanations import MOST_SIMILAR
+from edge_server.strategy.selection.policies import RoundResult
 
 Weights = NDArray[np.float64]
 

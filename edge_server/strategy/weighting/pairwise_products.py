@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.reach import Reach
-from edge_server.strategy import blocks
-from edge_server.strategy.deltas import Part
-from edge_server.strategy.updates import GlobalUpdate
-from schemas.tensors import kind_of
+from edge_client.pruning.index_sets import Reach
+from edge_server.strategy.aggregation import blocks
+from edge_server.strategy.aggregation.deltas import Part
+from edge_server.strategy.aggregation.updates import GlobalUpdate
+from schemas.tensors.arrays import kind_of
 
 Floats = NDArray[np.float64]
 CELL_NUMBERS = 4096

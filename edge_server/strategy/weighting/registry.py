@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.strategy.fedrad_weighting import FedRad
-from edge_server.strategy.igfl_weighting import IgflGlobal, IgflSelf, IgflTime
-from edge_server.strategy.updates import GlobalUpdate, sources_of
-from edge_server.strategy.weighing import Weighed, Weighting, Weights
+from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
+from edge_server.strategy.weighting.fedrad import FedRad
+from edge_server.strategy.weighting.igfl import IgflGlobal, IgflSelf, IgflTime
+from edge_server.strategy.weighting.interface import Weighed, Weighting, Weights
 
 __all__ = ["WEIGHTINGS", "Weighed", "Weighting", "Weights"]
 

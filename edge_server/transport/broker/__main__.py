@@ -1,4 +1,4 @@
-"""`python -m edge_server.broker`: run the embedded broker until SIGTERM or SIGINT."""
+"""`python -m edge_server.transport.broker`: run the embedded broker until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-from edge_server.broker.limits import Limits
-from edge_server.broker.server import serving
+from edge_server.transport.broker.limits import Limits
+from edge_server.transport.broker.server import serving
 from schemas.errors import ConfigError
 
 _ABOUT = """\
@@ -25,7 +25,7 @@ restart forgets sessions, queues and retained messages. For devices on a network
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m edge_server.broker",
+        prog="python -m edge_server.transport.broker",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -7,11 +7,11 @@ import time
 import uuid
 from collections.abc import Callable
 
-from edge_server.broker import encoding, properties
-from edge_server.broker.exchange import Exchange
-from edge_server.broker.limits import Limits
-from edge_server.broker.link import Link
-from edge_server.broker.packets import (
+from edge_server.transport.broker import encoding, properties
+from edge_server.transport.broker.exchange import Exchange
+from edge_server.transport.broker.limits import Limits
+from edge_server.transport.broker.link import Link
+from edge_server.transport.broker.packets import (
     V5,
     ConnAck,
     Connect,
@@ -27,12 +27,12 @@ from edge_server.broker.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from edge_server.broker.properties import Prop, Property
-from edge_server.broker.session import NEVER_EXPIRES, Session, Subscription, new_message
-from edge_server.broker.topics import check_filter, split_share
-from edge_server.broker.wire import Code, MqttError
+from edge_server.transport.broker.properties import Prop, Property
+from edge_server.transport.broker.session import NEVER_EXPIRES, Session, Subscription, new_message
+from edge_server.transport.broker.topics import check_filter, split_share
+from edge_server.transport.broker.wire import Code, MqttError
 
-log = logging.getLogger("edge_server.broker")
+log = logging.getLogger("edge_server.transport.broker")
 
 
 class Broker:

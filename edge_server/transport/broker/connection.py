@@ -7,10 +7,10 @@ import contextlib
 from collections import deque
 from typing import cast
 
-from edge_server.broker import decoding, encoding
-from edge_server.broker.broker import Broker
-from edge_server.broker.session import Session
-from edge_server.broker.wire import Code, MqttError
+from edge_server.transport.broker import decoding, encoding
+from edge_server.transport.broker.broker import Broker
+from edge_server.transport.broker.session import Session
+from edge_server.transport.broker.wire import Code, MqttError
 
 # Small packets are read into this; a larger one's body goes from the socket straight into its own buffer.
 _SCRATCH_BYTES = 4096

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_server.broker import properties
-from edge_server.broker.packets import (
+from edge_server.transport.broker import properties
+from edge_server.transport.broker.packets import (
     V5,
     V311,
     ConnAck,
@@ -24,9 +24,9 @@ from edge_server.broker.packets import (
     Unsubscribe,
     Will,
 )
-from edge_server.broker.properties import Prop, Properties
-from edge_server.broker.topics import check_topic
-from edge_server.broker.wire import Code, MqttError, Reader
+from edge_server.transport.broker.properties import Prop, Properties
+from edge_server.transport.broker.topics import check_topic
+from edge_server.transport.broker.wire import Code, MqttError, Reader
 
 # What the lower four bits of the first byte must be; PUBLISH keeps its own flags there.
 _FLAGS = {kind: 0b0010 if kind in (Kind.SUBSCRIBE, Kind.UNSUBSCRIBE) else 0 for kind in Kind}

@@ -1,4 +1,7 @@
-"""`python -m edge_server.broker.tether PARENT COMMAND...`: become COMMAND, and die with the starter."""
+"""Become COMMAND, and die with the process that started it.
+
+`python -m edge_server.transport.broker.die_with_parent PARENT COMMAND...`
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from edge_server.broker import properties, wire
-from edge_server.broker.packets import (
+from edge_server.transport.broker import properties, wire
+from edge_server.transport.broker.packets import (
     V5,
     ConnAck,
     Connect,
@@ -22,8 +22,8 @@ from edge_server.broker.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from edge_server.broker.properties import Properties
-from edge_server.broker.wire import Code
+from edge_server.transport.broker.properties import Properties
+from edge_server.transport.broker.wire import Code
 
 # What 3.1.1 has for a refused CONNECT; the connection is closed without a word for any other code.
 _REFUSALS_311 = {

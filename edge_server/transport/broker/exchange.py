@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from edge_server.broker import encoding
-from edge_server.broker.limits import Limits
-from edge_server.broker.link import Link
-from edge_server.broker.packets import V5
-from edge_server.broker.retained import Retained
-from edge_server.broker.session import Delivery, Message, Session, Subscription, new_message
-from edge_server.broker.shared import Shares
-from edge_server.broker.topics import TopicTree, split_share
-from edge_server.broker.wire import Code, MqttError
+from edge_server.transport.broker import encoding
+from edge_server.transport.broker.limits import Limits
+from edge_server.transport.broker.link import Link
+from edge_server.transport.broker.packets import V5
+from edge_server.transport.broker.retained import Retained
+from edge_server.transport.broker.session import Delivery, Message, Session, Subscription, new_message
+from edge_server.transport.broker.shared_subscriptions import Shares
+from edge_server.transport.broker.topics import TopicTree, split_share
+from edge_server.transport.broker.wire import Code, MqttError
 
-log = logging.getLogger("edge_server.broker")
+log = logging.getLogger("edge_server.transport.broker")
 
 
 class Exchange:

@@ -28,7 +28,7 @@ _LOG_LINES = 8
 _SBIN = ("/usr/sbin", "/usr/local/sbin")
 
 _MOSQUITTO_CONF = """\
-# Written by edge_server.broker.launch at each start.
+# Written by edge_server.transport.broker.launch at each start.
 listener {port} {host}
 allow_anonymous true
 set_tcp_nodelay true
@@ -128,7 +128,7 @@ def _mosquitto(binary: str, directory: Path, log: Path, port: int) -> list[str]:
 
 
 def _embedded(port: int) -> list[str]:
-    return [sys.executable, "-m", "edge_server.broker", "--host", HOST, "--port", str(port)]
+    return [sys.executable, "-m", "edge_server.transport.broker", "--host", HOST, "--port", str(port)]
 
 
 def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -141,7 +141,13 @@ def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
         try:
             with log.open("ab") as output:
                 child = subprocess.Popen(
-                    [sys.executable, "-m", "edge_server.broker.tether", str(os.getpid()), *command],
+                    [
+                        sys.executable,
+                        "-m",
+                        "edge_server.transport.broker.die_with_parent",
+                        str(os.getpid()),
+                        *command,
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

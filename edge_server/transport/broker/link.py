@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from edge_server.broker.session import Session
-from edge_server.broker.wire import Code
+from edge_server.transport.broker.session import Session
+from edge_server.transport.broker.wire import Code
 
 
 class Link(Protocol):

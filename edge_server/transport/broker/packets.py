@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from edge_server.broker.properties import Properties
-from edge_server.broker.wire import Code
+from edge_server.transport.broker.properties import Properties
+from edge_server.transport.broker.wire import Code
 
 V311 = 4
 V5 = 5

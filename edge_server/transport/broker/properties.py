@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from edge_server.broker import wire
-from edge_server.broker.topics import check_topic
-from edge_server.broker.wire import Code, MqttError, Reader
+from edge_server.transport.broker import wire
+from edge_server.transport.broker.topics import check_topic
+from edge_server.transport.broker.wire import Code, MqttError, Reader
 
 Value = int | str | bytes | tuple[str, str]
 

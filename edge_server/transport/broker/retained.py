@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edge_server.broker.limits import Limits
-from edge_server.broker.session import Message
-from edge_server.broker.topics import TopicTree
+from edge_server.transport.broker.limits import Limits
+from edge_server.transport.broker.session import Message
+from edge_server.transport.broker.topics import TopicTree
 
 
 class Retained:

@@ -8,9 +8,9 @@ import ipaddress
 import socket
 from collections.abc import AsyncIterator
 
-from edge_server.broker.broker import Broker
-from edge_server.broker.connection import Connection
-from edge_server.broker.limits import Limits
+from edge_server.transport.broker.broker import Broker
+from edge_server.transport.broker.connection import Connection
+from edge_server.transport.broker.limits import Limits
 from schemas.errors import ConfigError
 
 _BACKLOG = 1024

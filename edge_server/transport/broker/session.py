@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from edge_server.broker import properties, wire
-from edge_server.broker.limits import Limits
-from edge_server.broker.packets import Will
-from edge_server.broker.properties import Prop, Property
+from edge_server.transport.broker import properties, wire
+from edge_server.transport.broker.limits import Limits
+from edge_server.transport.broker.packets import Will
+from edge_server.transport.broker.properties import Prop, Property
 
 # An MQTT 5 session expiry of this many seconds means "never".
 NEVER_EXPIRES = 0xFFFF_FFFF

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
-from edge_server.broker.topics import TopicTree
+from edge_server.transport.broker.topics import TopicTree
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from edge_server.broker.wire import Code, MqttError
+from edge_server.transport.broker.wire import Code, MqttError
 
 # Each level is one node of a tree, so a topic of 65,535 slashes must not be one's to make.
 MAX_LEVELS = 32

@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
-from edge_server.depot.links import permitted
-from edge_server.depot.shelf import OBJECT, object_at
-from schemas.blobs import MAX_BLOB_BYTES
-from schemas.depot import DIGEST_HEADER
+from edge_server.transport.object_store.files import OBJECT, object_at
+from edge_server.transport.object_store.signed_urls import permitted
+from schemas.messages.object_store import DIGEST_HEADER
+from schemas.tensors.blobs import MAX_BLOB_BYTES
 
 if TYPE_CHECKING:
-    from edge_server.depot.service import Service
+    from edge_server.transport.object_store.http_service import Service
 
 log = logging.getLogger(__name__)
 

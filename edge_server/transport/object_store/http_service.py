@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edge_server.depot.handler import SILENCE_S, Handler
-from edge_server.depot.shelf import Shelf
-from edge_server.few_at_once import FewAtOnce
+from edge_server.transport.http_server import FewAtOnce
+from edge_server.transport.object_store.files import Shelf
+from edge_server.transport.object_store.http_handler import SILENCE_S, Handler
 from schemas.errors import ConfigError
 
 CONNECTIONS = 256

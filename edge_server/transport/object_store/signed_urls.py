@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from edge_client.identity.private_files import is_open_to_others, private_folder, write_private
+from edge_client.security.identity.private_files import is_open_to_others, private_folder, write_private
 from schemas.errors import ConfigError
 
 KEY_BYTES = 32

@@ -6,15 +6,15 @@ import logging
 import threading
 from collections.abc import Iterable
 
-from edge_client.blobstore import BlobStore
-from edge_client.depot import web as over_http
-from edge_client.depot.web import Web
-from edge_server.depot.links import Links
-from schemas.blobs import BlobRef
-from schemas.depot import Addresses
-from schemas.depot import Depot as Terms
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.object_store import http as over_http
+from edge_client.transport.object_store.http import Web
+from edge_server.transport.object_store.signed_urls import Links
 from schemas.errors import PeerError
 from schemas.messages import Task, Update, encode_message
+from schemas.messages.object_store import Addresses
+from schemas.messages.object_store import Depot as Terms
+from schemas.tensors.blobs import BlobRef
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from schemas.blobs import BlobRef
-from schemas.frozen import Frozen
+from schemas.base import Frozen
 from schemas.names import Name
+from schemas.tensors.blobs import BlobRef
 
 
 class Expect(Frozen):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from edge_client.blobstore import BlobStore
-from edge_server.receivers.told import Expect, Placed
-from schemas.blobs import BlobRef, Chunk
+from edge_client.storage.blob_store import BlobStore
+from edge_server.transport.receivers.messages import Expect, Placed
+from schemas.tensors.blobs import BlobRef, Chunk
 
 MAX_EARLY = 64
 """Of chunks that come before the word that they are expected, as small blobs are pushed along: 16 MB."""

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import BrokerAddress
-from edge_client.link import Inbox
-from edge_server.receivers.told import Expect, Told, line_of, told_in
-from schemas.blobs import BlobRef
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import Inbox
+from edge_server.transport.receivers.messages import Expect, Told, line_of, told_in
 from schemas.errors import ConfigError
+from schemas.tensors.blobs import BlobRef
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class _Running:
         self._to_tell: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._ending = threading.Event()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "edge_server.receivers.receiver"],
+            [sys.executable, "-m", "edge_server.transport.receivers.process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

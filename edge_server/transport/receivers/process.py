@@ -1,4 +1,4 @@
-"""One receiver: `python -m edge_server.receivers.receiver`, which the server starts and tells what to do.
+"""One receiver process, started by the server: `python -m edge_server.transport.receivers.process`.
 
 It has a share of the upload topics, checks every chunk's frame, writes it to its place, and tells the server
 which chunk that was. What it loses, with the broker or with its life, the server asks for again.
@@ -15,14 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import BrokerAddress, TlsFiles
-from edge_client.blobstore import BlobStore
-from edge_client.link import Arrived, Inbox, Link, LinkDown, LinkUp, NotGranted
-from edge_client.logs.option import begin_inherited_log
-from edge_server.receivers.placing import Placing
-from edge_server.receivers.told import Expect, Misfit, NoRoom, Placed, Ready, Told, Unable, line_of, told_in
-from schemas.blobs import decode_chunk
+from edge_client.storage.blob_store import BlobStore
+from edge_client.system.logging.setup import begin_inherited_log
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp, NotGranted
+from edge_server.transport.receivers.messages import (
+    Expect,
+    Misfit,
+    NoRoom,
+    Placed,
+    Ready,
+    Told,
+    Unable,
+    line_of,
+    told_in,
+)
+from edge_server.transport.receivers.placement import Placing
 from schemas.errors import PeerError
+from schemas.tensors.blobs import decode_chunk
 from schemas.topics import Channel, DeviceTopic, parse_topic, receiver_filters
 
 OLD_BROKER = "the broker does not speak MQTT 5"

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.blobstore import BlobStore
-from edge_client.codecs.chain import make_chain
-from edge_client.codecs.form import decoded
-from edge_client.layers import received_groups
-from schemas.blobs import (
+from edge_client.compression.chain import make_chain
+from edge_client.compression.decoding import decoded
+from edge_client.compression.layered_model import received_groups
+from edge_client.storage.blob_store import BlobStore
+from schemas.messages import Task
+from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import (
     CHUNK_BYTES,
     CHUNK_HEADER_BYTES,
     BlobRef,
@@ -28,8 +30,6 @@ from schemas.blobs import (
     decode_chunk,
     decode_json,
 )
-from schemas.messages import Task
-from schemas.submodel import ChannelMap
 from tests.benchmarks.crowd.wire import Arrived
 
 MAX_FRAMES, MAX_ANSWERS = 1000, 10

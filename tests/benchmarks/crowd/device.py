@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from edge_client import session as machine
-from edge_client.session import Phase, Session
-from edge_client.session_events import (
+from edge_client.agent.session import machine
+from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
     Command,
@@ -24,8 +23,9 @@ from edge_client.session_events import (
     Tick,
     WorkDone,
 )
-from edge_client.transfer import VerifyBlob
-from edge_server.broker.packets import Will
+from edge_client.agent.session.machine import Phase, Session
+from edge_client.transport.chunk_transfer import VerifyBlob
+from edge_server.transport.broker.packets import Will
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Birth, Death, Task, Update, decode_message, encode_message
 from schemas.topics import ROOT, Channel, DeviceTopic, LayerTopic, StateTopic, device_filters

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edge_client.address import parse_address
-from edge_server import serving
-from edge_server.jobs import JobDone
-from edge_server.load_config import load_config
-from edge_server.server import Server, Suspended
-from edge_server.snapshot import Snapshot
+from edge_client.transport.broker_address import parse_address
+from edge_server.config.load import load_config
+from edge_server.coordinator import launch
+from edge_server.coordinator.jobs import JobDone
+from edge_server.coordinator.server import Server, Suspended
+from edge_server.observability.snapshot import Snapshot
 from tests.benchmarks.resident import peak_rss
 
 ACKED_AT, RECEIVED_AT = 120, 128
@@ -104,9 +104,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     url, out, *overrides = sys.argv[1:]
     config = load_config("heterofl", overrides)
-    serving.Server = Told  # type: ignore[misc]
+    launch.Server = Told  # type: ignore[misc]
     with contextlib.suppress(Suspended):
-        summary = serving.serve(config, parse_address(url), Counting(), out=Path(out))
+        summary = launch.serve(config, parse_address(url), Counting(), out=Path(out))
         say(event="ended", outcome=summary.outcome, detail=summary.detail)
 
 

@@ -26,8 +26,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
-from schemas.blobs import CHUNK_BYTES
+from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
+from schemas.tensors.blobs import CHUNK_BYTES
 from tests.benchmarks.crowd.device import TIERS, tier_of
 from tests.benchmarks.crowd.floor import floor
 from tests.benchmarks.crowd.idle import AREA, idle

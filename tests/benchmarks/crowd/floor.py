@@ -17,9 +17,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from edge_client.transfer import WINDOW
-from edge_server.rounds import UPLOADING_BYTES
-from schemas.blobs import CHUNK_BYTES
+from edge_client.transport.chunk_transfer import WINDOW
+from edge_server.rounds.machine import UPLOADING_BYTES
+from schemas.tensors.blobs import CHUNK_BYTES
 from schemas.topics import ROOT, Channel, DeviceTopic, parse_topic
 from tests.benchmarks.crowd.device import device_name, plain_topic, tier_of
 from tests.benchmarks.crowd.orders import Child, Crowd

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from edge_server.broker.launch import running_broker
+from edge_server.transport.broker.launch import running_broker
 from tests.benchmarks.crowd.orders import Child, child, crowd
 from tests.benchmarks.crowd.rounds import NAME, words
 from tests.benchmarks.figure import Figure

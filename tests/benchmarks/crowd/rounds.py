@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_server.broker.launch import RunningBroker
+from edge_server.transport.broker.launch import RunningBroker
 from tests.benchmarks.crowd.orders import Crowd, Failed, child
 from tests.benchmarks.processes import cpu_seconds
 

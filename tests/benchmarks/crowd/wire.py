@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from edge_server.broker import decoding, encoding
-from edge_server.broker.packets import (
+from edge_server.transport.broker import decoding, encoding
+from edge_server.transport.broker.packets import (
     V5,
     ConnAck,
     Connect,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edge_server.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK
+from edge_server.config.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK
 from schemas.strategy import Piece
 from tests.benchmarks.client_data import write_clients
 from tests.benchmarks.federation import DEVICES, LARGE, Told, Work, run

@@ -14,7 +14,7 @@ import numpy as np
 
 from edge_client.data.partition import parse_partition, partition_indices
 from edge_client.data.sources import load_source
-from edge_server.config import Config
+from edge_server.config.config import Config
 
 PROGRAM = Path(__file__).with_name("flower_run.py")
 LONGEST_S = 240.0

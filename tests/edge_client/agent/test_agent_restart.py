@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client import agent as module
-from edge_client.address import BrokerAddress
-from edge_client.agent import Agent, AgentSettings
-from edge_client.blobstore import BlobStore
+from edge_client.agent import agent as module
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.session.events import WorkDone
+from edge_client.agent.session.machine import Phase
+from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.epochs import EpochCheckpoints
-from edge_client.link import Arrived, LinkUp
-from edge_client.private import PrivateState
-from edge_client.session import Phase
-from edge_client.session_events import WorkDone
-from edge_client.transfer import MAX_PATIENCE_S
-from edge_client.worker import DataChanged
-from schemas.blobs import encode_chunk
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
+from edge_client.training.checkpoints import EpochCheckpoints
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.chunk_transfer import MAX_PATIENCE_S
+from edge_client.transport.mqtt_client import Arrived, LinkUp
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -34,9 +33,10 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
+from schemas.tensors.blobs import encode_chunk
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import CapabilityProfile
-from tests.session.by_hand import (
+from tests.edge_client.agent.session.by_hand import (
     CHUNK,
     DEVICE,
     FEDERATION,

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_client.channels import trace_channels
+from edge_client.agent.session.events import WorkFailed
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.worker import Progress, Worker
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
-from edge_client.private import PrivateState
-from edge_client.session_events import WorkFailed
-from edge_client.surgery import arrays_of
-from edge_client.worker import Progress, Worker
-from edge_client.workplace import Workplace
-from schemas.blobs import encode_json
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import arrays_of
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.private_state import PrivateState
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import encode_json
 from schemas.values import ModelSpec, Reason
 from tests.groups import encode_groups
 
@@ -111,17 +111,17 @@ SCRIPT = """
 import errno, subprocess, sys
 from pathlib import Path
 import numpy as np
-from edge_client.blobstore import BlobStore
-from edge_client.disk import keep_blob, keep_chunk
-from edge_client.session_number import note_session
-from edge_client.epochs import EpochCheckpoint
-from edge_client.files import write_synced
-from edge_client.memory import Memory
-from edge_client.memory_file import MemoryFile
-from edge_client.private import PrivateState
-from edge_client.session_events import BlobChecked, ChunkLost
-from edge_client.transfer import WriteChunk
-from schemas.blobs import BlobRef, digest_of
+from edge_client.storage.blob_store import BlobStore
+from edge_client.agent.disk_errors import keep_blob, keep_chunk
+from edge_client.storage.session_number import note_session
+from edge_client.training.checkpoints import EpochCheckpoint
+from edge_client.storage.atomic_files import write_synced
+from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session_store import MemoryFile
+from edge_client.storage.private_state import PrivateState
+from edge_client.agent.session.events import BlobChecked, ChunkLost
+from edge_client.transport.chunk_transfer import WriteChunk
+from schemas.tensors.blobs import BlobRef, digest_of
 
 root = Path(sys.argv[1])
 mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", root], capture_output=True)

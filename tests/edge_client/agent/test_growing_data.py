@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.blobstore import BlobStore
+from edge_client.agent.local_source import Choice, LocalSource
+from edge_client.agent.session.events import WorkDone
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.worker import DataChanged, Worker
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
 from edge_client.data.sources import load_source
-from edge_client.link import Inbox
-from edge_client.local_source import Choice, LocalSource
-from edge_client.session_events import WorkDone
-from edge_client.worker import DataChanged, Worker
-from edge_client.workplace import Workplace
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.mqtt_client import Inbox
 from schemas.messages import Task
-from tests.session.by_hand import task, update
+from tests.edge_client.agent.session.by_hand import task, update
 
 DIGITS = load_source("digits")
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import BrokerAddress
-from edge_client.agent_settings import AgentSettings
-from edge_client.client_file import read_client_file
+from edge_client.agent.presence import Presence
+from edge_client.agent.session.machine import Phase, Session
+from edge_client.agent.settings import AgentSettings
+from edge_client.agent.telemetry import WorkTelemetry
+from edge_client.agent.worker import Progress
+from edge_client.cli.config_file import read_client_file
 from edge_client.data.sources import load_source
-from edge_client.presence import Presence
-from edge_client.session import Phase, Session
-from edge_client.telemetry import WorkTelemetry
-from edge_client.worker import Progress
+from edge_client.transport.broker_address import BrokerAddress
 from schemas.errors import ConfigError
 from schemas.values import CapabilityProfile
-from tests.board.trees import PI, tree
-from tests.session.by_hand import DEVICE, FEDERATION, deliver, delivery, task, update
+from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, deliver, delivery, task, update
+from tests.edge_client.system.hardware.trees import PI, tree
 
 IDLE = Session(FEDERATION, DEVICE, connected=True)
 FETCHING = replace(IDLE, phase=Phase.FETCHING, task=task())

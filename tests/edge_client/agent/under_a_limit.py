@@ -1,4 +1,4 @@
-"""A process that limits its own address space, and trains: `python -m tests.client.under_a_limit`."""
+"""Limit this process's address space, and train: `python -m tests.edge_client.agent.under_a_limit`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from edge_client.allocator import keep_freed_memory
-from edge_client.board.memory import memory
-from edge_client.data.labelled import labelled
-from edge_client.microbatch import micro_batch
-from edge_client.session_events import WorkDone, WorkFailed
-from edge_client.training import train
-from edge_client.worker import Worker
+from edge_client.agent.session.events import WorkDone, WorkFailed
+from edge_client.agent.worker import Worker
+from edge_client.data.dataset import labelled
+from edge_client.system.hardware.memory import memory
+from edge_client.system.malloc import keep_freed_memory
+from edge_client.training.loop import train
+from edge_client.training.micro_batches import micro_batch
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 from tests.schemas.examples import MESSAGES_BY_KIND

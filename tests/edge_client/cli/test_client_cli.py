@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.cli import main
-from edge_client.commands import infer
+from edge_client.cli.commands import infer
+from edge_client.cli.main import main
 from schemas.errors import EdgeError
-from tests.client.test_inference import ROOT, write_model
+from tests.edge_client.inference.test_onnx_model import ROOT, write_model
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_failures_have_exit_codes(
 
 def test_the_command_starts_without_its_libraries() -> None:
     program = (
-        "import sys, edge_client.cli;"
+        "import sys, edge_client.cli.main;"
         "print(sorted({'torch', 'numpy', 'onnxruntime', 'pydantic', 'PIL'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -138,7 +138,9 @@ def test_the_command_starts_without_its_libraries() -> None:
 
 def test_a_closed_pipe_is_no_failure(model_path: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "many.npy", np.zeros((5000, 1, 1, 3), np.uint8))
-    command = f"{sys.executable} -m edge_client.cli infer {model_path} {tmp_path / 'many.npy'} | head -n 1"
+    command = (
+        f"{sys.executable} -m edge_client.cli.main infer {model_path} {tmp_path / 'many.npy'} | head -n 1"
+    )
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.startswith("input")
     assert done.stderr == ""

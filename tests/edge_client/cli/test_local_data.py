@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.cli import EDGE_CLIENT
-from edge_client.commands.run import _local_source
+from edge_client.cli.commands.run import _local_source
+from edge_client.cli.main import EDGE_CLIENT
 from edge_client.data.local import LocalData
 
 

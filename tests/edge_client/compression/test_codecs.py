@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from edge_client.blobstore import BlobStore
-from edge_client.codecs.chain import CODECS, in_codes, make_chain
-from edge_client.codecs.compression import MAGIC, Zstd, is_compressed, unpack
-from edge_client.codecs.digits import codes_in, in_bytes, largest_byte, per_byte, row_bytes
-from edge_client.codecs.form import decoded, is_coded
-from edge_client.codecs.numbers import Fp16, Int8, draw, floats_of
-from edge_client.codecs.sparse import TopK, to_dense, to_sparse
-from schemas.blobs import SpooledGroups
+from edge_client.compression.chain import CODECS, in_codes, make_chain
+from edge_client.compression.decoding import decoded, is_coded
+from edge_client.compression.quantization import Fp16, Int8, draw, floats_of
+from edge_client.compression.radix_packing import codes_in, in_bytes, largest_byte, per_byte, row_bytes
+from edge_client.compression.sparse import TopK, to_dense, to_sparse
+from edge_client.compression.zstd import MAGIC, Zstd, is_compressed, unpack
+from edge_client.storage.blob_store import BlobStore
 from schemas.errors import ConfigError, PeerError
 from schemas.strategy import Piece
-from schemas.tensor_files import write_tensors
-from schemas.tensors import rows_of
+from schemas.tensors.arrays import rows_of
+from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.files import write_tensors
 from tests.groups import encode_groups
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6)

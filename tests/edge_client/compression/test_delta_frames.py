@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.codecs.chain import in_codes
-from edge_client.codecs.form import decoded
-from edge_client.codecs.frames import BITS, added_up, changes, near
-from edge_client.codecs.numbers import Fp16, Int8
+from edge_client.compression.chain import in_codes
+from edge_client.compression.decoding import decoded
+from edge_client.compression.delta_frames import BITS, added_up, changes, near
+from edge_client.compression.quantization import Fp16, Int8
 from schemas.errors import PeerError
 
 SHAPES = {"conv.weight": (6, 3, 2), "linear.weight": (5, 7), "bias": (5,), "scale": ()}

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.address import parse_address
-from edge_client.agent import Agent, AgentSettings
-from edge_client.data.labelled import LabelledData
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
-from edge_server.broker.launch import RunningBroker
-from edge_server.config import Config
-from edge_server.load_config import load_config
-from schemas.chunks import CHUNK_BYTES
+from edge_client.transport.broker_address import parse_address
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.transport.broker.launch import RunningBroker
+from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.values import CapabilityProfile, Preprocessing
 from tests.benchmarks.wire import Relay, relay
 from tests.integration.conftest import BROKERS, DEADLINE_S, Run

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.cli import main
-from edge_client.data.checked import MOST_CLASSES, checked_labels
+from edge_client.cli.main import main
 from edge_client.data.sources import load_source
+from edge_client.data.validation import MOST_CLASSES, checked_labels
 from schemas.errors import ConfigError
 
 IMAGES = np.zeros((4, 1, 2, 2), np.float32)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from edge_client.data.classes import completed, in_classes, in_order, misfit, shortened
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.sources import load_source
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 
 from edge_client.data.arrays import channels_first
-from edge_client.data.labelled import LabelledData, Pixels, labelled, preprocess
-from edge_client.data.parts import part_of, split_off
+from edge_client.data.dataset import LabelledData, Pixels, labelled, preprocess
 from edge_client.data.sources import SOURCES, load_source
+from edge_client.data.splits import part_of, split_off
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
-DATA_ROOT = Path(__file__).parents[3] / "shared" / "data"
+DATA_ROOT = Path(__file__).parents[4] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA_ROOT.is_dir(), reason=f"no data sets at {DATA_ROOT}")
 
 
@@ -257,7 +257,7 @@ def test_plain_sources_do_not_import_torch(tmp_path: Path) -> None:
         f"load_source('folder:{tmp_path}');"
         "assert not {'torch', 'torchvision', 'sklearn'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
 
 
 def write_idx(path: Path, array: Pixels) -> None:
@@ -276,7 +276,7 @@ def test_named_sets_in_idx_files_are_mapped_without_torchvision(tmp_path: Path) 
         "print(data.images.tolist(), data.labels.tolist(), data.class_names[9], data.images.flags.writeable);"
         "assert not {'torch', 'torchvision'} & set(sys.modules)"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     found = subprocess.run([sys.executable, "-c", program], check=True, cwd=root, capture_output=True)
     assert found.stdout.decode().strip() == f"{images[:, None].tolist()} [7, 0, 9] 9 - nine False"
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.address import BrokerAddress
-from edge_client.agent_settings import AgentSettings
-from edge_client.cli import main
+from edge_client.agent.presence import Presence
+from edge_client.agent.settings import AgentSettings
+from edge_client.cli.main import main
 from edge_client.data.card import card_of
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
-from edge_client.presence import Presence
+from edge_client.transport.broker_address import BrokerAddress
 from schemas.errors import PeerError
 from schemas.messages import Birth, TaskReply, encode_message
 from schemas.values import CapabilityProfile, ModelSpec, Preprocessing, Reason
-from tests.client.test_agent_restart import Life, _still  # noqa: F401
-from tests.client.test_inference import write_model
-from tests.session.by_hand import DEVICE, FEDERATION, task
+from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
+from tests.edge_client.agent.test_agent_restart import Life, _still  # noqa: F401
+from tests.edge_client.inference.test_onnx_model import write_model
 
 TEN = tuple("0123456789")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_client.data.labelled import labelled
+from edge_client.data.dataset import labelled
 from edge_client.data.partition import (
     PARTITIONS,
     Partition,

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.cli import main
+from edge_client.cli.main import main
 from edge_client.data.arrays import as_batch
-from edge_client.data.fitting import fit, shape_misfit
-from edge_client.data.labelled import labelled
+from edge_client.data.dataset import labelled
+from edge_client.data.shapes import fit, shape_misfit
 from edge_client.data.sources import load_source
-from edge_client.inference import load_model, read_image
-from edge_server.load_config import load_config
+from edge_client.inference.onnx_model import load_model, read_image
+from edge_server.config.load import load_config
+from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.simulation.simulator import simulate
-from edge_server.test_data import load_test_data, model_spec
 from schemas.errors import ConfigError
-from tests.client.test_inference import write_model
-from tests.simulation.small import Quiet
+from tests.edge_client.inference.test_onnx_model import write_model
+from tests.edge_server.simulation.small import Quiet
 
 
 def signals() -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +99,7 @@ def test_a_network_of_signals_is_trained_and_asked_through_npz(
     images, labels = signals()
     np.savez(tmp_path / "signals.npz", images=images, labels=labels)
     words = ["num-clients=2", "rounds=2", "local-epochs=4", "learning-rate=0.1", "workers=1", "batch-size=8"]
-    words += ["tiers.ratios=[0.0]", "model.name=tests.client.networks:conv1d"]
+    words += ["tiers.ratios=[0.0]", "model.name=tests.edge_client.networks:conv1d"]
     config = load_config("fedavg", [f"data.source=npz:{tmp_path / 'signals.npz'}", *words])
     simulate(config, out=tmp_path / "run", watcher=Quiet())
     model = tmp_path / "run" / "onnx" / "tier-1.onnx"

@@ -15,13 +15,13 @@ import torch
 from onnx import ModelProto
 from torch import Tensor, nn
 
-from edge_client.channels import trace_channels
-from edge_client.export import ExportRefused, ExportReport, export_onnx, find_graph
-from edge_client.graphs import drawing
-from edge_client.graphs.drawing import draw
-from edge_client.graphs.filling import MAX_GRAPH_BYTES, fill
-from edge_client.graphs.shelf import keep_graph, known_graphs
-from edge_client.surgery import compact
+from edge_client.inference.export import graph_export
+from edge_client.inference.export.graph_cache import keep_graph, known_graphs
+from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.onnx import ExportRefused, ExportReport, export_onnx, find_graph
+from edge_client.inference.export.weights import MAX_GRAPH_BYTES, fill
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import compact
 from schemas.submodel import SubModelSpec
 from schemas.values import Preprocessing
 
@@ -74,7 +74,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: bytes) -> list
         return graph
 
     monkeypatch.setenv("EDGE_GRAPHS", str(tmp_path / "graphs"))
-    monkeypatch.setattr(drawing, "draw", quick)
+    monkeypatch.setattr(graph_export, "draw", quick)
     return asked
 
 
@@ -219,7 +219,7 @@ def test_the_newest_graphs_come_first(drawn: list[str]) -> None:
 EXPORT = """
 import sys
 from pathlib import Path
-from tests.client.test_graphs import SHAPE, export, network
+from tests.edge_client.inference.test_graphs import SHAPE, export, network
 print(export(network(), Path(sys.argv[1]) / "model.onnx", Path(sys.argv[2]).read_bytes()).sha256)
 print(*sys.modules)
 """

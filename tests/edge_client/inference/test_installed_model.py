@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from edge_client import placement
-from edge_client.files import sweep
-from edge_client.signed_only import SignedOnly
-from edge_client.slots import ServedModel
-from edge_client.trust import check_model
-from schemas.blobs import digest_of
+from edge_client.agent.signature_policy import SignedOnly
+from edge_client.inference import installed_model
+from edge_client.inference.model_slots import ServedModel
+from edge_client.security.trusted_key import check_model
+from edge_client.storage.atomic_files import sweep
 from schemas.errors import ConfigError, EdgeError, PeerError
-from schemas.manifest import SignedManifest, encode_manifest, manifest_path
 from schemas.messages import Acknowledgement
+from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
+from schemas.tensors.blobs import digest_of
 from schemas.values import Reason
-from tests.client.signed import SERVER, STRANGER, TRUSTED, manifest_of
-from tests.client.test_slots import PowerCut, failing_power
+from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
+from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, manifest_of
 
 OLD, NEW = b"the model of run one", b"the model of run two"
 
@@ -28,8 +28,8 @@ def word(data: bytes, **more: str) -> SignedManifest:
 
 
 def export(models: Path, data: bytes) -> None:
-    placement.begin(models).write_bytes(data)
-    placement.note(models, ServedModel(version="run-1 round 3", digest=digest_of(data)))
+    installed_model.begin(models).write_bytes(data)
+    installed_model.note(models, ServedModel(version="run-1 round 3", digest=digest_of(data)))
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def models(tmp_path: Path) -> Path:
 
 def deliver(models: Path, data: bytes) -> None:
     export(models, data)
-    assert placement.take_signature(models, word(data))
+    assert installed_model.take_signature(models, word(data))
 
 
 def serves(models: Path) -> bytes:
     """The model in its place, which must be one that the key vouches for."""
-    data = placement.served(models).read_bytes()
-    check_model(placement.served(models), data, TRUSTED)
+    data = installed_model.served(models).read_bytes()
+    check_model(installed_model.served(models), data, TRUSTED)
     return data
 
 
@@ -53,21 +53,21 @@ def test_a_waiting_model_is_served_once_the_server_has_signed(models: Path):
     deliver(models, OLD)
     export(models, NEW)
     assert serves(models) == OLD
-    assert placement.take_signature(models, word(NEW))
+    assert installed_model.take_signature(models, word(NEW))
     assert serves(models) == NEW
-    assert list(placement.waiting(models).parent.iterdir()) == []
+    assert list(installed_model.waiting(models).parent.iterdir()) == []
 
 
 def test_a_word_for_a_model_that_is_not_here_changes_nothing(models: Path):
-    assert not placement.take_signature(models, word(NEW))
+    assert not installed_model.take_signature(models, word(NEW))
     deliver(models, OLD)
-    assert not placement.take_signature(models, word(NEW))
+    assert not installed_model.take_signature(models, word(NEW))
     assert serves(models) == OLD
 
 
 def test_a_word_that_comes_twice_changes_nothing(models: Path):
     deliver(models, OLD)
-    assert placement.take_signature(models, word(OLD))
+    assert installed_model.take_signature(models, word(OLD))
     assert serves(models) == OLD
 
 
@@ -79,9 +79,9 @@ def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_af
 ):
     def put_in_use(models: Path) -> None:
         if signed:
-            placement.take_signature(models, word(NEW))
+            installed_model.take_signature(models, word(NEW))
         else:
-            placement.put_in_use(models)
+            installed_model.put_in_use(models)
 
     if not linked:
         without_links(monkeypatch)
@@ -95,19 +95,19 @@ def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_af
         if len(steps) <= cut_at:
             break
         if linked:
-            assert placement.served(models).read_bytes() in (OLD, NEW), steps
+            assert installed_model.served(models).read_bytes() in (OLD, NEW), steps
         sweep(models.parent)
-        placement.repair(models)
+        installed_model.repair(models)
         seen.append(in_slot(models))
-        assert placement.served(models).read_bytes() == seen[-1], steps
+        assert installed_model.served(models).read_bytes() == seen[-1], steps
         if signed:
             serves(models)
         # Done again, or told again by the server, it comes to its end.
         if seen[-1] != NEW:
             put_in_use(models)
-        assert (placement.served(models).read_bytes(), in_slot(models)) == (NEW, NEW), steps
-        assert placement.slots(models).back().read() == OLD, steps
-        assert placement.served(models).read_bytes() == OLD, steps
+        assert (installed_model.served(models).read_bytes(), in_slot(models)) == (NEW, NEW), steps
+        assert installed_model.slots(models).back().read() == OLD, steps
+        assert installed_model.served(models).read_bytes() == OLD, steps
         cut_at += 1
     assert (seen[0], seen[-1]) == (OLD, NEW)
 
@@ -116,26 +116,26 @@ def test_wherever_the_power_goes_the_file_is_a_whole_model_and_the_served_one_af
 def test_a_waiting_manifest_that_is_none_is_thrown_away(models: Path, content: bytes):
     deliver(models, OLD)
     export(models, NEW)
-    manifest_path(placement.waiting(models)).write_bytes(content)
-    placement.repair(models)
+    manifest_path(installed_model.waiting(models)).write_bytes(content)
+    installed_model.repair(models)
     assert serves(models) == OLD
-    assert not manifest_path(placement.waiting(models)).exists()
+    assert not manifest_path(installed_model.waiting(models)).exists()
 
 
 def test_an_unsigned_model_never_lies_beside_the_manifest_of_the_last_one(models: Path):
     deliver(models, OLD)
     export(models, NEW)
-    placement.put_in_use(models)
-    assert placement.served(models).read_bytes() == NEW
+    installed_model.put_in_use(models)
+    assert installed_model.served(models).read_bytes() == NEW
     with pytest.raises(ConfigError, match="no signed manifest"):
         serves(models)
-    assert placement.take_signature(models, word(NEW))
+    assert installed_model.take_signature(models, word(NEW))
     assert serves(models) == NEW
 
 
 # --- one file ---
 def in_slot(models: Path) -> bytes | None:
-    current = placement.slots(models).current()
+    current = installed_model.slots(models).current()
     return None if current is None else current.read()
 
 
@@ -151,14 +151,14 @@ def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_file_in_models_is_the_very_file_in_the_slot(models: Path):
     for data in (OLD, NEW):
         export(models, data)
-        placement.put_in_use(models)
-        current = placement.slots(models).current()
-        assert placement.served(models).samefile(current.path)
+        installed_model.put_in_use(models)
+        current = installed_model.slots(models).current()
+        assert installed_model.served(models).samefile(current.path)
         assert (models / "model.json").samefile(current.folder / "model.json")
         assert (current.read(), current.model.version) == (data, "run-1 round 3")
-    placement.slots(models).back()
-    assert placement.served(models).read_bytes() == OLD
-    assert placement.slots(models).folder == models.parent / "serving"
+    installed_model.slots(models).back()
+    assert installed_model.served(models).read_bytes() == OLD
+    assert installed_model.slots(models).folder == models.parent / "serving"
 
 
 def test_the_links_still_lead_there_when_the_state_folder_is_moved(models: Path, tmp_path: Path):
@@ -174,43 +174,43 @@ def test_where_there_are_no_links_the_file_is_a_copy_that_follows_every_switch(
     for data in (OLD, NEW):
         deliver(models, data)
         assert serves(models) == in_slot(models) == data
-        assert not placement.served(models).is_symlink()
-    placement.slots(models).back()
+        assert not installed_model.served(models).is_symlink()
+    installed_model.slots(models).back()
     assert serves(models) == OLD
     # An unsigned one leaves no manifest behind.
     export(models, NEW)
-    placement.put_in_use(models)
-    assert placement.served(models).read_bytes() == NEW
-    assert not manifest_path(placement.served(models)).exists()
+    installed_model.put_in_use(models)
+    assert installed_model.served(models).read_bytes() == NEW
+    assert not manifest_path(installed_model.served(models)).exists()
 
 
 def test_copies_become_links_where_links_are_possible_again(models: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patched:
         without_links(patched)
         deliver(models, OLD)
-    placement.repair(models)
-    assert placement.served(models).is_symlink()
+    installed_model.repair(models)
+    assert installed_model.served(models).is_symlink()
     assert serves(models) == OLD
 
 
 def test_a_file_of_an_earlier_version_is_moved_into_a_slot(models: Path):
     models.mkdir()
-    placement.served(models).write_bytes(OLD)
-    manifest_path(placement.served(models)).write_bytes(encode_manifest(word(OLD)))
-    placement.repair(models)
+    installed_model.served(models).write_bytes(OLD)
+    manifest_path(installed_model.served(models)).write_bytes(encode_manifest(word(OLD)))
+    installed_model.repair(models)
     assert serves(models) == in_slot(models) == OLD
-    assert placement.served(models).is_symlink()
+    assert installed_model.served(models).is_symlink()
     export(models, NEW)
-    placement.put_in_use(models)
-    assert placement.slots(models).back().read() == OLD
+    installed_model.put_in_use(models)
+    assert installed_model.slots(models).back().read() == OLD
 
 
 def test_a_file_of_an_earlier_version_beside_a_slot_gives_way_to_the_served_one(models: Path):
     deliver(models, NEW)
     for name in ("model.onnx", "model.json", "model.onnx.manifest.json"):
         (models / name).unlink()
-    placement.served(models).write_bytes(OLD)
-    placement.repair(models)
+    installed_model.served(models).write_bytes(OLD)
+    installed_model.repair(models)
     assert serves(models) == NEW
 
 
@@ -219,11 +219,11 @@ def test_a_note_that_does_not_fit_leaves_the_model_before_in_use(models: Path, w
     deliver(models, OLD)
     export(models, NEW)
     if what == "damaged":
-        placement.waiting(models).with_name("model.json").write_bytes(b"{")
+        installed_model.waiting(models).with_name("model.json").write_bytes(b"{")
     else:
-        placement.note(models, ServedModel(version="run-1 round 3", digest=digest_of(OLD + NEW)))
+        installed_model.note(models, ServedModel(version="run-1 round 3", digest=digest_of(OLD + NEW)))
     with pytest.raises(EdgeError):
-        placement.put_in_use(models)
+        installed_model.put_in_use(models)
     assert serves(models) == in_slot(models) == OLD
 
 
@@ -236,11 +236,11 @@ def test_a_disk_that_takes_no_signed_model_leaves_it_waiting_for_the_next_start(
     deliver(models, OLD)
     export(models, NEW)
     with monkeypatch.context() as patched:
-        patched.setattr("edge_client.slots.write_synced", full)
-        placement.take_signature(models, word(NEW))
+        patched.setattr("edge_client.inference.model_slots.write_synced", full)
+        installed_model.take_signature(models, word(NEW))
     assert serves(models) == OLD
     assert "the new model is not served" in caplog.text
-    placement.repair(models)
+    installed_model.repair(models)
     assert serves(models) == NEW
 
 
@@ -262,7 +262,7 @@ def test_a_device_with_a_key_takes_the_servers_word_and_nobody_elses(tmp_path: P
         with pytest.raises(PeerError) as caught:
             device.check(acknowledged(strange))
         assert caught.value.reason == Reason.UNTRUSTED
-        assert not placement.served(models).exists()
+        assert not installed_model.served(models).exists()
     device.check(acknowledged(word(NEW)))
     assert serves(models) == NEW
 
@@ -270,7 +270,7 @@ def test_a_device_with_a_key_takes_the_servers_word_and_nobody_elses(tmp_path: P
 def test_a_device_without_a_key_keeps_the_word_for_whoever_has_one(tmp_path: Path):
     device = SignedOnly("home", "pi", tmp_path, None)
     export(tmp_path / "models", NEW)
-    placement.put_in_use(tmp_path / "models")
+    installed_model.put_in_use(tmp_path / "models")
     device.check(acknowledged(word(NEW)))
     assert serves(tmp_path / "models") == NEW
 
@@ -279,6 +279,6 @@ def test_what_was_cut_off_is_finished_when_the_device_starts(tmp_path: Path):
     models = tmp_path / "models"
     deliver(models, OLD)
     export(models, NEW)
-    manifest_path(placement.waiting(models)).write_bytes(encode_manifest(word(NEW)))
+    manifest_path(installed_model.waiting(models)).write_bytes(encode_manifest(word(NEW)))
     SignedOnly("home", "pi", tmp_path, TRUSTED)
     assert serves(models) == NEW

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from edge_client.files import sweep
-from edge_client.slots import ServedModel, SlotIsEmpty, Slots
-from edge_client.trust import check_model
-from schemas.blobs import digest_of
+from edge_client.inference.model_slots import ServedModel, SlotIsEmpty, Slots
+from edge_client.security.trusted_key import check_model
+from edge_client.storage.atomic_files import sweep
 from schemas.errors import ConfigError
-from tests.client.signed import SERVER, TRUSTED, manifest_of
+from schemas.tensors.blobs import digest_of
+from tests.edge_client.signed import SERVER, TRUSTED, manifest_of
 
 OLD, NEW, NEWER = b"the first model" * 9, b"the second model" * 9, b"the third model" * 9
 

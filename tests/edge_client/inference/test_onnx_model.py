@@ -13,11 +13,11 @@ import pytest
 from onnx import TensorProto, helper
 from PIL import Image
 
-from edge_client.bench import bench, resident_bytes, thread_counts
-from edge_client.inference import load_model, read_image
+from edge_client.inference.benchmark import bench, resident_bytes, thread_counts
+from edge_client.inference.onnx_model import load_model, read_image
 from schemas.errors import ConfigError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 BARE = """
 import sys
@@ -26,7 +26,7 @@ class Absent:
         if name.partition(".")[0] in {"torch", "torchvision", "onnx", "onnxscript", "rich", "paho", "ALSO"}:
             raise ModuleNotFoundError(f"{name} is not installed here")
 sys.meta_path.insert(0, Absent())
-from edge_client.cli import main
+from edge_client.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 """`edge-client` on a board that only infers: whatever is heavier cannot be imported."""

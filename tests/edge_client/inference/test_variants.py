@@ -12,15 +12,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
-from edge_client.inference import load_model
-from edge_client.slots import ServedModel
-from edge_client.variants import trying
-from edge_client.variants.choosing import ALL, EXPORT_ALONE, Measured, Wish, choose
-from edge_client.variants.making import CALIBRATION_BATCH, Batches
-from edge_client.variants.trying import keep_best, note_of
-from schemas.blobs import digest_of
+from edge_client.inference.model_slots import ServedModel
+from edge_client.inference.onnx_model import load_model
+from edge_client.inference.quantization import trial
+from edge_client.inference.quantization.quantize import CALIBRATION_BATCH, Batches
+from edge_client.inference.quantization.selection import ALL, EXPORT_ALONE, Measured, Wish, choose
+from edge_client.inference.quantization.trial import keep_best, note_of
+from schemas.tensors.blobs import digest_of
 from schemas.values import Variant
 
 FP32 = Measured("fp32", 4000, 0.90, 2.0)
@@ -135,7 +135,7 @@ def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The variant is the faster one here, whatever this machine makes of it.
-    monkeypatch.setattr(trying, "latencies_ms", lambda models, seconds: [2.0, 1.0])
+    monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])
     tried = keep_best(model_path, Wish((variant,), 2.0), calibration=train, held_out=held_out)
     data = model_path.read_bytes()
     assert tried.choice.kept.variant == variant
@@ -160,7 +160,7 @@ def test_a_variant_is_small_says_where_it_is_from_and_is_about_as_good(
 def test_weights_have_a_scale_per_channel(
     model_path: Path, train: LabelledData, held_out: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trying, "latencies_ms", lambda models, seconds: [2.0, 1.0])
+    monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])
     keep_best(model_path, Wish(("int8",), 100.0), calibration=train, held_out=held_out)
     model = onnx.load(str(model_path))
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -180,7 +180,7 @@ def test_an_export_that_stays_is_not_touched(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(trying, "latencies_ms", lambda models, seconds: [1.0, 2.0, 2.0])
+    monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [1.0, 2.0, 2.0])
     with caplog.at_level(logging.INFO):
         tried = keep_best(model_path, ALL, calibration=train, held_out=held_out)
     assert model_path.read_bytes() == exported
@@ -207,7 +207,7 @@ def test_what_the_quantiser_cannot_do_costs_the_variant_alone(
     def unknown(*_: object) -> bytes:
         raise RuntimeError("an operator that nobody knows")
 
-    monkeypatch.setattr(trying, "quantised", unknown)
+    monkeypatch.setattr(trial, "quantised", unknown)
     tried = keep_best(model_path, ALL, calibration=train, held_out=held_out, seconds=0.02)
     assert tried.choice.kept.variant in ("fp32", "fp16")
     assert "int8 is not tried: RuntimeError: an operator that nobody knows" in caplog.text
@@ -216,7 +216,7 @@ def test_what_the_quantiser_cannot_do_costs_the_variant_alone(
 def test_a_slots_note_says_what_was_measured(
     model_path: Path, train: LabelledData, held_out: LabelledData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trying, "latencies_ms", lambda models, seconds: [2.0, 1.0])
+    monkeypatch.setattr(trial, "latencies_ms", lambda models, seconds: [2.0, 1.0])
     tried = keep_best(model_path, Wish(("int8",), 100.0), calibration=train, held_out=held_out)
     note = note_of(tried, version="run-1 round 3", data=held_out)
     assert ServedModel.model_validate_json(note.model_dump_json()) == note

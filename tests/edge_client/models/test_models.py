@@ -11,8 +11,8 @@ from torch import nn
 
 from edge_client.models.build import build_blank, build_model
 from edge_client.models.registry import MODELS, entry
-from edge_client.surgery import parameter_count
-from edge_client.torchvision_guard import torchvision_ready
+from edge_client.pruning.surgery import parameter_count
+from edge_client.system.torchvision_compat import torchvision_ready
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -91,7 +91,7 @@ def test_the_registry_needs_no_torch():
 
 def test_a_users_own_factory_is_found_and_may_be_cut_everywhere():
     assert entry("torch.nn:Linear").targets == ("*",)
-    assert isinstance(build_model(spec("tests.client.test_models:own")), nn.Flatten)
+    assert isinstance(build_model(spec("tests.edge_client.models.test_models:own")), nn.Flatten)
 
 
 def own(input_shape, num_classes):

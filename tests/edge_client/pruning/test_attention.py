@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.attention import AttentionModule, attach, spatial_groups
 from edge_client.models.build import build_model
-from edge_client.surgery import parameter_count
+from edge_client.pruning.attention import AttentionModule, attach, spatial_groups
+from edge_client.pruning.surgery import parameter_count
 from schemas.errors import ConfigError, InvariantError
 from schemas.values import ModelSpec
 

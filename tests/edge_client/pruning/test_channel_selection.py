@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import ModelEntry, entry
-from edge_client.pruning import (
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import (
     group_ratios,
     group_scores,
     kept_count,

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.answer import in_sub_model
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
-from edge_client.slicing import extract
-from edge_client.surgery import arrays_of, borrow_arrays, hollow, load_arrays, trained_since
-from edge_server.evaluation import GlobalModel
-from schemas.blobs import FlatGroups, SpooledGroups, digest_of
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.slicing import extract
+from edge_client.pruning.surgery import arrays_of, borrow_arrays, hollow, load_arrays, trained_since
+from edge_client.pruning.update_coordinates import in_sub_model
+from edge_server.coordinator.global_model import GlobalModel
 from schemas.submodel import SubModelSpec
-from schemas.tensor_files import digest_of_tensors, write_tensors
-from schemas.tensors import PIECE_NUMBERS, AnyArray, MadeArrays
+from schemas.tensors.arrays import PIECE_NUMBERS, AnyArray, MadeArrays
+from schemas.tensors.blobs import FlatGroups, SpooledGroups, digest_of
+from schemas.tensors.files import digest_of_tensors, write_tensors
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.channels import trace_channels
-from edge_client.slicing import expand, expected_shapes, extract, permute
-from edge_client.surgery import arrays_of
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.slicing import expand, expected_shapes, extract, permute
+from edge_client.pruning.surgery import arrays_of
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from tests.client.networks import INPUT, Recipe, random_spec, small_net
+from tests.edge_client.networks import INPUT, Recipe, random_spec, small_net
 
 A, B = Segment(channels=3, group="a"), Segment(channels=2, group="b")
 # A layer that makes a's 3 channels of one colour, and one that reads a and b flattened from maps of 2.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
-from edge_client.slicing import extract
-from edge_client.submodels import SubModels
-from edge_client.surgery import arrays_of
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.slicing import extract
+from edge_client.pruning.submodel_cache import SubModels
+from edge_client.pruning.surgery import arrays_of
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 
@@ -46,7 +46,9 @@ def test_only_so_many_are_kept():
 
 
 def test_counters_of_a_normalisation_begin_anew():
-    spec = ModelSpec(name="tests.client.test_submodels:counting", input_shape=(1, 4, 4), num_classes=3)
+    spec = ModelSpec(
+        name="tests.edge_client.pruning.test_submodel_cache:counting", input_shape=(1, 4, 4), num_classes=3
+    )
     module = build_model(spec)
     channel_map = trace_channels(module, spec.input_shape)
     models = SubModels()

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
-from edge_client.slicing import cut_axes, expand, expected_shapes, extract, permute
-from edge_client.surgery import arrays_of, compact, count_macs, load_arrays, parameter_count
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.slicing import cut_axes, expand, expected_shapes, extract, permute
+from edge_client.pruning.surgery import arrays_of, compact, count_macs, load_arrays, parameter_count
 from schemas.errors import InvariantError
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
-from tests.client.networks import INPUT, Recipe, SmallNet, images, random_spec, small_net
+from tests.edge_client.networks import INPUT, Recipe, SmallNet, images, random_spec, small_net
 
 LEVELS = (0.7, 0.5, 0.3, 0.1, 0.0)
 TABLE_4 = {

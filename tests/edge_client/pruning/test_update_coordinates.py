@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_client.answer import Answer, in_global, in_sub_model
+from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from schemas.messages import Task
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec, PersonalPruning
-from tests.strategy.network import MAP
+from tests.edge_server.strategy.network import MAP
 
 
 def task(**fields) -> Task:

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.gate import TaskGate, check_task
-from edge_client.session import Phase, Session, step
-from edge_client.session_events import Declined, Received, Send
-from schemas.blobs import BlobRef
+from edge_client.agent.session.events import Declined, Received, Send
+from edge_client.agent.session.machine import Phase, Session, step
+from edge_client.security.task_verifier import TaskGate, check_task
 from schemas.errors import PeerError
 from schemas.messages import Task, TaskReply, decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import BlobRef
 from schemas.values import ModelSpec, Reason
-from tests.client.signed import SERVER, STRANGER, TRUSTED, signed_task
+from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, STATE, task
+from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, signed_task
 from tests.schemas.examples import MESSAGES_BY_KIND
-from tests.session.by_hand import DEVICE, FEDERATION, STATE, task
 
 EXAMPLE = MESSAGES_BY_KIND["task"]
 assert isinstance(EXAMPLE, Task)

@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.bench import bench
-from edge_client.inference import load_model
-from edge_client.trust import check_model, read_trusted_key
+from edge_client.inference.benchmark import bench
+from edge_client.inference.onnx_model import load_model
+from edge_client.security.trusted_key import check_model, read_trusted_key
 from schemas.errors import ConfigError, PeerError
-from schemas.manifest import canonical, decode_manifest, encode_manifest, signed_bytes
+from schemas.security.manifest import canonical, decode_manifest, encode_manifest, signed_bytes
 from schemas.values import Reason
-from tests.client.signed import SERVER, STRANGER, TRUSTED, manifest_of, public_file, sign_file
-from tests.client.test_inference import run_bare, write_model
+from tests.edge_client.inference.test_onnx_model import run_bare, write_model
+from tests.edge_client.signed import SERVER, STRANGER, TRUSTED, manifest_of, public_file, sign_file
 
 MODEL = b"\x08\x08 some bytes that stand for a model"
 SIGNED = encode_manifest(SERVER.sign(manifest_of(MODEL))).rstrip()

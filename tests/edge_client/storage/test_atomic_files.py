@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client import files
-from edge_client.files import sweep, write_synced
+from edge_client.storage import atomic_files
+from edge_client.storage.atomic_files import sweep, write_synced
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
@@ -15,7 +15,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     write_synced(tmp_path / "model.onnx", b"old")
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(atomic_files.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_synced(tmp_path / "model.onnx", b"new")
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("model.onnx", b"old")]

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_client.spares import SUFFIX
-from schemas.blobs import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.file_recycling import SUFFIX
+from schemas.tensors.blobs import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
 
 CHUNK = 1024
 DATA = random.Random(0).randbytes(3 * CHUNK + 10)
@@ -89,7 +89,7 @@ def test_chunks_of_two_sizes_that_together_come_in_order_become_the_blob(store):
 
 def test_a_store_that_only_writes_hashes_nothing(store, monkeypatch):
     hashed = []
-    monkeypatch.setattr("edge_client.blobstore._Running.add", lambda self, data: hashed.append(data))
+    monkeypatch.setattr("edge_client.storage.blob_store._Running.add", lambda self, data: hashed.append(data))
     write(BlobStore(store.directory, only_writes=True), order=(0, 1, 2, 3))
     assert hashed == []
     assert BlobStore(store.directory).verify(REF)
@@ -113,7 +113,7 @@ def test_a_blob_that_is_not_what_it_says_is_thrown_away(store):
 
 def test_a_blob_that_came_in_order_is_not_read_again(store, monkeypatch):
     write(store, order=(0, 1, 2, 3))
-    monkeypatch.setattr("edge_client.blobstore._sha256", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr("edge_client.storage.blob_store._sha256", lambda _: pytest.fail("it was read"))
     assert store.verify(REF)
 
 
@@ -393,7 +393,7 @@ def test_nothing_is_written_over_before_its_name_is_off_the_disk(over, tmp_path,
         assert forgotten not in {files(folder)[f"{coming.digest}.{part}"] for part in ("part", "chunks")}
 
     with monkeypatch.context() as late:
-        late.setattr("edge_client.blobstore.sync", sync)
+        late.setattr("edge_client.storage.blob_store.sync", sync)
         over.keep_only(frozenset({coming.digest}))
     assert over.verify(coming)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.files import written_aside
-from edge_client.spares import Spares, opened_over
+from edge_client.storage.atomic_files import written_aside
+from edge_client.storage.file_recycling import Spares, opened_over
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.private import PrivateState
-from schemas.blobs import Groups
+from edge_client.storage.private_state import PrivateState
+from schemas.tensors.blobs import Groups
 
 
 @pytest.fixture

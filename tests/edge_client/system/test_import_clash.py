@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_client import contract
-from edge_client.user_code import users_function
+from edge_client.system import schemas_package
+from edge_client.system.user_code import users_function
 from schemas.errors import ConfigError
 
-ROOT = Path(contract.HOME)
+ROOT = Path(schemas_package.HOME)
 DATA = """
 import numpy as np
 from helper_of_mine import COUNT
@@ -30,7 +30,7 @@ def build(input_shape, num_classes):
 SIMULATION = """
 import sys
 from pathlib import Path
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 
 class Nobody:
@@ -73,13 +73,13 @@ def as_script(module: str) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        ("-c", as_script("edge_client.cli"), "run", "--help"),
-        ("-c", as_script("edge_server.cli"), "demo", "--help"),
-        ("-m", "edge_client.cli", "run", "--help"),
-        ("-m", "edge_server.cli", "recipes"),
-        ("-m", "edge_server.broker", "--help"),
-        ("-c", "import edge_server.receivers.receiver"),
-        ("-c", "import edge_client.rollout.measure, schemas.messages"),
+        ("-c", as_script("edge_client.cli.main"), "run", "--help"),
+        ("-c", as_script("edge_server.cli.main"), "demo", "--help"),
+        ("-m", "edge_client.cli.main", "run", "--help"),
+        ("-m", "edge_server.cli.main", "recipes"),
+        ("-m", "edge_server.transport.broker", "--help"),
+        ("-c", "import edge_server.transport.receivers.process"),
+        ("-c", "import edge_client.agent.rollout.comparison_process, schemas.messages"),
         ("-c", "import edge_server.simulation.client_work, schemas.messages"),
     ],
     ids=lambda words: " ".join(words[1:])[-40:],
@@ -121,7 +121,15 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 def test_own_code_that_wants_its_own_schemas_is_told_of_the_clash(folder: Path, use: str) -> None:
     (folder / "mydata.py").write_text(f"{USES[use]}def load(): ...\n")
-    words = ("-c", as_script("edge_client.cli"), "run", "--data", "python:mydata:load", "--state-dir", "s")
+    words = (
+        "-c",
+        as_script("edge_client.cli.main"),
+        "run",
+        "--data",
+        "python:mydata:load",
+        "--state-dir",
+        "s",
+    )
     done = run(folder, *words)
     assert done.returncode == 2, done.stderr
     said = f"{folder / 'schemas.py'} is hidden by the package 'schemas' of edge-federation: rename it"

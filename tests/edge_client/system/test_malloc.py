@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from edge_client.allocator import ALSO_SET_BY, keep_freed_memory, share_one_heap
+from edge_client.system.malloc import ALSO_SET_BY, keep_freed_memory, share_one_heap
 
 PROGRAM = """
 import resource, sys, threading
-from edge_client.allocator import keep_freed_memory
+from edge_client.system.malloc import keep_freed_memory
 print(int(keep_freed_memory()))
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -46,8 +46,8 @@ def test_a_thread_gets_the_pages_that_an_earlier_one_has_freed(blocks: int) -> N
 
 
 IDLE = """
-from edge_client.allocator import keep_freed_memory
-from edge_client.memory_use import GivingBack, resident_bytes
+from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import GivingBack, resident_bytes
 print(int(keep_freed_memory()))
 giving = GivingBack()
 kept = []
@@ -73,13 +73,13 @@ def test_what_is_free_goes_back_once_the_device_is_idle() -> None:
 
 TRAINING = """
 import hashlib, threading
-from edge_client.allocator import keep_freed_memory
-from edge_client.data.labelled import labelled
+from edge_client.system.malloc import keep_freed_memory
+from edge_client.data.dataset import labelled
 from edge_client.models.build import build_model
-from edge_client.surgery import arrays_of
-from edge_client.training import train
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
-from schemas.tensor_files import digest_of_tensors
+from schemas.tensors.files import digest_of_tensors
 from schemas.values import ModelSpec
 import numpy as np
 rng = np.random.default_rng(0)

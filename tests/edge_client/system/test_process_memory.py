@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client import agent, memory_use
-from edge_client.memory_use import KEPT_S, GivingBack
-from edge_client.session import Phase
-from tests.client.test_agent_restart import Life, StillLink, StillWorker, acknowledgement, finish
-from tests.session.by_hand import task
+from edge_client.agent import agent
+from edge_client.agent.session.machine import Phase
+from edge_client.system import process_memory
+from edge_client.system.process_memory import KEPT_S, GivingBack
+from tests.edge_client.agent.session.by_hand import task
+from tests.edge_client.agent.test_agent_restart import Life, StillLink, StillWorker, acknowledgement, finish
 
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Grows whenever memory is given back."""
     times: list[float] = []
-    monkeypatch.setattr(memory_use, "give_back", lambda: times.append(0.0))
+    monkeypatch.setattr(process_memory, "give_back", lambda: times.append(0.0))
     return times
 
 

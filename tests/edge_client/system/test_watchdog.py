@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.service.predictor import Predictor
-from edge_client.service.serving import Serving
-from edge_client.service.source import FileSource
-from edge_client.service.tally import Tally
-from edge_client.service.web import Web
-from edge_client.watchdog import Watchdog, watchdog_of
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.server import Server
-from edge_server.workshop import Workshop
+from edge_client.inference.service.http import Web
+from edge_client.inference.service.lifecycle import Serving
+from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.model_source import FileSource
+from edge_client.inference.service.predictor import Predictor
+from edge_client.system.watchdog import Watchdog, watchdog_of
+from edge_client.transport.broker_address import parse_address
+from edge_server.config.load import load_config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.server import Server
+from edge_server.storage.run_folder import RunFolder
 from schemas.values import CapabilityProfile
-from tests.client.test_inference import write_model
+from tests.edge_client.inference.test_onnx_model import write_model
 
 PATIENCE_S = 60.0
 NOWHERE = parse_address("mqtt://127.0.0.1:1")

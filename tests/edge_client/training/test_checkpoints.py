@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from edge_client.data.sources import load_source
-from edge_client.epochs import INTERVAL_S, EpochCheckpoint, EpochCheckpoints, UnfitCheckpoint
-from edge_client.training import EpochReport, TrainingResult, TrainingStopped, train
-from schemas.blobs import BlobRef, digest_of
+from edge_client.training.checkpoints import INTERVAL_S, EpochCheckpoint, EpochCheckpoints, UnfitCheckpoint
+from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, train
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 
@@ -258,8 +258,8 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from edge_client.training import train
-from tests.client.test_epochs import DATA, checkpoint, digest, network, plan
+from edge_client.training.loop import train
+from tests.edge_client.training.test_checkpoints import DATA, checkpoint, digest, network, plan
 
 def report(done):
     if sys.argv[2] == "killed" and done.epoch == 1:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.cost import training_cost
-from edge_client.surgery import arrays_of
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.cost_model import training_cost
 from schemas.strategy import TrainingPlan
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.data.labelled import labelled
-from edge_client.evaluation import evaluate, logits
+from edge_client.data.dataset import labelled
+from edge_client.training.evaluation import evaluate, logits
 
 IDENTITY = nn.Flatten()
 """Answers with its two inputs as logits."""

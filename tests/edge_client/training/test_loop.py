@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.sources import load_source
-from edge_client.training import OPTIMIZERS, EpochReport, TrainingStopped, train
+from edge_client.training.loop import OPTIMIZERS, EpochReport, TrainingStopped, train
 from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from edge_client import evaluation, training
-from edge_client.data.labelled import LabelledData
-from edge_client.layout import channels_innermost
+from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
-from edge_client.surgery import arrays_of
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training import evaluation, loop
+from edge_client.training.memory_format import channels_innermost
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
@@ -80,7 +80,7 @@ def test_trainings_and_evaluations_are_laid_so_and_give_the_same_up_to_rounding(
 
     def outcome() -> tuple[float | None, float | None, dict[str, np.ndarray[Any, Any]]]:
         module = network()
-        loss = training.train(module, pictures(SHAPE), plan).metrics.train_loss
+        loss = loop.train(module, pictures(SHAPE), plan).metrics.train_loss
         tested = evaluation.evaluate(module, pictures(SHAPE)).loss
         assert all_as_made(module)
         return loss, tested, arrays_of(module)
@@ -92,7 +92,7 @@ def test_trainings_and_evaluations_are_laid_so_and_give_the_same_up_to_rounding(
         laid.append(module)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(training, "channels_innermost", as_made)
+    monkeypatch.setattr(loop, "channels_innermost", as_made)
     monkeypatch.setattr(evaluation, "channels_innermost", as_made)
     plain_loss, plain_tested, plain = outcome()
     assert len(laid) == 2

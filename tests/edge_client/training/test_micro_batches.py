@@ -15,21 +15,21 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client import local_work
-from edge_client.board.memory import Memory, memory
-from edge_client.cost import network_cost
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
-from edge_client.local_work import Job
-from edge_client.microbatch import MARGIN, micro_batch
-from edge_client.recording import Recorder
-from edge_client.shortage import is_shortage
-from edge_client.surgery import arrays_of
-from edge_client.training import TrainingResult, train
+from edge_client.pruning.surgery import arrays_of
+from edge_client.system.hardware.memory import Memory, memory
+from edge_client.system.out_of_memory import is_shortage
+from edge_client.training import trainer
+from edge_client.training.cost_model import network_cost
+from edge_client.training.loop import TrainingResult, train
+from edge_client.training.micro_batches import MARGIN, micro_batch
+from edge_client.training.step_capture import Recorder
+from edge_client.training.trainer import Job
 from schemas.errors import PeerError
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import Reason
-from tests.board.trees import GROUP, PI, tree
+from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
 SHAPE = (1, 8, 8)
 
@@ -148,15 +148,15 @@ def test_what_this_process_has_kept_is_given_back_before_a_batch_is_cut(
 ) -> None:
     module, given = network(), list[bool]()
     short, enough = (with_free(needed(module, size, 40)) for size in (4, 16))
-    monkeypatch.setattr(local_work, "give_back", lambda: given.append(True))
-    monkeypatch.setattr(local_work, "memory", lambda _: enough if kept and given else short)
+    monkeypatch.setattr(trainer, "give_back", lambda: given.append(True))
+    monkeypatch.setattr(trainer, "memory", lambda _: enough if kept and given else short)
     assert job(module).at_once == (None if kept else 4)
     assert given == [True]
 
 
 def test_where_there_is_room_what_was_kept_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_work, "give_back", pytest.fail)
-    monkeypatch.setattr(local_work, "memory", lambda _: with_free(10**9))
+    monkeypatch.setattr(trainer, "give_back", pytest.fail)
+    monkeypatch.setattr(trainer, "memory", lambda _: with_free(10**9))
     assert job(network()).at_once is None
 
 
@@ -178,7 +178,10 @@ def test_a_shortage_of_memory_is_known_by_its_words(error: BaseException) -> Non
 def test_under_a_real_limit_a_task_ends_with_its_reason_and_the_process_goes_on() -> None:
     """The address space may grow by 200 MB: what needs 10 GB is refused, before it begins or by torch."""
     child = subprocess.run(
-        [sys.executable, "-m", "tests.client.under_a_limit"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "tests.edge_client.agent.under_a_limit"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert child.returncode == 0, child.stderr[-2000:]
     told = json.loads(child.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.optimizers import OPTIMIZERS
+from edge_client.training.optimizers import OPTIMIZERS
 from schemas.strategy import TrainingPlan
 
 
@@ -64,9 +64,9 @@ def test_whoever_trains_needs_no_compiler():
     script = """
 import sys
 import numpy as np
-from edge_client.data.labelled import labelled
+from edge_client.data.dataset import labelled
 from edge_client.models.build import build_model
-from edge_client.training import train
+from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec
 

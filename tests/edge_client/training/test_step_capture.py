@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client import recording
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
-from edge_client.recording import Recorder, Recording
-from edge_client.training import train
+from edge_client.training import step_capture
+from edge_client.training.loop import train
+from edge_client.training.step_capture import Recorder, Recording
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
@@ -65,13 +65,13 @@ class Counting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outcomes: list[bool] = []
-        equal = recording._equal
+        equal = step_capture._equal
 
         def counted(*given: list[Tensor]) -> bool:
             self.outcomes.append(equal(*given))
             return self.outcomes[-1]
 
-        monkeypatch.setattr(recording, "_equal", counted)
+        monkeypatch.setattr(step_capture, "_equal", counted)
 
 
 @pytest.mark.parametrize("make", [named("mlp"), named("cnn"), named("two-nn"), normalised])
@@ -172,7 +172,7 @@ def test_a_network_with_code_of_its_own_is_trained_plainly(make: Callable[[], nn
 def test_a_recording_that_gives_other_bits_is_not_used(
     how: TrainingPlan, off: str, outcomes: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = recording._compiled
+    compiled = step_capture._compiled
 
     def slightly_off(*given: object, **named: bool) -> Recording:
         made = compiled(*given, **named)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def test_a_recording_that_gives_other_bits_is_not_used(
 
         return made if off == "descents" and not made.moves else replace(made, play=play)
 
-    monkeypatch.setattr(recording, "_compiled", slightly_off)
+    monkeypatch.setattr(step_capture, "_compiled", slightly_off)
     compared = Counting(monkeypatch)
     plain, loss = trained(named("mlp")(), how, None)
     same, its_loss = trained(named("mlp")(), how, Recorder())
@@ -198,7 +198,7 @@ def test_a_step_that_cannot_be_recorded_is_a_plain_one(monkeypatch: pytest.Monke
     def broken(*_: object) -> None:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(recording, "_record", broken)
+    monkeypatch.setattr(step_capture, "_record", broken)
     plain, _ = trained(named("mlp")(), plan(), None)
     same, _ = trained(named("mlp")(), plan(), Recorder())
     assert all(torch.equal(same[name], plain[name]) for name in plain)

@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client import transfer
-from edge_client.transfer import MAX_PATIENCE_S, PATIENCE_S, WINDOW, Ask, Receiving, VerifyBlob, WriteChunk
-from schemas.blobs import BlobRef, Chunk, digest_of
+from edge_client.transport import chunk_transfer
+from edge_client.transport.chunk_transfer import (
+    MAX_PATIENCE_S,
+    PATIENCE_S,
+    WINDOW,
+    Ask,
+    Receiving,
+    VerifyBlob,
+    WriteChunk,
+)
 from schemas.errors import PeerError
+from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 
 CHUNK = 1024
 
@@ -35,26 +43,26 @@ def take(receiving: Receiving, data: bytes, indices, now: float = 0.0) -> tuple[
     """Accept these chunks one by one; returns all commands."""
     commands = []
     for index in indices:
-        receiving, more = transfer.accept(receiving, chunk(receiving.ref, data, index), now)
+        receiving, more = chunk_transfer.accept(receiving, chunk(receiving.ref, data, index), now)
         commands += more
     return receiving, commands
 
 
 def test_it_begins_by_asking_for_one_window_in_one_request():
     ref, _ = blob(40)
-    receiving, commands = transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start(ref, 0.0)
     assert commands == [Ask(ref, 0, WINDOW)]
     assert not receiving.complete
 
 
 def test_a_blob_smaller_than_a_window_is_asked_for_whole():
     ref, _ = blob(3, last=5)
-    assert transfer.start(ref, 0.0)[1] == [Ask(ref, 0, 3)]
+    assert chunk_transfer.start(ref, 0.0)[1] == [Ask(ref, 0, 3)]
 
 
 def test_only_what_an_earlier_process_did_not_fetch_is_asked_for():
     ref, data = blob(6)
-    receiving, commands = transfer.start(ref, 0.0, have=0b010110)
+    receiving, commands = chunk_transfer.start(ref, 0.0, have=0b010110)
     assert commands == [Ask(ref, 0, 1), Ask(ref, 3, 1), Ask(ref, 5, 1)]
     receiving, commands = take(receiving, data, [1, 0, 3, 5])
     assert [one.index for one in commands if isinstance(one, WriteChunk)] == [0, 3, 5]
@@ -64,7 +72,7 @@ def test_only_what_an_earlier_process_did_not_fetch_is_asked_for():
 @pytest.mark.parametrize(("chunks", "last"), [(6, CHUNK), (1, 100)])
 def test_a_blob_that_is_all_there_is_checked_at_once(chunks, last):
     ref, data = blob(chunks, last)
-    receiving, commands = transfer.start(ref, 0.0, have=(1 << chunks) - 1)
+    receiving, commands = chunk_transfer.start(ref, 0.0, have=(1 << chunks) - 1)
     assert commands == [VerifyBlob(ref)]
     assert receiving.complete
     assert take(receiving, data, range(chunks)) == (receiving, [])
@@ -72,14 +80,14 @@ def test_a_blob_that_is_all_there_is_checked_at_once(chunks, last):
 
 def test_chunks_that_the_blob_does_not_have_are_not_counted():
     ref, _ = blob(3)
-    receiving, commands = transfer.start(ref, 0.0, have=0b11000)
+    receiving, commands = chunk_transfer.start(ref, 0.0, have=0b11000)
     assert commands == [Ask(ref, 0, 3)]
     assert receiving.have == 0
 
 
 def test_the_window_is_refilled_once_half_of_it_has_come():
     ref, data = blob(40)
-    receiving, _ = transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start(ref, 0.0)
     # 16 asked; after 7 chunks 9 are outstanding, more than half: nothing is asked for.
     receiving, commands = take(receiving, data, range(7))
     assert asked(commands) == []
@@ -90,15 +98,15 @@ def test_the_window_is_refilled_once_half_of_it_has_come():
 
 def test_requests_are_runs_of_adjacent_chunks_around_those_that_are_there():
     ref, data = blob(12)
-    receiving, _ = transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start(ref, 0.0)
     receiving, _ = take(receiving, data, [2, 3, 7])
-    _, commands = transfer.resume(receiving, 1.0)
+    _, commands = chunk_transfer.resume(receiving, 1.0)
     assert commands == [Ask(ref, 0, 2), Ask(ref, 4, 3), Ask(ref, 8, 4)]
 
 
 def test_a_chunk_is_written_and_the_last_one_ends_in_a_check():
     ref, data = blob(2, last=7)
-    receiving, _ = transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start(ref, 0.0)
     receiving, commands = take(receiving, data, [1])
     assert commands == [WriteChunk(ref, 1, data[CHUNK:])]
     receiving, commands = take(receiving, data, [0])
@@ -108,20 +116,20 @@ def test_a_chunk_is_written_and_the_last_one_ends_in_a_check():
 
 def test_a_doubled_chunk_changes_nothing():
     ref, data = blob(5)
-    receiving, _ = transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start(ref, 0.0)
     once, _ = take(receiving, data, [3])
     assert take(once, data, [3]) == (once, [])
 
 
 def test_a_doubled_last_chunk_does_not_check_twice():
     ref, data = blob(2)
-    receiving, _ = take(transfer.start(ref, 0.0)[0], data, [0, 1])
+    receiving, _ = take(chunk_transfer.start(ref, 0.0)[0], data, [0, 1])
     assert take(receiving, data, [1, 0]) == (receiving, [])
 
 
 def test_a_chunk_that_was_not_asked_for_is_welcome():
     ref, data = blob(40)
-    receiving, _ = transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start(ref, 0.0)
     receiving, commands = take(receiving, data, [39])
     assert commands == [WriteChunk(ref, 39, data[39 * CHUNK :])]
 
@@ -144,96 +152,96 @@ REF, DATA = blob(4, last=100)
     ids=["prefix", "near prefix", "index", "far index", "short", "long", "long last", "empty"],
 )
 def test_a_chunk_that_does_not_belong_is_refused_and_costs_nothing(wrong):
-    receiving, _ = transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start(REF, 0.0)
     with pytest.raises(PeerError):
-        transfer.accept(receiving, wrong, 1.0)
+        chunk_transfer.accept(receiving, wrong, 1.0)
     done, commands = take(receiving, DATA, range(4), 1.0)
     assert done.complete
     assert commands[-1] == VerifyBlob(REF)
 
 
 def test_nothing_is_asked_again_before_patience_has_run_out():
-    receiving, _ = transfer.start(REF, 10.0)
-    assert transfer.tick(receiving, 10.0 + PATIENCE_S - 0.01) == (receiving, [])
+    receiving, _ = chunk_transfer.start(REF, 10.0)
+    assert chunk_transfer.tick(receiving, 10.0 + PATIENCE_S - 0.01) == (receiving, [])
 
 
 def test_patience_doubles_with_each_silence_and_is_capped():
-    receiving, _ = transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start(REF, 0.0)
     pauses, now = [], 0.0
     for _ in range(7):
         pause = receiving.retry_at - now
         now = receiving.retry_at
         pauses.append(pause)
-        receiving, commands = transfer.tick(receiving, now)
+        receiving, commands = chunk_transfer.tick(receiving, now)
         assert commands == [Ask(REF, 0, 4)]
     # 2, 4, 8, 16, then 32 is more than 30.
     assert pauses == [2.0, 4.0, 8.0, 16.0, MAX_PATIENCE_S, MAX_PATIENCE_S, MAX_PATIENCE_S]
 
 
 def test_a_chunk_that_comes_restores_patience():
-    receiving, _ = transfer.start(REF, 0.0)
-    receiving, _ = transfer.tick(receiving, 2.0)
-    receiving, _ = transfer.tick(receiving, 6.0)
+    receiving, _ = chunk_transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.tick(receiving, 2.0)
+    receiving, _ = chunk_transfer.tick(receiving, 6.0)
     receiving, _ = take(receiving, DATA, [0], 7.0)
     assert (receiving.patience, receiving.retry_at) == (PATIENCE_S, 7.0 + PATIENCE_S)
 
 
 def test_a_chunk_that_could_not_be_kept_is_asked_for_again_later():
-    receiving, _ = transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start(REF, 0.0)
     receiving, _ = take(receiving, DATA, [0, 1, 2, 3], 1.0)
-    receiving = transfer.lost(receiving, 3, 1.0)
+    receiving = chunk_transfer.lost(receiving, 3, 1.0)
     assert not receiving.complete
-    assert transfer.tick(receiving, 1.0 + MAX_PATIENCE_S - 0.01)[1] == []
-    receiving, commands = transfer.tick(receiving, 1.0 + MAX_PATIENCE_S)
+    assert chunk_transfer.tick(receiving, 1.0 + MAX_PATIENCE_S - 0.01)[1] == []
+    receiving, commands = chunk_transfer.tick(receiving, 1.0 + MAX_PATIENCE_S)
     assert commands == [Ask(REF, 3, 1)]
     assert take(receiving, DATA, [3])[1][-1] == VerifyBlob(REF)
 
 
 def test_while_no_chunk_can_be_kept_no_more_than_one_window_is_asked_for():
     ref, data = blob(40)
-    receiving, commands = transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start(ref, 0.0)
     for index in asked(commands):
         receiving, more = take(receiving, data, [index])
-        receiving = transfer.lost(receiving, index, 0.0)
+        receiving = chunk_transfer.lost(receiving, index, 0.0)
         assert asked(more) == []
     assert receiving.have == 0
 
 
 def test_a_timeout_asks_only_for_what_is_missing():
-    receiving, _ = transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start(REF, 0.0)
     receiving, _ = take(receiving, DATA, [0, 2], 1.0)
-    assert asked(transfer.tick(receiving, 3.0)[1]) == [1, 3]
+    assert asked(chunk_transfer.tick(receiving, 3.0)[1]) == [1, 3]
 
 
 def test_a_resumed_transfer_asks_at_once_and_only_for_what_is_missing():
-    receiving, _ = transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start(REF, 0.0)
     receiving, _ = take(receiving, DATA, [1, 2], 0.5)
-    receiving, _ = transfer.tick(receiving, 2.5)
-    resumed, commands = transfer.resume(receiving, 2.6)
+    receiving, _ = chunk_transfer.tick(receiving, 2.5)
+    resumed, commands = chunk_transfer.resume(receiving, 2.6)
     assert asked(commands) == [0, 3]
     assert (resumed.patience, resumed.retry_at) == (PATIENCE_S, 2.6 + PATIENCE_S)
 
 
 def test_a_complete_transfer_asks_for_nothing_more():
-    receiving, _ = take(transfer.start(REF, 0.0)[0], DATA, range(4))
-    assert transfer.tick(receiving, 1e6) == (receiving, [])
-    assert transfer.resume(receiving, 1e6)[1] == []
+    receiving, _ = take(chunk_transfer.start(REF, 0.0)[0], DATA, range(4))
+    assert chunk_transfer.tick(receiving, 1e6) == (receiving, [])
+    assert chunk_transfer.resume(receiving, 1e6)[1] == []
 
 
 def test_an_inline_blob_is_asked_for_only_when_it_is_late():
     ref, data = blob(1, last=100)
-    receiving, commands = transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start(ref, 0.0)
     assert ref.inline
     assert commands == []
-    assert transfer.tick(receiving, PATIENCE_S - 0.01)[1] == []
-    assert transfer.tick(receiving, PATIENCE_S)[1] == [Ask(ref, 0, 1)]
+    assert chunk_transfer.tick(receiving, PATIENCE_S - 0.01)[1] == []
+    assert chunk_transfer.tick(receiving, PATIENCE_S)[1] == [Ask(ref, 0, 1)]
     assert take(receiving, data, [0])[1] == [WriteChunk(ref, 0, data), VerifyBlob(ref)]
 
 
 def test_an_inline_blob_is_asked_for_after_a_cut():
     ref, _ = blob(1, last=100)
-    receiving, _ = transfer.start(ref, 0.0)
-    assert transfer.resume(receiving, 0.1)[1] == [Ask(ref, 0, 1)]
+    receiving, _ = chunk_transfer.start(ref, 0.0)
+    assert chunk_transfer.resume(receiving, 0.1)[1] == [Ask(ref, 0, 1)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -241,7 +249,7 @@ def test_an_inline_blob_is_asked_for_after_a_cut():
 def test_any_order_with_losses_and_doubles_writes_every_chunk_once(chunks, last, seed, loss):
     fate = random.Random(seed)
     ref, data = blob(chunks, last)
-    receiving, commands = transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start(ref, 0.0)
     written: dict[int, bytes] = {}
     checks, now = 0, 0.0
     on_their_way: list[int] = []
@@ -252,7 +260,7 @@ def test_any_order_with_losses_and_doubles_writes_every_chunk_once(chunks, last,
         assert receiving.asked.bit_count() <= WINDOW
         assert receiving.asked & receiving.have == 0
         if fate.random() < 0.02:
-            receiving, commands = transfer.resume(receiving, now)
+            receiving, commands = chunk_transfer.resume(receiving, now)
         elif on_their_way:
             place = fate.randrange(len(on_their_way))
             index = on_their_way[place]
@@ -260,10 +268,10 @@ def test_any_order_with_losses_and_doubles_writes_every_chunk_once(chunks, last,
                 on_their_way.pop(place)
             commands = []
             if fate.random() >= loss:
-                receiving, commands = transfer.accept(receiving, chunk(ref, data, index), now)
+                receiving, commands = chunk_transfer.accept(receiving, chunk(ref, data, index), now)
         else:
             now = receiving.retry_at
-            receiving, commands = transfer.tick(receiving, now)
+            receiving, commands = chunk_transfer.tick(receiving, now)
         for command in commands:
             if isinstance(command, WriteChunk):
                 assert command.index not in written
@@ -277,11 +285,11 @@ def test_any_order_with_losses_and_doubles_writes_every_chunk_once(chunks, last,
 def test_without_losses_every_chunk_is_asked_for_once(chunks, seed):
     fate = random.Random(seed)
     ref, data = blob(chunks)
-    receiving, commands = transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start(ref, 0.0)
     requests, on_their_way = asked(commands), asked(commands)
     while on_their_way:
         index = on_their_way.pop(fate.randrange(len(on_their_way)))
-        receiving, commands = transfer.accept(receiving, chunk(ref, data, index), 0.0)
+        receiving, commands = chunk_transfer.accept(receiving, chunk(ref, data, index), 0.0)
         on_their_way += asked(commands)
         requests += asked(commands)
         assert len(on_their_way) <= WINDOW

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client import audience
-from edge_client.address import BrokerAddress, TlsFiles, parse_address
-from edge_client.audience import (
+from edge_client.agent import server_contact
+from edge_client.agent.server_contact import (
     AGAIN_AFTER_S,
     ASK_AFTER_S,
     SAY_AFTER_S,
@@ -18,13 +17,19 @@ from edge_client.audience import (
     NobodyAnswers,
     SayBirth,
 )
-from edge_client.cli import main
-from edge_client.identity.tls import is_lasting
-from edge_client.link import LinkDown
-from edge_client.reaching import ADVISE_AT, Reaching
+from edge_client.cli.main import main
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_client.transport.connection_attempts import ADVISE_AT, Reaching
+from edge_client.transport.mqtt_client import LinkDown
+from edge_client.transport.tls import is_lasting
 from schemas.errors import ConfigError
-from tests.doctor.test_broker import mosquitto
-from tests.identity.conftest import address_of, identity, new_authority, running_mosquitto
+from tests.edge_client.cli.doctor.test_broker import mosquitto
+from tests.edge_server.security.identity.conftest import (
+    address_of,
+    identity,
+    new_authority,
+    running_mosquitto,
+)
 
 ADDRESS = BrokerAddress("server", 1883)
 
@@ -83,14 +88,14 @@ def told(until: int, state: Audience, *, heard_at: int | None = None) -> list[tu
     done: list[tuple[int, object]] = []
     for now in range(until):
         if now == heard_at:
-            state = audience.heard(state)
-        state, commands = audience.turn(state, float(now))
+            state = server_contact.heard(state)
+        state, commands = server_contact.turn(state, float(now))
         done += [(now, one) for one in commands]
     return done
 
 
 def test_where_no_server_answers_it_is_said_soon_and_then_rarely() -> None:
-    done = told(3000, audience.connected(0.0))
+    done = told(3000, server_contact.connected(0.0))
     assert [(at, one.seconds) for at, one in done if isinstance(one, NobodyAnswers)] == [
         (10, 10.0),
         (60, 60.0),
@@ -101,13 +106,13 @@ def test_where_no_server_answers_it_is_said_soon_and_then_rarely() -> None:
 
 
 def test_an_answer_ends_the_questions() -> None:
-    assert told(1000, audience.connected(0.0), heard_at=4) == [(int(ASK_AFTER_S), Ask())]
-    assert told(1000, audience.connected(0.0), heard_at=0) == []
+    assert told(1000, server_contact.connected(0.0), heard_at=4) == [(int(ASK_AFTER_S), Ask())]
+    assert told(1000, server_contact.connected(0.0), heard_at=0) == []
 
 
 @pytest.mark.parametrize(("chance", "at"), [(0.0, AGAIN_AFTER_S[0]), (1.0, AGAIN_AFTER_S[1])])
 def test_a_birth_that_was_not_taken_is_said_once_more(chance: float, at: float) -> None:
-    state = audience.turned_away(audience.heard(audience.connected(0.0)), 0.0, chance)
+    state = server_contact.turned_away(server_contact.heard(server_contact.connected(0.0)), 0.0, chance)
     assert told(60, state) == [(int(at), SayBirth())]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 
-from edge_client.address import BrokerAddress
-from edge_client.link import MAX_INBOX, MAX_LARGE, SMALL_PAYLOAD, Arrived, Link, LinkDown
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import MAX_INBOX, MAX_LARGE, SMALL_PAYLOAD, Arrived, Link, LinkDown
 
 
 @pytest.mark.parametrize(

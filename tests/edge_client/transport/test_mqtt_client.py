@@ -15,10 +15,10 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 
-from edge_client import link as module
-from edge_client.address import BrokerAddress
-from edge_client.link import MAX_IN_FLIGHT, Arrived, Confirmed, Link, LinkDown, LinkUp
-from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
+from edge_client.transport import mqtt_client as module
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import MAX_IN_FLIGHT, Arrived, Confirmed, Link, LinkDown, LinkUp
+from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
 
 DEADLINE_S = 20.0
 

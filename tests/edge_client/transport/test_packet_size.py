@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from edge_client import packet_size
-from edge_client.packet_size import MARGIN, PATIENCE_S, SMALL_PATIENCE_S, Sizing
-from edge_client.parts import MAX_OPEN, PART_HEADER_BYTES, Parts, split
-from schemas.chunks import CHUNK_SIZES
+from edge_client.transport import packet_size
+from edge_client.transport.message_parts import MAX_OPEN, PART_HEADER_BYTES, Parts, split
+from edge_client.transport.packet_size import MARGIN, PATIENCE_S, SMALL_PATIENCE_S, Sizing
 from schemas.errors import ConfigError
-from schemas.kinds.message import MAX_MESSAGE_BYTES
+from schemas.messages.message import MAX_MESSAGE_BYTES
+from schemas.tensors.chunks import CHUNK_SIZES
 
 
 def found(passes: int, *, announced: int | None = None, cuts: bool = False, own: bool = True) -> Sizing:

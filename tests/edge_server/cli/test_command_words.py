@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.cli import EDGE_SERVER
+from edge_server.cli.main import EDGE_SERVER
 
 
 @pytest.mark.parametrize(

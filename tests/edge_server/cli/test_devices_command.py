@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.cli import EDGE_SERVER
-from edge_server.history import DeviceRecord, RoundRecord, Summary
-from edge_server.journal import Journal
-from edge_server.journal_reader import Examined, Strike, read_examined, read_strikes
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.tally import Tally
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.config.load import load_config
+from edge_server.observability.counters import Tally
+from edge_server.storage.journal import Journal
+from edge_server.storage.journal_reader import Examined, Strike, read_examined, read_strikes
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.messages import Update
 from tests.schemas.examples import MESSAGES_BY_KIND

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from edge_server.cli import main
+from edge_server.cli.main import main
 
 
 def check(*words: str) -> int:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.cli import EDGE_CLIENT
-from edge_client.command_line import CommandLine
-from edge_server.cli import EDGE_SERVER
-from edge_server.dashboard.listening import USUAL
-from edge_server.display.tables import outcome_text
-from edge_server.metrics.address import DEFAULT
-from tests.display.shown import summary
+from edge_client.cli.app import CommandLine
+from edge_client.cli.main import EDGE_CLIENT
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.observability.dashboard.bind_address import USUAL
+from edge_server.observability.prometheus.address import DEFAULT
+from edge_server.observability.terminal.tables import outcome_text
+from tests.edge_server.observability.terminal.shown import summary
 
 COMMANDS = {"edge-server": EDGE_SERVER, "edge-client": EDGE_CLIENT}
 

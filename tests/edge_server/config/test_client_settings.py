@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.config import Config
-from edge_server.load_config import check_config
-from edge_server.rounds import Buffering, RoundRules
-from edge_server.rules import make_rules
+from edge_server.config.config import Config
+from edge_server.config.load import check_config
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.rounds.machine import Buffering, RoundRules
 from schemas.errors import ConfigError
 
 

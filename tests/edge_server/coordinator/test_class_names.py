@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
-from edge_client.inference import load_model
-from edge_client.work import do_training
-from edge_server.config import Config
-from edge_server.federation import RoundRules
-from edge_server.history import Summary
-from edge_server.journal_reader import JournalReader, read_classes
-from edge_server.load_config import load_config
-from edge_server.recovery import recover
-from edge_server.round_events import PlanRound
+from edge_client.inference.onnx_model import load_model
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.evaluation import Testing as ServerData
+from edge_server.coordinator.executor import Workshop
+from edge_server.rounds.events import PlanRound
+from edge_server.rounds.state import RoundRules
 from edge_server.simulation.simulator import simulate
-from edge_server.testing import Testing as ServerData
-from edge_server.workshop import Workshop
+from edge_server.storage.journal_reader import JournalReader, read_classes
+from edge_server.storage.records import Summary
+from edge_server.storage.recovery import recover
 from schemas.errors import ConfigError, PeerError
 from tests.integration.bench import Bench
 

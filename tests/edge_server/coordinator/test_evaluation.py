@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.load_config import load_config
-from edge_server.test_data import load_test_data
-from edge_server.testing import Testing as ServerTesting
+from edge_server.config.load import load_config
+from edge_server.config.test_data import load_test_data
+from edge_server.coordinator.evaluation import Testing as ServerTesting
 
 
 def held_back() -> tuple[np.ndarray, np.ndarray]:

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_server.cli import main
-from edge_server.config import Config
-from edge_server.load_config import load_config
-from edge_server.registry.describing import describe_run
-from edge_server.registry.entering import enter_run
-from edge_server.registry.registry import Registry
-from edge_server.registry.version import Version
-from edge_server.run_folder import RunFolder
+from edge_server.cli.main import main
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.initial_model import Start, find_start
+from edge_server.releases.registry.describe import describe_run
+from edge_server.releases.registry.register import enter_run
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import Version
 from edge_server.simulation.simulator import simulate
-from edge_server.starting import Start, find_start
-from edge_server.workshop import Workshop
-from schemas.blobs import SpooledGroups
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
-from tests.server.own_networks import NAME
+from schemas.tensors.blobs import SpooledGroups
+from tests.edge_server.own_networks import NAME
 
 FIXED = ("rounds=1", "num-clients=2", "workers=1", "learning-rate=0.001")
 
@@ -90,7 +90,7 @@ def test_without_from_a_run_begins_with_its_own_network(tmp_path: Path) -> None:
 MISFITS = {
     "another network": (
         {"network": "normed"},
-        "is not of the network 'tests.server.own_networks:normed' for (1, 4, 4) and 3 classes: "
+        "is not of the network 'tests.edge_server.own_networks:normed' for (1, 4, 4) and 3 classes: "
         "'1.bias' is (10,), not (8,); '1.weight' is (10, 16), not (8, 16); ",
     ),
     "more classes": (

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server import observing
-from edge_server.explanation import ChannelScores
-from edge_server.observing import is_observed, observation
-from edge_server.strategy.pruners import Index, Magnitude
+from edge_server.coordinator import observations
+from edge_server.coordinator.observations import is_observed, observation
+from edge_server.strategy.explanations import ChannelScores
+from edge_server.strategy.pruning.pruners import Index, Magnitude
 from edge_server.strategy.strategy import State, close, make_strategy, tier_spec
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import MAP, NETWORK, RATIOS, update
-from tests.strategy.test_attending import ATTENDING, SCORES, W, sent
+from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, update
+from tests.edge_server.strategy.test_attending import ATTENDING, SCORES, W, sent
 
 GROUPS = ("hidden",)
 UPDATES = [sent(client) for client in "abc"]
@@ -70,10 +70,10 @@ def test_what_is_kept_of_a_round_is_bounded(monkeypatch):
     strategy = make_strategy(StrategySpec(pruner=Piece(name="magnitude")), RATIOS)
     # Five scores, and 2 + 4 listed channels.
     for most, shown in ((11, {"hidden"}), (10, set())):
-        monkeypatch.setattr(observing, "MOST_NUMBERS", most)
+        monkeypatch.setattr(observations, "MOST_NUMBERS", most)
         seen = observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False)
         assert seen.groups.keys() == shown
-    monkeypatch.setattr(observing, "MOST_NUMBERS", 5)
+    monkeypatch.setattr(observations, "MOST_NUMBERS", 5)
     strategy = replace(strategy, pruner=Index())
     assert observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False).groups.keys() == {
         "hidden"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge_client.echo import Echo
-from edge_server.server import Server
+from edge_client.transport.echo_test import Echo
+from edge_server.coordinator.server import Server
 from schemas.topics import Channel, DeviceTopic
 
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from edge_client.cost import network_cost
-from edge_client.session_events import WorkDone, WorkFailed
-from edge_client.worker import Worker
-from edge_server.federation import RoundRules
-from edge_server.fleet import Device
-from edge_server.journal_reader import JournalReader
-from edge_server.participant import Status
-from edge_server.recovery import recover
-from edge_server.round_events import Note, Strike
-from edge_server.strategy.evidence import MARGIN, REFERENCE
-from edge_server.workshop import Workshop
+from edge_client.agent.session.events import WorkDone, WorkFailed
+from edge_client.agent.worker import Worker
+from edge_client.training.cost_model import network_cost
+from edge_server.coordinator.executor import Workshop
+from edge_server.rounds.events import Note, Strike
+from edge_server.rounds.fleet import Device
+from edge_server.rounds.participant import Status
+from edge_server.rounds.state import RoundRules
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.recovery import recover
+from edge_server.strategy.selection.tier_evidence import MARGIN, REFERENCE
 from schemas.messages import Task, TaskReply
 from schemas.values import CapabilityProfile, MeasuredSpeed, Reason
-from tests.board.trees import GROUP, PI, tree
+from tests.edge_client.system.hardware.trees import GROUP, PI, tree
+from tests.edge_server.rounds.by_hand import NAME, RUN, of, training
 from tests.integration.bench import CARD, Bench
-from tests.rounds.by_hand import NAME, RUN, of, training
 
 RESIDENT = 200_000_000
 
@@ -91,7 +91,7 @@ def test_a_slow_device_gets_what_it_can_train_in_time(bench: Bench) -> None:
 def test_where_no_evidence_is_needed_no_network_is_looked_at(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_server.tiering.network_cost", None)
+    monkeypatch.setattr("edge_server.coordinator.tier_assignment.network_cost", None)
     stated = [Device(name, 1, CapabilityProfile(tier=3), CARD) for name in ("weak", "strong")]
     bench.devices = tuple(stated)
     assert {task.tier for task in bench.tasks(1, 1).values()} == {3}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.cli import EDGE_SERVER
-from edge_server.device_why import read_why
-from edge_server.explanation import Choice, Choices
-from edge_server.history import RoundRecord
-from edge_server.journal import Aggregated, Journal
-from edge_server.load_config import load_config
-from edge_server.round_events import Assignment
-from edge_server.run_folder import RunFolder
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.config.load import load_config
+from edge_server.observability.selection_history import read_why
+from edge_server.rounds.events import Assignment
+from edge_server.storage.journal import Aggregated, Journal
+from edge_server.storage.records import RoundRecord
+from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.explanations import Choice, Choices
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 DIGEST = "1" * 64

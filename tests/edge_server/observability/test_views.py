@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.conduct import ConductRules
-from edge_server.history import RoundRecord
-from edge_server.participant import Status
-from edge_server.snapshot import DeviceView
-from edge_server.tally import Tally
-from edge_server.views import make_snapshot
+from edge_server.observability.counters import Tally
+from edge_server.observability.snapshot import DeviceView
+from edge_server.observability.views import make_snapshot
+from edge_server.rounds.participant import Status
+from edge_server.rounds.reputation import ConductRules
+from edge_server.storage.records import RoundRecord
 from schemas.messages import Telemetry
 from schemas.values import BoardState, CapabilityProfile, Eligibility, Reason
-from tests.rounds.by_hand import NAME, Run, reply, started, update
-from tests.rounds.test_fleet import birth, death
+from tests.edge_server.rounds.by_hand import NAME, Run, reply, started, update
+from tests.edge_server.rounds.test_fleet import birth, death
 
 
 def record(**fields) -> RoundRecord:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from edge_client import session_events as on_device
-from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
-from edge_server import round_events as on_server
-from edge_server.rounds import RoundRules
-from schemas.depot import Addresses, Depot
+from edge_client.agent.session import events as on_device
+from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
+from edge_server.rounds import events as on_server
+from edge_server.rounds.machine import RoundRules
 from schemas.messages import Task, Update
-from tests.rounds.world import CHUNK, Node, World
+from schemas.messages.object_store import Addresses, Depot
+from tests.edge_server.rounds.world import CHUNK, Node, World
 
 STORE = "https://store/"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edge_server import rounds
-from edge_server.participant import Status
-from edge_server.round_events import (
+from edge_server.rounds import machine
+from edge_server.rounds.events import (
     Announce,
     Assignment,
     CheckUpdate,
@@ -20,12 +19,13 @@ from edge_server.round_events import (
     Tick,
     UpdateChecked,
 )
-from edge_server.rounds import Federation, Phase, RoundRules
-from schemas.blobs import BlobRef, Chunk, digest_of
+from edge_server.rounds.machine import Federation, Phase, RoundRules
+from edge_server.rounds.participant import Status
 from schemas.messages import Acknowledgement, BlobRequest, Delivery, Refusal, Task, TaskReply, Update
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
-from tests.rounds.test_fleet import birth
+from tests.edge_server.rounds.test_fleet import birth
 
 NAME, RUN, CHUNK, MAX_BYTES = "home", "run-1", 1024, 5000
 
@@ -54,7 +54,7 @@ class Run:
     log: list = field(default_factory=list)
 
     def tell(self, event) -> list:
-        self.federation, commands = rounds.step(self.federation, event, self.now)
+        self.federation, commands = machine.step(self.federation, event, self.now)
         self.log += commands
         return [one for one in commands if not (isinstance(one, Note) and one.routine)]
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_client.transfer import Receiving
-from edge_server.federation import Federation, RoundRules
-from edge_server.fleet import Fleet
-from edge_server.participant import Participant, Status
-from edge_server.participants import Participants
-from edge_server.round_events import (
+from edge_client.transport.chunk_transfer import Receiving
+from edge_server.rounds.events import (
     Announce,
     BlobsLost,
     CheckUpdate,
@@ -20,12 +16,16 @@ from edge_server.round_events import (
     Send,
     Started,
 )
-from edge_server.rounds import Phase
+from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.machine import Phase
+from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.state import Federation, RoundRules
 from schemas.messages import BlobRequest, Refusal
 from schemas.values import Reason
-from tests.rounds.by_hand import NAME, RUN, STATE, assignment, of, offers, update
-from tests.rounds.by_hand import Run as Told
-from tests.rounds.test_fleet import birth, death
+from tests.edge_server.rounds.by_hand import NAME, RUN, STATE, assignment, of, offers, update
+from tests.edge_server.rounds.by_hand import Run as Told
+from tests.edge_server.rounds.test_fleet import birth, death
 
 REJOIN_S = 15.0
 

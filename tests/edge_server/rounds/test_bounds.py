@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server import fleet, tally
-from edge_server.per_window import PerWindow
-from edge_server.round_events import Send
-from edge_server.tally import OTHERS, Tally
+from edge_server.observability import counters
+from edge_server.observability.counters import OTHERS, Tally
+from edge_server.rounds import fleet
+from edge_server.rounds.events import Send
+from edge_server.rounds.rate_limit import PerWindow
 from schemas.messages import Telemetry
 from schemas.values import Reason
-from tests.rounds.by_hand import refusals, started
-from tests.rounds.test_fleet import birth
+from tests.edge_server.rounds.by_hand import refusals, started
+from tests.edge_server.rounds.test_fleet import birth
 
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fleet, tally):
+    for module in (fleet, counters):
         monkeypatch.setattr(module, "MAX_DEVICES", 3)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.participant import Status
-from edge_server.round_events import (
+from edge_server.rounds.events import (
     CheckUpdate,
     CloseRound,
     End,
@@ -16,10 +15,11 @@ from edge_server.round_events import (
     Stored,
     UpdateChecked,
 )
-from edge_server.rounds import RETRY_S, Buffering, Phase
+from edge_server.rounds.machine import RETRY_S, Buffering, Phase
+from edge_server.rounds.participant import Status
 from schemas.messages import BlobRequest, RoundAnnouncement
 from schemas.values import Reason
-from tests.rounds.by_hand import (
+from tests.edge_server.rounds.by_hand import (
     NAME,
     SMALL_MAP,
     STATE,
@@ -36,7 +36,7 @@ from tests.rounds.by_hand import (
     started,
     update,
 )
-from tests.rounds.test_fleet import birth, death
+from tests.edge_server.rounds.test_fleet import birth, death
 
 DEVICES = ("a", "b", "c")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server import rounds
-from edge_server.class_list import ClassList
-from edge_server.federation import Phase
-from edge_server.round_events import End, Note, PlanRound, RoundClosed, Send, Started, Strike
-from edge_server.rounds import Federation, RoundRules
+from edge_server.rounds import machine
+from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.events import End, Note, PlanRound, RoundClosed, Send, Started, Strike
+from edge_server.rounds.machine import Federation, RoundRules
+from edge_server.rounds.state import Phase
 from schemas.messages import Birth, Refusal
 from schemas.values import DataCard, Reason
-from tests.rounds.by_hand import NAME, RUN, Run, of, reply
+from tests.edge_server.rounds.by_hand import NAME, RUN, Run, of, reply
 
 TEN = tuple("0123456789")
 
@@ -193,12 +193,12 @@ def test_models_are_not_delivered_to_who_does_not_fit() -> None:
     run.hear(born("a", "ant"))
     run.hear(born("b", "wasp"))
     delivering = replace(run.federation, phase=Phase.CLOSING)
-    _, commands = rounds.step(delivering, RoundClosed(1), 1.0)
+    _, commands = machine.step(delivering, RoundClosed(1), 1.0)
     assert chosen_among(commands) == ["a"]
 
 
 def test_buffered_rounds_agree_before_they_ask_anyone() -> None:
-    buffering = rounds.Buffering(1, concurrency=2)
+    buffering = machine.Buffering(1, concurrency=2)
     run = waiting(10, start_clients=2, buffering=buffering)
     run.hear(born("a", "3"))
     (plan,) = of(PlanRound, run.hear(born("b", "7")))

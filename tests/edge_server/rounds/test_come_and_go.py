@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.transfer import PATIENCE_S
-from edge_server.participant import Status
-from edge_server.round_events import CloseRound, PlanRound, RoundClosed, Send
-from tests.rounds.by_hand import chunks, of, offers, reply, request, training, update
-from tests.rounds.test_fleet import birth, death
+from edge_client.transport.chunk_transfer import PATIENCE_S
+from edge_server.rounds.events import CloseRound, PlanRound, RoundClosed, Send
+from edge_server.rounds.participant import Status
+from tests.edge_server.rounds.by_hand import chunks, of, offers, reply, request, training, update
+from tests.edge_server.rounds.test_fleet import birth, death
 
 
 def test_a_dead_device_delays_a_round_by_no_more_than_rejoin_s():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.federation import Phase
-from edge_server.participant import OFFER_PATIENCE_S, Status
-from edge_server.round_events import Announce, Deliver, End, PlanRound, RoundClosed, RoundPlanned, Stopped
+from edge_server.rounds.events import Announce, Deliver, End, PlanRound, RoundClosed, RoundPlanned, Stopped
+from edge_server.rounds.participant import OFFER_PATIENCE_S, Status
+from edge_server.rounds.state import Phase
 from schemas.messages import FederationEnd, RoundAnnouncement
 from schemas.values import Reason
-from tests.rounds.by_hand import (
+from tests.edge_server.rounds.by_hand import (
     NAME,
     RUN,
     ack,
@@ -24,7 +24,7 @@ from tests.rounds.by_hand import (
     training,
     update,
 )
-from tests.rounds.test_fleet import birth
+from tests.edge_server.rounds.test_fleet import birth
 
 
 def test_a_run_ends_when_every_device_has_its_model():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.participant import Status
-from edge_server.round_events import CloseRound, End, Note, PlanRound, RoundClosed, UpdateChecked
-from edge_server.rounds import RETRY_S, Phase
+from edge_server.rounds.events import CloseRound, End, Note, PlanRound, RoundClosed, UpdateChecked
+from edge_server.rounds.machine import RETRY_S, Phase
+from edge_server.rounds.participant import Status
 from schemas.values import Reason
-from tests.rounds.by_hand import ack, announced, chunks, of, refusals, reply, training, update
-from tests.rounds.test_fleet import death
+from tests.edge_server.rounds.by_hand import ack, announced, chunks, of, refusals, reply, training, update
+from tests.edge_server.rounds.test_fleet import death
 
 
 def test_at_the_deadline_a_round_with_its_quorum_closes():

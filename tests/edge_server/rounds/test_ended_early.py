@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edge_server.round_events import End, PlanRound, RoundClosed, RoundPlanned
-from edge_server.rounds import Phase
-from tests.rounds.by_hand import of, offers, started, training
+from edge_server.rounds.events import End, PlanRound, RoundClosed, RoundPlanned
+from edge_server.rounds.machine import Phase
+from tests.edge_server.rounds.by_hand import of, offers, started, training
 
 WHY = "the budget is spent"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server import left_out as module
-from edge_server.conduct import ConductRules
-from edge_server.pacing import missed
-from edge_server.round_events import PlanRound, RoundClosed
-from edge_server.rounds import Buffering
+from edge_server.rounds import exclusions as module
+from edge_server.rounds.events import PlanRound, RoundClosed
+from edge_server.rounds.machine import Buffering
+from edge_server.rounds.modes import missed
+from edge_server.rounds.reputation import ConductRules
 from schemas.values import Eligibility, Reason
-from tests.rounds.by_hand import of, started
-from tests.rounds.test_fleet import birth, death
-from tests.rounds.test_given_back import give_back, of_two, told
+from tests.edge_server.rounds.by_hand import of, started
+from tests.edge_server.rounds.test_fleet import birth, death
+from tests.edge_server.rounds.test_given_back import give_back, of_two, told
 
 
 def said(commands: list) -> dict[str, str]:

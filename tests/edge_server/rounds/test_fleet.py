@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from edge_server.fleet import Fleet
+from edge_server.rounds.fleet import Fleet
 from schemas.messages import Birth, Death
 from schemas.values import DataCard
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.participant import Status
-from edge_server.round_events import CloseRound, Note, PlanRound
-from edge_server.rounds import Phase
+from edge_server.rounds.events import CloseRound, Note, PlanRound
+from edge_server.rounds.machine import Phase
+from edge_server.rounds.participant import Status
 from schemas.values import Eligibility, Reason
-from tests.rounds.by_hand import Run, of, offers, reply, started
-from tests.rounds.test_fleet import birth
+from tests.edge_server.rounds.by_hand import Run, of, offers, reply, started
+from tests.edge_server.rounds.test_fleet import birth
 
 
 def told(device: str, eligibility: Eligibility, because: str = ""):

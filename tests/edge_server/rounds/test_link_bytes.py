@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_server.broker.launch import RunningBroker
-from edge_server.link_bytes import Beside, LinkBytes, link_bytes
-from edge_server.tally import Tally
+from edge_client.transport.broker_address import parse_address
+from edge_server.observability.counters import Tally
+from edge_server.rounds.link_bytes import Beside, LinkBytes, link_bytes
+from edge_server.transport.broker.launch import RunningBroker
 from tests.benchmarks.wire import relay
+from tests.edge_client.compression.test_egress import HALVES, agents, config
 from tests.integration.conftest import BROKERS, Run
 from tests.integration.conftest import broker as broker
-from tests.layers.test_egress import HALVES, agents, config
 
 TIERS = (1, 3, 5, 5)
 

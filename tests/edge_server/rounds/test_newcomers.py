@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from edge_server import newcomers as fresh
-from edge_server.fleet import Fleet
-from edge_server.newcomers import ASK_AT_S, FORGET_S, NOTE_EVERY_S, SOON_S, Newcomers
-from edge_server.round_events import Note, PlanRound, Send
-from edge_server.rounds import Phase
+from edge_server.rounds import newcomers as fresh
+from edge_server.rounds.events import Note, PlanRound, Send
+from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.machine import Phase
+from edge_server.rounds.newcomers import ASK_AT_S, FORGET_S, NOTE_EVERY_S, SOON_S, Newcomers
 from schemas.messages import BlobRequest, Refusal
 from schemas.values import Reason
-from tests.rounds.by_hand import NAME, Run, of, refusals, started
-from tests.rounds.test_fleet import birth, death
+from tests.edge_server.rounds.by_hand import NAME, Run, of, refusals, started
+from tests.edge_server.rounds.test_fleet import birth, death
 
 FLOOD = 5000
 

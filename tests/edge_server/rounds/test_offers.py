@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.participant import CHECK_UP_S, OFFER_PATIENCE_S, Status
-from edge_server.round_events import Note, Send, SendChunks
+from edge_server.rounds.events import Note, Send, SendChunks
+from edge_server.rounds.participant import CHECK_UP_S, OFFER_PATIENCE_S, Status
 from schemas.messages import Acknowledgement, BlobRequest, Refusal
 from schemas.values import Reason
-from tests.rounds.by_hand import (
+from tests.edge_server.rounds.by_hand import (
     NAME,
     SMALL_MAP,
     STATE,
@@ -21,7 +21,7 @@ from tests.rounds.by_hand import (
     training,
     update,
 )
-from tests.rounds.test_fleet import death
+from tests.edge_server.rounds.test_fleet import death
 
 
 def test_every_selected_device_is_offered_its_task_with_what_rides_along():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edge_server.participant import Status
-from edge_server.round_events import CheckUpdate, CloseRound, Note, PlanRound, RoundClosed, UpdateChecked
-from edge_server.rounds import Phase
+from edge_server.rounds.events import CheckUpdate, CloseRound, Note, PlanRound, RoundClosed, UpdateChecked
+from edge_server.rounds.machine import Phase
+from edge_server.rounds.participant import Status
 from schemas.values import Reason
-from tests.rounds.by_hand import announced, chunks, of, refusals, reply, started, update
-from tests.rounds.test_fleet import death
+from tests.edge_server.rounds.by_hand import announced, chunks, of, refusals, reply, started, update
+from tests.edge_server.rounds.test_fleet import death
 
 
 def asking(*devices: str, needed: int | None, **rules):

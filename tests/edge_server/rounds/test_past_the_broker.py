@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.participant import Status
-from edge_server.round_events import CheckUpdate, NotDeposited
-from edge_server.rounds import RoundRules
-from tests.rounds.beside import WorldWithStore
-from tests.rounds.by_hand import chunks, of, request, started, update
+from edge_server.rounds.events import CheckUpdate, NotDeposited
+from edge_server.rounds.machine import RoundRules
+from edge_server.rounds.participant import Status
+from tests.edge_server.rounds.beside import WorldWithStore
+from tests.edge_server.rounds.by_hand import chunks, of, request, started, update
 
 RULES = RoundRules(rounds=3, start_clients=3, quorum=1.0, rejoin_s=5.0, deadline_s=500.0)
 

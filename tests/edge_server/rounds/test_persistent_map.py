@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.known_devices import FEW, KnownDevices
+from edge_server.rounds.persistent_map import FEW, KnownDevices
 
 
 @pytest.mark.parametrize("count", [1, FEW, FEW + 1, 20 * FEW])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.round_events import End, Note, PlanRound, RoundClosed, RoundPlanned
-from edge_server.rounds import RETRY_S, Phase
-from tests.rounds.by_hand import announced, assignment, of, offers, started
-from tests.rounds.test_fleet import birth, death
+from edge_server.rounds.events import End, Note, PlanRound, RoundClosed, RoundPlanned
+from edge_server.rounds.machine import RETRY_S, Phase
+from tests.edge_server.rounds.by_hand import announced, assignment, of, offers, started
+from tests.edge_server.rounds.test_fleet import birth, death
 
 
 def test_a_run_waits_for_its_first_devices_and_later_rounds_for_fewer():

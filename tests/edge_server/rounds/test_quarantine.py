@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edge_server.conduct import ConductRules
-from edge_server.participant import MAX_CLAIMS, Status
-from edge_server.round_events import End, Misbehaved, Note, PlanRound, RoundClosed, Strike
-from edge_server.rounds import Buffering, Phase
+from edge_server.rounds.events import End, Misbehaved, Note, PlanRound, RoundClosed, Strike
+from edge_server.rounds.machine import Buffering, Phase
+from edge_server.rounds.participant import MAX_CLAIMS, Status
+from edge_server.rounds.reputation import ConductRules
 from schemas.values import Reason
-from tests.rounds.by_hand import Run, of, refusals, started, update
+from tests.edge_server.rounds.by_hand import Run, of, refusals, started, update
 
 ONCE = ConductRules(after=1, window=10, rounds=2)
 NAN = Reason.NOT_FINITE

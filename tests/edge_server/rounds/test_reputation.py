@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.conduct import WEIGHTS, Conduct, ConductRules, folded, quarantined
+from edge_server.rounds.reputation import WEIGHTS, Conduct, ConductRules, folded, quarantined
 from schemas.values import Reason
 
 RULES = ConductRules(after=2, window=3, rounds=4)

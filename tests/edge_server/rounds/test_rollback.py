@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.conduct import ConductRules
-from edge_server.rolling_back import TRIES
-from edge_server.round_events import End, Note, PlanRound, RollBack, RolledBack, RoundClosed
-from edge_server.rounds import Buffering, Phase
+from edge_server.rounds.events import End, Note, PlanRound, RollBack, RolledBack, RoundClosed
+from edge_server.rounds.machine import Buffering, Phase
+from edge_server.rounds.reputation import ConductRules
+from edge_server.rounds.rollback import TRIES
 from schemas.values import Reason
-from tests.rounds.by_hand import Run, announced, delivery, of, refusals, reply, started
+from tests.edge_server.rounds.by_hand import Run, announced, delivery, of, refusals, reply, started
 
 NAN = Reason.NOT_FINITE
 

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edge_server.participant import Status
-from edge_server.round_events import CloseRound, PlanRound
-from edge_server.rounds import Buffering, RoundRules
+from edge_server.rounds.events import CloseRound, PlanRound
+from edge_server.rounds.machine import Buffering, RoundRules
+from edge_server.rounds.participant import Status
 from schemas.messages import Update
 from schemas.values import Reason
-from tests.rounds.world import World
+from tests.edge_server.rounds.world import World
 
 ANY = st.integers(0, 10_000)
 DEVICE = st.sampled_from(["d0", "d1", "d2"])

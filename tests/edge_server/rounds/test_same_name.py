@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.round_events import Note, Send
+from edge_server.rounds.events import Note, Send
 from schemas.messages import Refusal
 from schemas.values import Reason
-from tests.rounds.by_hand import Run, of, started
-from tests.rounds.test_fleet import birth, death
+from tests.edge_server.rounds.by_hand import Run, of, started
+from tests.edge_server.rounds.test_fleet import birth, death
 
 A, B = "a" * 16, "b" * 16
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge_server.conduct import ConductRules, folded, quarantined
-from edge_server.suspects import left_out
+from edge_server.rounds.reputation import ConductRules, folded, quarantined
+from edge_server.rounds.suspects import left_out
 
 ALIKE = {name: {"model": size} for name, size in zip("abcde", (1.0, 1.1, 0.9, 1.2, 0.8), strict=True)}
 RULES = ConductRules(after=3, window=10, rounds=5)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from edge_server.tiers import GIB, tier_of
+from edge_server.rounds.tiers import GIB, tier_of
 from schemas.values import CapabilityProfile
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edge_client.transfer import PATIENCE_S
-from edge_server.participant import Status
-from edge_server.round_events import CheckUpdate, UpdateChecked
+from edge_client.transport.chunk_transfer import PATIENCE_S
+from edge_server.rounds.events import CheckUpdate, UpdateChecked
+from edge_server.rounds.participant import Status
 from schemas.values import Reason
-from tests.rounds.by_hand import Run, chunks, request, training, update
-from tests.rounds.test_fleet import birth, death
+from tests.edge_server.rounds.by_hand import Run, chunks, request, training, update
+from tests.edge_server.rounds.test_fleet import birth, death
 
 
 def test_no_more_uploads_than_allowed_at_once():

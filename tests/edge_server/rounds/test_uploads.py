@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.transfer import PATIENCE_S
-from edge_server.participant import Status
-from edge_server.round_events import (
+from edge_client.transport.chunk_transfer import PATIENCE_S
+from edge_server.rounds.events import (
     Announce,
     CheckUpdate,
     ChunkArrived,
@@ -16,12 +15,13 @@ from edge_server.round_events import (
     Stored,
     UpdateChecked,
 )
-from edge_server.rounds import Phase
-from schemas.blobs import Chunk, digest_of
+from edge_server.rounds.machine import Phase
+from edge_server.rounds.participant import Status
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, Refusal
+from schemas.tensors.blobs import Chunk, digest_of
 from schemas.values import Reason
-from tests.rounds.by_hand import (
+from tests.edge_server.rounds.by_hand import (
     NAME,
     ack,
     announced,

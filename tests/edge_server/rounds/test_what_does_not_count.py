@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.participant import Status
-from edge_server.round_events import CloseRound, Note, RoundClosed, Send, Strike, UpdateChecked
-from edge_server.rounds import Phase
-from schemas.blobs import BlobRef
+from edge_server.rounds.events import CloseRound, Note, RoundClosed, Send, Strike, UpdateChecked
+from edge_server.rounds.machine import Phase
+from edge_server.rounds.participant import Status
+from schemas.tensors.blobs import BlobRef
 from schemas.values import Reason
-from tests.rounds.by_hand import CHUNK, MAX_BYTES, RUN, ack, of, refusals, request, training, update
+from tests.edge_server.rounds.by_hand import (
+    CHUNK,
+    MAX_BYTES,
+    RUN,
+    ack,
+    of,
+    refusals,
+    request,
+    training,
+    update,
+)
 
 
 def test_an_update_told_again_after_it_counted_is_acknowledged_and_counted_once():

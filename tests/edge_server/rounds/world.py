@@ -9,17 +9,17 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from edge_client import session as device_side
-from edge_client import session_events as on_device
-from edge_client import transfer
-from edge_client.memory import Memory
-from edge_client.session import Session
-from edge_server import round_events as on_server
-from edge_server import rounds
-from edge_server.rounds import Federation, Phase, RoundRules
-from schemas.blobs import BlobRef, Chunk, digest_of
+from edge_client.agent.session import events as on_device
+from edge_client.agent.session import machine as device_side
+from edge_client.agent.session.machine import Session
+from edge_client.agent.session.snapshot import Memory
+from edge_client.transport import chunk_transfer
+from edge_server.rounds import events as on_server
+from edge_server.rounds import machine as rounds
+from edge_server.rounds.machine import Federation, Phase, RoundRules
 from schemas.messages import Birth, Death, Delivery, Task, Update
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 from schemas.values import DataCard, DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, RUN = "home", "run-1"
@@ -38,7 +38,7 @@ class Disk:
         self.blobs[ref.digest] = data
         return ref
 
-    def write(self, command: transfer.WriteChunk) -> None:
+    def write(self, command: chunk_transfer.WriteChunk) -> None:
         self.parts.setdefault(command.ref.digest, {})[command.index] = command.data
 
     def keep_only(self, digests: frozenset[str]) -> None:
@@ -216,9 +216,9 @@ class World:
             case on_device.SendChunks(ref, first, count):
                 for chunk in node.disk.chunks(ref, first, count):
                     self._to_server(name, chunk)
-            case transfer.WriteChunk():
+            case chunk_transfer.WriteChunk():
                 node.disk.write(command)
-            case transfer.VerifyBlob(ref):
+            case chunk_transfer.VerifyBlob(ref):
                 self.on_device(name, on_device.BlobChecked(ref.digest, node.disk.verify(ref)))
             case on_device.StartWork(task):
                 node.work = task

@@ -14,22 +14,22 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from edge_client.gate import check_task
-from edge_client.trust import check_model, read_trusted_key
-from edge_server.dealings import receive
-from edge_server.federation import Federation, Phase, RoundRules
-from edge_server.notary import Notary, run_notary
-from edge_server.participant import Participant
-from edge_server.participants import Participants
-from edge_server.round_events import Assignment, Command, Send
-from edge_server.signing import load_or_make_signing_key, public_key_text
-from schemas.blobs import digest_of
+from edge_client.security.task_verifier import check_task
+from edge_client.security.trusted_key import check_model, read_trusted_key
+from edge_server.rounds.device_messages import receive
+from edge_server.rounds.events import Assignment, Command, Send
+from edge_server.rounds.participant import Participant
+from edge_server.rounds.participants import Participants
+from edge_server.rounds.state import Federation, Phase, RoundRules
+from edge_server.security.manifest_signer import Notary, run_notary
+from edge_server.security.signing_key import load_or_make_signing_key, public_key_text
 from schemas.errors import ConfigError
-from schemas.manifest import decode_manifest, spec_digest
 from schemas.messages import Acknowledgement, Delivery, Task, encode_message
+from schemas.security.manifest import decode_manifest, spec_digest
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import digest_of
 from schemas.values import DeliveryMetrics
-from tests.client.signed import SERVER, TRUSTED
+from tests.edge_client.signed import SERVER, TRUSTED
 from tests.integration.bench import Bench
 
 

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_server.history import Summary
+from edge_client.storage.blob_store import BlobStore
 from edge_server.simulation import simulator
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.device import DeviceEdge
 from edge_server.simulation.engine import Engine, Job, Outcome
+from edge_server.storage.records import Summary
 from schemas.messages import Update, decode_message, encode_message
 from schemas.values import TrainingMetrics
+from tests.edge_server.simulation.small import run
 from tests.groups import encode_groups, read_groups
-from tests.simulation.small import run
 
 Sent = dict[str, dict[str, Any]]
 """The groups of an update, to be changed in place."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.history import Summary
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
+from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.simulator import simulate
-from edge_server.snapshot import Snapshot
+from edge_server.storage.records import Summary
 
 SMALL = ("data.source=digits", "model.name=mlp", "batch-size=50", "workers=1")
 

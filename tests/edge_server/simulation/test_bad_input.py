@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from edge_server.cli import main
-from tests.simulation import small
-from tests.simulation.small import SMALL
+from edge_server.cli.main import main
+from tests.edge_server.simulation import small
+from tests.edge_server.simulation.small import SMALL
 
 
 @pytest.mark.parametrize(

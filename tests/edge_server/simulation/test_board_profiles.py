@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.simulation.profiles import PROFILES, for_tier, profile
-from edge_server.tiers import tier_of
+from edge_server.config.board_profiles import PROFILES, for_tier, profile
+from edge_server.rounds.tiers import tier_of
 from schemas.errors import ConfigError, InvariantError
 from schemas.values import CapabilityProfile
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from edge_server.config.board_profiles import profile
 from edge_server.simulation.clock import TaskTimes, delivery_times, task_times
-from edge_server.simulation.profiles import profile
 
 BOARD = replace(
     profile("ideal"), training_flops=1e9, downlink_bps=8e6, uplink_bps=4e6, latency_s=5.0, online_s=1.0

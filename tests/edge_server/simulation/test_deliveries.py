@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.journal_reader import JournalReader
+from edge_server.storage.journal_reader import JournalReader
 from schemas.errors import ConfigError
-from tests.simulation.small import StopAfter, last_model, run
+from tests.edge_server.simulation.small import StopAfter, last_model, run
 
 WORDS = ("num-clients=2", "rounds=3", "local-epochs=1")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.explanation import Choices, Observation
-from edge_server.journal_reader import JournalReader, Planned
-from tests.simulation.small import StopAfter, history, run
+from edge_server.storage.journal_reader import JournalReader, Planned
+from edge_server.strategy.explanations import Choices, Observation
+from tests.edge_server.simulation.small import StopAfter, history, run
 
 CLIENTS = ("num-clients=4", "rounds=3", "fraction=0.5", 'strategy.selection="attention"')
 

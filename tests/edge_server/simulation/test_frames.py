@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.simulation.small import StopAfter, history, last_model, run
+from tests.edge_server.simulation.small import StopAfter, history, last_model, run
 
 DELTA = 'strategy.downlink=["delta", {name="int8", levels=7}, "zstd"]'
 TIERS = ("num-clients=4", "tiers.ratios=[0.5, 0.0]", "learning-rate=0.1")

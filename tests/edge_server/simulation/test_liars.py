@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.objectives.registry import OBJECTIVES
-from edge_server.firewall.trust import TRUSTS
-from edge_server.load_config import load_config
-from edge_server.strategy.combiners import COMBINERS
+from edge_client.training.objectives.registry import OBJECTIVES
+from edge_server.config.checks.trust import TRUSTS
+from edge_server.config.load import load_config
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.components import make
 from edge_server.strategy.groups.registry import GROUPS
-from edge_server.strategy.pieces import make
-from edge_server.strategy.policies import RATIOS, SELECTIONS
-from edge_server.strategy.pruners import PRUNERS, RANKS_CHANNELS
-from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS
-from edge_server.strategy.transforms import TRANSFORMS
-from edge_server.strategy.weighting import WEIGHTINGS
+from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.pruning.pruners import PRUNERS, RANKS_CHANNELS
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Piece
 from schemas.values import TrainingMetrics
-from tests.simulation.liars import LIAR, SILENT, Lie, Sent, run_with
-from tests.simulation.small import history
+from tests.edge_server.simulation.liars import LIAR, SILENT, Lie, Sent, run_with
+from tests.edge_server.simulation.small import history
 
 POINTS = 0.02
 ROUNDS = 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from edge_server.settings import ENGINE_NAMES
+from edge_server.config.sections import ENGINE_NAMES
 from edge_server.simulation.engines import ENGINES
 
 BEGUN_AND_STOPPED = """
 import os, signal
 from multiprocessing import forkserver
-from edge_server.settings import ENGINE_NAMES
+from edge_server.config.sections import ENGINE_NAMES
 from edge_server.simulation.engines import ENGINES
 from edge_server.simulation import local_engine
 local_engine.PRELOADED = ["json"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edge_server.simulation import simulator
+from tests.edge_server.simulation.small import history, run
 from tests.groups import read_groups
-from tests.simulation.small import history, run
 
 TIERS = ("num-clients=9", "tiers.ratios=[0.5, 0.3, 0.0]", "rounds=2", "learning-rate=0.1")
 MASKED = "secure-aggregation=true"

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client import transfer
-from edge_server.display.crowd import crowd_line
-from edge_server.load_config import load_config
-from edge_server.simulation.boundary import Boundary, cut_history, read_boundary, write_boundary
+from edge_client.transport import chunk_transfer
+from edge_server.config.load import load_config
+from edge_server.observability.counters import Tally
+from edge_server.observability.snapshot import DeviceView
+from edge_server.observability.terminal.device_groups import crowd_line
 from edge_server.simulation.device import Standing
 from edge_server.simulation.population import make_population
+from edge_server.simulation.round_checkpoint import Boundary, cut_history, read_boundary, write_boundary
 from edge_server.simulation.simulator import as_simulated
 from edge_server.simulation.timeline import Timeline
-from edge_server.simulation.transit import Transits, later_windows, transfer_bytes
-from edge_server.snapshot import DeviceView
-from edge_server.tally import Tally
-from schemas.blobs import BlobRef, Chunk
+from edge_server.simulation.transfers import Transits, later_windows, transfer_bytes
 from schemas.errors import ConfigError
+from schemas.tensors.blobs import BlobRef, Chunk
 
 CHUNK = 1024
 
@@ -47,11 +47,11 @@ def test_time_never_goes_back() -> None:
 # --- transfers ---
 @pytest.mark.parametrize("chunks", [1, 15, 16, 17, 24, 25, 100])
 def test_the_requests_counted_are_those_that_a_real_transfer_makes(chunks: int) -> None:
-    receiving, commands = transfer.start(_ref(chunks), 0.0)
-    asked = [(ask.first, ask.count) for ask in commands if isinstance(ask, transfer.Ask)]
+    receiving, commands = chunk_transfer.start(_ref(chunks), 0.0)
+    asked = [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.Ask)]
     for index in range(chunks):
-        receiving, commands = transfer.accept(receiving, Chunk("ab" * 8, index, bytes(CHUNK)), 0.0)
-        asked += [(ask.first, ask.count) for ask in commands if isinstance(ask, transfer.Ask)]
+        receiving, commands = chunk_transfer.accept(receiving, Chunk("ab" * 8, index, bytes(CHUNK)), 0.0)
+        asked += [(ask.first, ask.count) for ask in commands if isinstance(ask, chunk_transfer.Ask)]
     if chunks == 1:
         assert asked == []  # It rides inside its message.
     else:

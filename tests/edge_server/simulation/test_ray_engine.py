@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.cli import main
+from edge_server.cli.main import main
+from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation import engines
-from edge_server.snapshot import Snapshot
-from tests.simulation.small import SMALL, StopAfter, history, last_model, run
+from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: .[ray]")
 long = pytest.mark.timeout(600)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import edge_server.workshop
-from edge_server.history import Summary
+import edge_server.coordinator.executor
+from edge_server.storage.records import Summary
 from edge_server.strategy.strategy import State, close
-from tests.simulation.small import StopAfter, history, last_model, run
+from tests.edge_server.simulation.small import StopAfter, history, last_model, run
 
 WORDS = ("num-clients=3", "rounds=4", "test-samples=20", "simulation.clock=[]")
 LIAR = "device-0001"
@@ -31,8 +31,8 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     def measured(_reader: Any, _number: int, *_: Any) -> dict[str, dict[str, float]]:
         return {f"device-{n:04d}": {"model": 1e6 if f"device-{n:04d}" == LIAR else 1.0} for n in (1, 2, 3)}
 
-    monkeypatch.setattr(edge_server.workshop, "close", closed)
-    monkeypatch.setattr(edge_server.workshop, "measured", measured)
+    monkeypatch.setattr(edge_server.coordinator.executor, "close", closed)
+    monkeypatch.setattr(edge_server.coordinator.executor, "measured", measured)
 
 
 def went_back(out: Path, summary: Summary) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.cli import main
+from edge_server.cli.main import main
+from edge_server.config.board_profiles import profile
 from edge_server.simulation import simulator
 from edge_server.simulation.availability import Availability
 from edge_server.simulation.population import VirtualDevice
-from edge_server.simulation.profiles import profile
-from tests.simulation.small import SMALL, StopAfter, history, last_model, run
+from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
 
 MIXED = ("num-clients=6", "fraction=0.5", "rounds=3")
 
@@ -69,7 +69,11 @@ def test_a_run_that_closed_no_round_resumes_from_its_start(unbroken: Path, tmp_p
 def test_a_client_that_diverges_is_refused_by_name_and_the_run_goes_on(tmp_path: Path) -> None:
     # Shards of one label each: who holds label 3 cannot stay finite.
     out = tmp_path / "run"
-    source = ("data.source=python:tests.simulation.small:one_poisoned", "partition=shards", "shards=1")
+    source = (
+        "data.source=python:tests.edge_server.simulation.small:one_poisoned",
+        "partition=shards",
+        "shards=1",
+    )
     summary = run(out, "fedavg", *source, "num-clients=4", "rounds=2", "local-epochs=3")
     assert summary.outcome == "finished"
     for record in history(out):

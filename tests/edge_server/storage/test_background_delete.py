@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_server.disposal import Disposal
+from edge_server.storage.background_delete import Disposal
 
 
 def test_a_file_is_out_of_the_way_at_once_and_its_name_may_be_used_again(tmp_path):

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.fleet import Device
-from edge_server.journal import Aggregated, Journal
-from edge_server.journal_reader import Closed, JournalReader, Strike
-from edge_server.round_events import Assignment
+from edge_server.rounds.events import Assignment
+from edge_server.rounds.fleet import Device
+from edge_server.storage.journal import Aggregated, Journal
+from edge_server.storage.journal_reader import Closed, JournalReader, Strike
 from schemas.errors import ConfigError
 from schemas.messages import Task, Update
 from schemas.values import CapabilityProfile, DataCard
 from tests.schemas.examples import MESSAGES_BY_KIND
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ONE, TWO = "1" * 64, "2" * 64
 TASK = MESSAGES_BY_KIND["task"]
 UPDATE = MESSAGES_BY_KIND["update"]
@@ -159,7 +159,7 @@ def test_it_may_be_used_by_several_threads(journal, reader):
 @pytest.mark.parametrize("durable", [True, False])
 def test_what_was_said_survives_the_death_of_the_process(path, durable):
     program = (
-        "import os, sys; from pathlib import Path; from edge_server.journal import Journal;"
+        "import os, sys; from pathlib import Path; from edge_server.storage.journal import Journal;"
         "journal = Journal(Path(sys.argv[1]), durable=sys.argv[2] == 'True');"
         "journal.begun('run-1', 'home'); os.kill(os.getpid(), 9)"
     )

@@ -6,16 +6,16 @@ from contextlib import closing
 
 import pytest
 
-from edge_server.federation import RoundRules
-from edge_server.journal import Journal
-from edge_server.journal_reader import JournalReader
-from edge_server.participant import Status
-from edge_server.recovery import recover
-from edge_server.rounds import Phase
-from edge_server.workshop import Workshop
+from edge_server.coordinator.executor import Workshop
+from edge_server.rounds.machine import Phase
+from edge_server.rounds.participant import Status
+from edge_server.rounds.state import RoundRules
+from edge_server.storage.journal import Journal
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.recovery import recover
 from schemas.errors import ConfigError
+from tests.edge_server.rounds.by_hand import NAME, RUN, assignment, update
 from tests.integration.bench import Bench
-from tests.rounds.by_hand import NAME, RUN, assignment, update
 
 RULES = RoundRules(rounds=3)
 

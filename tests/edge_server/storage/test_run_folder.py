@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.spares import Spares
-from edge_server.config import Config
-from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
-from edge_server.load_config import load_config
-from edge_server.run_folder import KEPT_VERSIONS, RunFolder
+from edge_client.storage.file_recycling import Spares
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
+from edge_server.storage.run_folder import KEPT_VERSIONS, RunFolder
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.strategy import State
-from schemas.blobs import digest_of
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import digest_of
+from tests.edge_server.strategy.network import MAP, arrays
 from tests.groups import read_groups
-from tests.strategy.network import MAP, arrays
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server import on_disk
+from edge_server.storage import sync
 
 
 def test_files_are_waited_for_before_the_names_that_lead_to_them(
@@ -14,8 +14,8 @@ def test_files_are_waited_for_before_the_names_that_lead_to_them(
 ) -> None:
     files = [tmp_path / "models" / "round-0001" / "manifest.json", tmp_path / "checkpoints" / "one"]
     waited: list[Path] = []
-    monkeypatch.setattr(on_disk, "sync", waited.append)
-    on_disk.wait_for_disk(files)
+    monkeypatch.setattr(sync, "sync", waited.append)
+    sync.wait_for_disk(files)
     assert sorted(waited[:2]) == sorted(files)
     # The folders of both, and those that these are named in.
     assert sorted(waited[2:]) == sorted(
@@ -27,6 +27,6 @@ def test_a_disk_that_takes_no_more_is_heard_of(tmp_path: Path, monkeypatch: pyte
     def full(path: Path) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(on_disk, "sync", full)
+    monkeypatch.setattr(sync, "sync", full)
     with pytest.raises(OSError, match="no space left"):
-        on_disk.wait_for_disk([tmp_path / "a"])
+        sync.wait_for_disk([tmp_path / "a"])

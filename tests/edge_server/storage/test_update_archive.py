@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.spares import Spares
-from edge_server.spool import BEFORE, MODEL, Spool
+from edge_client.storage.file_recycling import Spares
+from edge_server.storage.update_archive import BEFORE, MODEL, Spool
 
 UPDATE = "a" * 64
 

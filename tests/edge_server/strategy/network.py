@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from edge_client.models.registry import ModelEntry
-from edge_client.slicing import extract
-from edge_server.strategy.policies import Client
+from edge_client.pruning.slicing import extract
+from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Network, State
-from edge_server.strategy.updates import ClientUpdate
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 
 CHANNELS = 5

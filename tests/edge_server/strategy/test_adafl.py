@@ -8,15 +8,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from edge_server.load_config import load_config
-from edge_server.strategy.policies import Attention, Client, RoundResult, attention_scores, distance
+from edge_server.config.load import load_config
+from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.selection.policies import Attention, Client, RoundResult, attention_scores, distance
 from edge_server.strategy.strategy import State, close, make_strategy
-from edge_server.strategy.updates import globalised
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.integration.bench import Bench
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 CLIENTS = [Client("a", 1, 10), Client("b", 1, 20), Client("c", 1, 30), Client("d", 1, 40)]
 ADAFL = make_strategy(StrategySpec(selection=Piece(name="attention")), RATIOS)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_client.pruning import personal_spec
-from edge_client.slicing import permute
-from edge_server.strategy.policies import Client
+from edge_client.pruning.channel_selection import personal_spec
+from edge_client.pruning.slicing import permute
+from edge_server.strategy.aggregation.transforms import attention_matching, match_attention, recover
+from edge_server.strategy.aggregation.updates import Around, ClientUpdate, globalised
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State, close, make_strategy, plan
-from edge_server.strategy.transforms import attention_matching, match_attention, recover
-from edge_server.strategy.updates import Around, ClientUpdate, globalised
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from tests.strategy.network import CHANNELS, MAP, NETWORK, RATIOS, arrays, update
+from tests.edge_server.strategy.network import CHANNELS, MAP, NETWORK, RATIOS, arrays, update
 
 I = np.arange(CHANNELS, dtype=np.float32)  # noqa: E741
 W = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_client.plain_file import write_plain
+from edge_client.storage.state_file import write_plain
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, InvariantError
-from tests.strategy.network import arrays
+from tests.edge_server.strategy.network import arrays
 
 
 def test_everything_comes_back_as_it_was(tmp_path):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.means import mean_over_holders
-from edge_server.strategy.updates import globalised
+from edge_server.strategy.aggregation.means import mean_over_holders
+from edge_server.strategy.aggregation.updates import globalised
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import MAP, arrays, update
+from tests.edge_server.strategy.network import MAP, arrays, update
 
 
 def constant(value: float) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from edge_server.strategy.pieces import make
+from edge_server.strategy.components import make
 from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec

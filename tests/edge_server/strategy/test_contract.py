@@ -10,20 +10,20 @@ import itertools
 import numpy as np
 import pytest
 
-from edge_server.strategy.combiners import COMBINERS
-from edge_server.strategy.pieces import make
-from edge_server.strategy.policies import RATIOS as RATIO_POLICIES
-from edge_server.strategy.policies import SELECTIONS
-from edge_server.strategy.pruners import PRUNERS, Evidence
-from edge_server.strategy.schedules import SCHEDULES
-from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.aggregation.updates import Around, globalised
+from edge_server.strategy.components import make
+from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.pruning.pruners import PRUNERS, Evidence
+from edge_server.strategy.selection.policies import RATIOS as RATIO_POLICIES
+from edge_server.strategy.selection.policies import SELECTIONS
+from edge_server.strategy.selection.schedules import SCHEDULES
 from edge_server.strategy.strategy import close, make_strategy, plan
-from edge_server.strategy.transforms import TRANSFORMS
-from edge_server.strategy.updates import Around, globalised
-from edge_server.strategy.weighting import WEIGHTINGS
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import CHANNELS, CLIENTS, MAP, NETWORK, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import CHANNELS, CLIENTS, MAP, NETWORK, RATIOS, arrays, state, update
 
 CONCEPTS = {
     "fraction": SCHEDULES,

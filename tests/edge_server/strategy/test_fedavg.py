@@ -8,7 +8,7 @@ import pytest
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
 FEDAVG = make_strategy(StrategySpec(), RATIOS)
 

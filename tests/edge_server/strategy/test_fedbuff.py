@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
 ZERO = {name: np.zeros_like(array) for name, array in arrays(0).items()}
 

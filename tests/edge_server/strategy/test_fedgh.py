@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_client.slicing import extract
+from edge_client.pruning.slicing import extract
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec
-from tests.strategy.network import MAP, RATIOS, arrays, update
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
 
 WITHOUT_BIAS = ChannelMap(
     groups=MAP.groups, parameters={n: one for n, one in MAP.parameters.items() if n != "out.bias"}

@@ -12,7 +12,7 @@ from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
-from tests.strategy.network import MAP, RATIOS, arrays, update
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
 
 SMALL = SubModelSpec(kept={"hidden": 2})
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_averages_is_left_out(labels: list[list[float]]) -> None:
 def test_a_device_may_send_averages_of_the_networks_shape() -> None:
     network = ModelSpec(name="mlp", input_shape=(3, 8, 8), num_classes=7)
     assert MeanData().shapes({}, network) == {"images": (None, 3, 8, 8), "labels": (None, 7)}
-    from edge_client.objectives.mix import MOST_MEANS
+    from edge_client.training.objectives.fedmix import MOST_MEANS
 
     assert MOST_MEANS <= MAX_ROWS
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.pruning import mean_ratio
-from edge_server.strategy.bandit import Bandit, arms, best_arm, raised, reward, split
+from edge_client.pruning.channel_selection import mean_ratio
+from edge_server.strategy.aggregation.updates import globalised
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.policy import Client, RoundResult
+from edge_server.strategy.selection.bandit import Bandit, arms, best_arm, raised, reward, split
+from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State, close, make_strategy
-from edge_server.strategy.updates import globalised
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, update
 from tests.integration.bench import Bench
-from tests.strategy.network import CHANNELS, MAP, RATIOS, arrays, update
 
 WEAK, STRONG = Client("weak", tier=1), Client("strong", tier=2)
 TIERS = (0.5, 0.0)

@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.firewall.contents import examine
-from edge_server.strategy.layers_pruner import Layers, returned_layers, units
-from edge_server.strategy.pruner import Evidence
+from edge_server.coordinator.validation.contents import examine
+from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.pruning.interface import Evidence
+from edge_server.strategy.pruning.layers import Layers, returned_layers, units
 from edge_server.strategy.strategy import close, make_strategy, plan
-from edge_server.strategy.updates import globalised
-from schemas.blobs import BlobRef
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task, Update
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
+from schemas.tensors.blobs import BlobRef
 from schemas.values import ModelSpec, TrainingMetrics
-from tests.strategy.network import CLIENTS, MAP, NETWORK, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import CLIENTS, MAP, NETWORK, RATIOS, arrays, state, update
 
 NORM = ("weight", "bias", "running_mean", "running_var")
 SHAPES = {

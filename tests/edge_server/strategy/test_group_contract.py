@@ -7,18 +7,18 @@ import itertools
 import numpy as np
 import pytest
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.slicing import expected_shapes
-from edge_client.surgery import arrays_of
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.slicing import expected_shapes
+from edge_client.pruning.surgery import arrays_of
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.components import make
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import MAX_ROWS, Shape
-from edge_server.strategy.pieces import make
-from edge_server.strategy.policies import Client
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Network, close, make_strategy, sent_down, start
-from edge_server.strategy.updates import ClientUpdate
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec

@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.answer import in_sub_model
-from edge_client.layers import received_groups
-from edge_client.private import PrivateState
-from edge_client.work import do_training
+from edge_client.agent.task_runner import do_training
+from edge_client.compression.layered_model import received_groups
+from edge_client.pruning.update_coordinates import in_sub_model
+from edge_client.storage.private_state import PrivateState
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
 from tests.groups import read_groups
 from tests.integration.bench import Bench
-from tests.strategy.network import MAP, RATIOS, arrays, update
 
 ZEROS = {name: np.zeros_like(array) for name, array in arrays(0).items()}
 KEPT = {"a": (0, 1, 3), "b": (3, 0), "c": (3, 0, 4)}

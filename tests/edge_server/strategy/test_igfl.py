@@ -8,8 +8,8 @@ import pytest
 from edge_server.strategy.strategy import close, make_strategy, sent_down, start
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import MAP, RATIOS, arrays, update
-from tests.strategy.test_scaffold import Pair
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
+from tests.edge_server.strategy.test_scaffold import Pair
 
 IGFL_C = StrategySpec(
     objectives=(Piece(name="igfl"),), groups=(Piece(name="last-step"),), weighting=Piece(name="equal")

@@ -8,7 +8,7 @@ import pytest
 from edge_server.strategy.strategy import make_strategy, plan
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
-from tests.strategy.network import CLIENTS, NETWORK, RATIOS, state
+from tests.edge_server.strategy.network import CLIENTS, NETWORK, RATIOS, state
 
 
 def half() -> StrategySpec:

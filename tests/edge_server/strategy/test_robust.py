@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.combiners import COMBINERS, krum, median, trimmed_mean
-from edge_server.strategy.krum import krum_scores
-from edge_server.strategy.means import mean_over_holders, mean_over_overlap
-from edge_server.strategy.pieces import make
-from edge_server.strategy.products import squared_distances
-from edge_server.strategy.updates import globalised
+from edge_server.strategy.aggregation.combiners import COMBINERS, krum, median, trimmed_mean
+from edge_server.strategy.aggregation.krum import krum_scores
+from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
+from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.components import make
+from edge_server.strategy.weighting.pairwise_products import squared_distances
 from schemas.errors import ConfigError
 from schemas.strategy import Piece
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import MAP, arrays, update
+from tests.edge_server.strategy.network import MAP, arrays, update
 
 
 def constant(value: float) -> dict[str, np.ndarray]:

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.objectives.objective import Surroundings
-from edge_client.objectives.registry import build_objectives
+from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.registry import build_objectives
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.control import Control
-from edge_server.strategy.policies import Client
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import close, make_strategy, sent_down, start
-from edge_server.strategy.updates import ClientUpdate
 from schemas.strategy import Piece, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from tests.strategy.network import CLIENTS, MAP, RATIOS, arrays, update
+from tests.edge_server.strategy.network import CLIENTS, MAP, RATIOS, arrays, update
 
 SCAFFOLD = StrategySpec(
     objectives=(Piece(name="scaffold"),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.server_optimizers import Adam, Momentum
+from edge_server.strategy.optimizer.optimizers import Adam, Momentum
 
 
 @pytest.mark.parametrize("optimizer", [Momentum(), Adam()])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.policies import RATIOS, SELECTIONS, Attention, Client, Uniform
-from edge_server.strategy.policy import Why
+from edge_server.strategy.selection.interface import Why
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS, Attention, Client, Uniform
 
 # Shares of the examples: 0.1, 0.2, 0.3, 0.4; their mean is 0.25.
 CLIENTS = [Client("a", 1, 10), Client("b", 1, 20), Client("c", 1, 30), Client("d", 1, 40)]

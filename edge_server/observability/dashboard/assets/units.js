@@ -1,4 +1,4 @@
-/** Numbers as people read them, in the words of edge_server/display/units.py; a test holds the two together. */
+/** Numbers as people read them, in the words of edge_server/config/units.py; a test holds the two together. */
 
 export const UNKNOWN = "-";
 const PREFIXES = ["", "k", "M", "G", "T", "P"];

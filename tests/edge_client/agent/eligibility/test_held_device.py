@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from edge_client import agent as module
-from edge_client.address import BrokerAddress
-from edge_client.agent import Agent, AgentSettings
+from edge_client.agent import agent as module
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.session.machine import Phase
 from edge_client.data.local import LocalData
-from edge_client.eligibility.rules import Rules
-from edge_client.session import Phase
+from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import Birth, TaskReply
 from schemas.values import CapabilityProfile, Eligibility, Reason
-from tests.board.trees import PI, tree
-from tests.client.test_agent_restart import DIGITS, Life, StillLink, StillWorker
-from tests.session.by_hand import DEVICE, FEDERATION, task
+from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
+from tests.edge_client.agent.test_agent_restart import DIGITS, Life, StillLink, StillWorker
+from tests.edge_client.system.hardware.trees import PI, tree
 
 TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
 RULES = Rules(max_temperature_c=70, check_every_s=1e-6, give_back_after_s=0.0)

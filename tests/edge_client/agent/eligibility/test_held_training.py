@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from edge_client.agent.worker import Worker
 from edge_client.data.sources import load_source
-from edge_client.training import TrainingStopped, train
-from edge_client.worker import Worker
+from edge_client.training.loop import TrainingStopped, train
 from schemas.strategy import TrainingPlan
 
 PATIENCE_S = 60

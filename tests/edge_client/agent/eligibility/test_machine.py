@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edge_client.eligibility.conditions import Conditions
-from edge_client.eligibility.rules import Rules
-from edge_client.eligibility.standing import Command, GiveBack, GoOn, Hold, Standing, Tell, step
+from edge_client.agent.eligibility.conditions import Conditions
+from edge_client.agent.eligibility.machine import Command, GiveBack, GoOn, Hold, Standing, Tell, step
+from edge_client.agent.eligibility.rules import Rules
 from schemas.values import Eligibility
 
 RULES = Rules(max_temperature_c=70, mains_only=True, give_back_after_s=60)

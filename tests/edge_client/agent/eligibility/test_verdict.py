@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.eligibility.conditions import Conditions, conditions
-from edge_client.eligibility.rules import Rules, is_quiet
-from edge_client.eligibility.verdict import BREACHES, judge, unknown
+from edge_client.agent.eligibility.conditions import Conditions, conditions
+from edge_client.agent.eligibility.rules import Rules, is_quiet
+from edge_client.agent.eligibility.verdict import BREACHES, judge, unknown
 from schemas.values import Eligibility
-from tests.board.trees import PI, tree
+from tests.edge_client.system.hardware.trees import PI, tree
 
 PAUSE, INFER_ONLY, TRAIN = Eligibility.PAUSE, Eligibility.INFER_ONLY, Eligibility.TRAIN
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from edge_client.session import Session, step
-from edge_client.session_events import (
+from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
     Connected,
@@ -12,7 +11,7 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
-from schemas.blobs import BlobRef, Chunk, digest_of
+from edge_client.agent.session.machine import Session, step
 from schemas.messages import (
     Acknowledgement,
     BlobRequest,
@@ -25,6 +24,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.strategy import TrainingPlan
+from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, DEVICE, RUN = "home", "pi", "run-1"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.memory import Memory
-from edge_client.session import Phase, Session, step
-from edge_client.session_events import (
+from edge_client.agent.session.events import (
     BlobChecked,
     Connected,
     Received,
@@ -19,9 +17,11 @@ from edge_client.session_events import (
     StopWork,
     WorkDone,
 )
-from edge_client.transfer import VerifyBlob
+from edge_client.agent.session.machine import Phase, Session, step
+from edge_client.agent.session.snapshot import Memory
+from edge_client.transport.chunk_transfer import VerifyBlob
 from schemas.messages import BlobRequest
-from tests.session.by_hand import (
+from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FAILED,
     FEDERATION,

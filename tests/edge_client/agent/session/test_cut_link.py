@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.session import RESEND_S, Phase, step
-from edge_client.session_events import Connected, Disconnected, Received, Send, Tick, WorkDone
-from tests.session.by_hand import (
+from edge_client.agent.session.events import Connected, Disconnected, Received, Send, Tick, WorkDone
+from edge_client.agent.session.machine import RESEND_S, Phase, step
+from tests.edge_client.agent.session.by_hand import (
     FETCHING,
     PHASES,
     STATE,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client.session import Phase, step
-from edge_client.session_events import Received, RunEnded, StartWork, StopWork, Tick
-from tests.session.by_hand import (
+from edge_client.agent.session.events import Received, RunEnded, StartWork, StopWork, Tick
+from edge_client.agent.session.machine import Phase, step
+from tests.edge_client.agent.session.by_hand import (
     IDLE,
     NEXT,
     PHASES,

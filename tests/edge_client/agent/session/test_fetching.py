@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.session import Phase, Session, step
-from edge_client.session_events import BlobChecked, ChunkArrived, ChunkLost, Received, StartWork, Tick
-from edge_client.transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
-from schemas.blobs import Chunk
+from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLost, Received, StartWork, Tick
+from edge_client.agent.session.machine import Phase, Session, step
+from edge_client.transport.chunk_transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
 from schemas.errors import PeerError
-from tests.session.by_hand import (
+from schemas.tensors.blobs import Chunk
+from tests.edge_client.agent.session.by_hand import (
     CHUNK,
     DEVICE,
     FEDERATION,

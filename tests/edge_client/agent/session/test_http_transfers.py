@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.depot.bypass import Fetch, FetchEnded, Put, PutEnded, StopTransfers
-from edge_client.memory import Memory
-from edge_client.session import RESEND_S, Phase, Session, step
-from edge_client.session_events import (
+from edge_client.agent.session.events import (
     BlobChecked,
     Connected,
     Disconnected,
@@ -19,9 +16,12 @@ from edge_client.session_events import (
     Tick,
     WorkDone,
 )
-from edge_client.transfer import VerifyBlob
-from schemas.depot import Addresses, Depot
-from tests.session.by_hand import (
+from edge_client.agent.session.machine import RESEND_S, Phase, Session, step
+from edge_client.agent.session.snapshot import Memory
+from edge_client.transport.chunk_transfer import VerifyBlob
+from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
+from schemas.messages.object_store import Addresses, Depot
+from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FEDERATION,
     IDLE,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.session import RESEND_S, Phase, step
-from edge_client.session_events import (
+from edge_client.agent.session.events import (
     Received,
     Send,
     SendChunks,
@@ -15,9 +14,10 @@ from edge_client.session_events import (
     WorkDone,
     WorkFailed,
 )
+from edge_client.agent.session.machine import RESEND_S, Phase, step
 from schemas.messages import BlobRequest, Refusal, TaskReply
 from schemas.values import Reason
-from tests.session.by_hand import (
+from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FAILED,
     FEDERATION,

@@ -8,10 +8,19 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from edge_client.memory import Memory
-from edge_client.memory_file import MemoryFile
+from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session_store import MemoryFile
 from schemas.values import Reason
-from tests.session.by_hand import DEVICE, FEDERATION, RESULT, STATE, WORKING, delivery, task, update
+from tests.edge_client.agent.session.by_hand import (
+    DEVICE,
+    FEDERATION,
+    RESULT,
+    STATE,
+    WORKING,
+    delivery,
+    task,
+    update,
+)
 
 NOTHING = Memory(federation=FEDERATION, device=DEVICE)
 FULL = NOTHING.model_copy(
@@ -47,7 +56,7 @@ def test_the_same_again_is_not_written_again(tmp_path):
 
 def test_the_disk_is_waited_for_where_a_power_cut_would_cost_something(tmp_path, monkeypatch):
     waited = []
-    monkeypatch.setattr("edge_client.files.sync", waited.append)
+    monkeypatch.setattr("edge_client.storage.atomic_files.sync", waited.append)
     file = MemoryFile(tmp_path / "task.json")
 
     def waits(memory: Memory) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.session import Phase, step
-from edge_client.session_events import Received, Send, Settled, WorkDone, WorkFailed
+from edge_client.agent.session.events import Received, Send, Settled, WorkDone, WorkFailed
+from edge_client.agent.session.machine import Phase, step
 from schemas.values import Reason
-from tests.session.by_hand import (
+from tests.edge_client.agent.session.by_hand import (
     FAILED,
     NEXT,
     PHASES,

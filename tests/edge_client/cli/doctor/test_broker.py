@@ -15,17 +15,17 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-import edge_client.doctor.broker
-from edge_client.address import BrokerAddress, TlsFiles, parse_address
-from edge_client.cli import main
-from edge_client.doctor.broker import broker, packets
-from edge_client.doctor.finding import Finding
-from edge_client.doctor.network import network
-from edge_server.broker.launch import find_mosquitto, running_broker
+import edge_client.cli.doctor.broker
+from edge_client.cli.doctor.broker import broker, packets
+from edge_client.cli.doctor.finding import Finding
+from edge_client.cli.doctor.network import network
+from edge_client.cli.main import main
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
 from schemas.topics import Channel, DeviceTopic, server_filters
 from schemas.values import Reason
-from tests.identity.conftest import (
+from tests.edge_server.security.identity.conftest import (
     FEDERATION,
     Mosquitto,
     _await_port,
@@ -44,7 +44,7 @@ DAY_S = 86_400.0
 @pytest.fixture(autouse=True)
 def _no_server_answers_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where one is there is its answer waited for."""
-    monkeypatch.setattr(edge_client.doctor.broker, "ANSWER_S", 0.2)
+    monkeypatch.setattr(edge_client.cli.doctor.broker, "ANSWER_S", 0.2)
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def test_a_name_that_nobody_knows_is_told_as_such(monkeypatch: pytest.MonkeyPatc
 def test_the_command_says_what_failed_and_ends_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_client.doctor.libraries.TRIALS", {"numpy": "import numpy as m"})
+    monkeypatch.setattr("edge_client.cli.doctor.libraries.TRIALS", {"numpy": "import numpy as m"})
     (port,) = free_ports(1)
     words = ["doctor", "--state-dir", str(tmp_path), "--broker", f"mqtt://127.0.0.1:{port}"]
     assert main(words) == 1
@@ -140,7 +140,7 @@ def test_the_command_says_what_failed_and_ends_with_1(
 def test_a_broker_of_our_own_with_a_server_behind_it_is_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge_client.doctor.broker, "ANSWER_S", 30.0)
+    monkeypatch.setattr(edge_client.cli.doctor.broker, "ANSWER_S", 30.0)
     with running_broker("embedded", tmp_path) as running:
         address = parse_address(running.url)
         assert levels(network(address, "pi", NOW)) == {"broker": "ok"}
@@ -222,7 +222,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerAddr
 def test_an_enrolled_device_is_well(
     place: tuple[BrokerAddress, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge_client.doctor.broker, "ANSWER_S", 30.0)
+    monkeypatch.setattr(edge_client.cli.doctor.broker, "ANSWER_S", 30.0)
     address, _ = place
     reached = levels(network(address, "pi", NOW))
     assert reached == {"broker": "ok", "certificate": "ok", "tls": "ok"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.doctor.libraries import TRIALS, library
+from edge_client.cli.doctor.libraries import TRIALS, library
 
 
 def interpreter(folder: Path, *lines: str) -> str:

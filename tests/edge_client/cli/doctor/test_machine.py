@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.board.memory import Memory
-from edge_client.doctor.machine import clock, disk, kernel_synchronised, room
+from edge_client.cli.doctor.machine import clock, disk, kernel_synchronised, room
+from edge_client.system.hardware.memory import Memory
 
 
 def with_free(free: int | None, limit: int | None = None) -> Memory:

@@ -7,18 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.doctor.strangers import is_loopback, strangers
-from edge_server.cli import main
-from edge_server.serving import look_for_strangers
-from tests.doctor.test_broker import mosquitto
-from tests.identity.conftest import FEDERATION, address_of, identity, new_authority, running_mosquitto
+from edge_client.cli.doctor.open_broker import is_loopback, strangers
+from edge_server.cli.main import main
+from edge_server.coordinator.launch import look_for_strangers
+from tests.edge_client.cli.doctor.test_broker import mosquitto
+from tests.edge_server.security.identity.conftest import (
+    FEDERATION,
+    address_of,
+    identity,
+    new_authority,
+    running_mosquitto,
+)
 
 DEADLINE_S = 30.0
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_client.doctor.strangers.ANSWER_S", 1.0)
+    monkeypatch.setattr("edge_client.cli.doctor.open_broker.ANSWER_S", 1.0)
 
 
 def test_a_broker_without_access_control_lets_anyone_in(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client import export
 from edge_client.data.sources import load_source
-from edge_client.evaluation import evaluate, logits
-from edge_client.export import OPSET, ExportRefused, ExportReport, export_onnx
-from edge_client.inference import load_model
-from edge_client.training import train
+from edge_client.inference.export import onnx as export
+from edge_client.inference.export.onnx import OPSET, ExportRefused, ExportReport, export_onnx
+from edge_client.inference.onnx_model import load_model
+from edge_client.training.evaluation import evaluate, logits
+from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from schemas.values import Preprocessing
 

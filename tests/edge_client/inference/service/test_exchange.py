@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.service import predictor as module
-from edge_client.service.predictor import Busy, NotReady, Predictor
-from edge_client.service.source import FileSource, SlotSource
-from edge_client.service.tally import Tally
-from edge_client.slots import ServedModel, Slots
-from schemas.blobs import digest_of
-from tests.client.signed import STRANGER, TRUSTED, sign_file
-from tests.client.test_inference import write_model
+from edge_client.inference.model_slots import ServedModel, Slots
+from edge_client.inference.service import predictor as module
+from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.model_source import FileSource, SlotSource
+from edge_client.inference.service.predictor import Busy, NotReady, Predictor
+from schemas.tensors.blobs import digest_of
+from tests.edge_client.inference.test_onnx_model import write_model
+from tests.edge_client.signed import STRANGER, TRUSTED, sign_file
 
 PIXELS = b'{"pixels": [[9, 0, 0]]}'
 
@@ -103,7 +103,7 @@ def test_a_model_that_loads_but_cannot_run_is_not_gone_over_to(
         raise RuntimeError("out of everything\nand a second line")
 
     with monkeypatch.context() as patched:
-        patched.setattr("edge_client.inference.LoadedModel.run", fail)
+        patched.setattr("edge_client.inference.onnx_model.LoadedModel.run", fail)
         predictor.refresh()
     assert "cannot be run: out of everything" in predictor.trouble
     assert best(predictor) == "ant"

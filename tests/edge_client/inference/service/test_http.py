@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from edge_client.service import web as module
-from edge_client.service.predictor import Predictor
-from edge_client.service.serving import Serving
-from edge_client.service.source import FileSource, SlotSource
-from edge_client.service.tally import Tally
-from edge_client.service.web import Web
-from edge_client.slots import Slots
-from tests.client.test_inference import write_model
-from tests.service.test_exchange import named
+from edge_client.inference.model_slots import Slots
+from edge_client.inference.service import http as module
+from edge_client.inference.service.http import Web
+from edge_client.inference.service.lifecycle import Serving
+from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.model_source import FileSource, SlotSource
+from edge_client.inference.service.predictor import Predictor
+from tests.edge_client.inference.service.test_exchange import named
+from tests.edge_client.inference.test_onnx_model import write_model
 
 PIXELS = b'{"pixels": [[0, 9, 0]], "id": 4}'
 
@@ -142,7 +142,7 @@ def test_a_fault_of_our_own_costs_one_answer(running: Running, monkeypatch: pyte
         raise RuntimeError("a fault")
 
     with monkeypatch.context() as patched:
-        patched.setattr("edge_client.service.predictor.read_asked", fail)
+        patched.setattr("edge_client.inference.service.predictor.read_asked", fail)
         status, told = running.post(PIXELS)
     assert (status, told) == (500, {"error": "a fault", "id": "4"})
     assert running.post(PIXELS)[0] == 200

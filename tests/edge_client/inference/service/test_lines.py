@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.cli import main
-from tests.client.test_inference import write_model
+from edge_client.cli.main import main
+from tests.edge_client.inference.test_onnx_model import write_model
 
 
 @pytest.fixture

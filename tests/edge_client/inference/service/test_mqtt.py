@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_client.link import Arrived, Link, LinkUp
-from edge_client.service.mqtt_door import MqttDoor
-from edge_client.service.predictor import Predictor
-from edge_client.service.source import FileSource
-from edge_client.service.tally import Tally
-from edge_server.broker.launch import RunningBroker, running_broker
+from edge_client.inference.service.metrics import Tally
+from edge_client.inference.service.model_source import FileSource
+from edge_client.inference.service.mqtt import MqttDoor
+from edge_client.inference.service.predictor import Predictor
+from edge_client.transport.broker_address import parse_address
+from edge_client.transport.mqtt_client import Arrived, Link, LinkUp
+from edge_server.transport.broker.launch import RunningBroker, running_broker
 from schemas.topics import PredictTopic
-from tests.client.test_inference import write_model
+from tests.edge_client.inference.test_onnx_model import write_model
 
 ANSWERS = str(PredictTopic("home", "pi", "answer"))
 

@@ -18,9 +18,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 from PIL import Image
 
-from edge_client.cli import main
-from tests.client.signed import STRANGER, public_file, sign_file
-from tests.client.test_inference import BARE, ROOT, run_bare, write_model
+from edge_client.cli.main import main
+from tests.edge_client.inference.test_onnx_model import BARE, ROOT, run_bare, write_model
+from tests.edge_client.signed import STRANGER, public_file, sign_file
 
 LIMIT_BYTES = 90e6
 
@@ -125,7 +125,7 @@ def test_serving_two_nn_takes_less_than_90_mb_and_nothing_beside_the_base_instal
 def test_serving_imports_no_tls_before_somebody_asks_for_it() -> None:
     code = """
 import sys
-from edge_client.commands.serve import _import_http
+from edge_client.cli.commands.serve import _import_http
 _import_http()
 assert "http.server" in sys.modules and "ssl" not in sys.modules
 import ssl

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.inference import LoadedModel, load_model
-from edge_client.service import asked
-from edge_client.service.asked import MAX_IMAGES, mark_of, read_asked
+from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.service import requests
+from edge_client.inference.service.requests import MAX_IMAGES, mark_of, read_asked
 from schemas.errors import ConfigError
-from tests.client.test_inference import write_model
+from tests.edge_client.inference.test_onnx_model import write_model
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_a_small_archive_that_unpacks_to_a_large_one_is_not_unpacked(
     with zipfile.ZipFile(io.BytesIO(body)) as archive:
         size = archive.infolist()[0].file_size
     assert size > 10 * len(body)
-    monkeypatch.setattr(asked, "MAX_UNPACKED", size - 1)
+    monkeypatch.setattr(requests, "MAX_UNPACKED", size - 1)
     with pytest.raises(ConfigError, match=f"unpacks to {size} bytes"):
         read_asked(body, model)
 

@@ -7,14 +7,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from edge_client.attention import attach
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS
+from edge_client.pruning.attention import attach
+from edge_client.pruning.channel_graph.trace import trace_channels
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, Segment
 from schemas.values import ModelSpec
-from tests.client.networks import INPUT, Recipe, SmallNet
+from tests.edge_client.networks import INPUT, Recipe, SmallNet
 
 
 class Net(nn.Module):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.board import kept_speed, speed
-from edge_client.board.processor import Processor
+from edge_client.system.hardware import speed_cache
+from edge_client.system.hardware.processor import Processor
+from edge_client.training import device_speed
 from schemas.values import MeasuredSpeed
 
 CHIP = Processor(model="BCM2835", board="Raspberry Pi 3", cores=4, architecture="aarch64")
@@ -16,10 +17,10 @@ MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resi
 
 
 def test_a_measurement_says_how_fast_training_and_memory_are() -> None:
-    found = speed.measure(0.1)
+    found = device_speed.measure(0.1)
     assert found.training_macs_per_s is not None
     # One whole step at the very least is counted: 32 examples, three passes of 2.44 million.
-    assert speed.BLOCK_MACS == 32 * 32 * 9 * 256 + 32 * 256 * 10 == 2_441_216
+    assert device_speed.BLOCK_MACS == 32 * 32 * 9 * 256 + 32 * 256 * 10 == 2_441_216
     assert found.training_macs_per_s > 0
     assert found.memory_bytes_per_s is not None
     assert found.memory_bytes_per_s > 0
@@ -30,30 +31,30 @@ def test_a_measurement_says_how_fast_training_and_memory_are() -> None:
 
 def test_without_torch_only_memory_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    found = speed.measure(0.02)
+    found = device_speed.measure(0.02)
     assert found.training_macs_per_s is None
     assert found.resident_bytes is None
     assert found.memory_bytes_per_s is not None
 
 
 def test_what_was_measured_is_there_at_the_next_start(tmp_path: Path) -> None:
-    path = kept_speed.kept_at(tmp_path / "state")
-    kept_speed.keep(path, MEASURED, CHIP)
-    assert kept_speed.recall(path, CHIP) == MEASURED
+    path = speed_cache.kept_at(tmp_path / "state")
+    speed_cache.keep(path, MEASURED, CHIP)
+    assert speed_cache.recall(path, CHIP) == MEASURED
 
 
 @pytest.mark.parametrize("other", [{"cores": 1}, {"model": "BCM2711"}, {"architecture": "armv7l"}])
 def test_what_was_measured_on_another_processor_is_not_believed(
     tmp_path: Path, other: dict[str, str]
 ) -> None:
-    path = kept_speed.kept_at(tmp_path)
-    kept_speed.keep(path, MEASURED, CHIP)
-    assert kept_speed.recall(path, replace(CHIP, **other)) is None
+    path = speed_cache.kept_at(tmp_path)
+    speed_cache.keep(path, MEASURED, CHIP)
+    assert speed_cache.recall(path, replace(CHIP, **other)) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\0", b"[]", b'{"of": "a", "speed": {"resident_bytes": -1}}'])
 def test_a_kept_measurement_that_is_garbage_is_none(tmp_path: Path, content: bytes) -> None:
-    path = kept_speed.kept_at(tmp_path)
+    path = speed_cache.kept_at(tmp_path)
     path.write_bytes(content)
-    assert kept_speed.recall(path, CHIP) is None
-    assert kept_speed.recall(tmp_path / "nowhere", CHIP) is None
+    assert speed_cache.recall(path, CHIP) is None
+    assert speed_cache.recall(tmp_path / "nowhere", CHIP) is None

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.board import kept_speed
-from edge_client.board.processor import processor
-from edge_client.cli import main
-from edge_client.profile import profile
+from edge_client.cli.main import main
+from edge_client.system.hardware import speed_cache
+from edge_client.system.hardware.processor import processor
+from edge_client.system.hardware.profile import profile
 from schemas.messages import Birth, encode_message
 from schemas.values import DataCard, MeasuredSpeed
-from tests.board.trees import PI, tree
+from tests.edge_client.system.hardware.trees import PI, tree
 
 CARD = DataCard(source="digits", examples=1, input_shape=(1, 8, 8), num_classes=10)
 MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resident_bytes=200_000_000)
@@ -21,7 +21,7 @@ MEASURED = MeasuredSpeed(training_macs_per_s=1.5e9, memory_bytes_per_s=2e9, resi
 
 def test_the_birth_message_says_what_the_board_is_and_how_it_is(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", PI)
-    kept_speed.keep(kept_speed.kept_at(tmp_path), MEASURED, processor(root))
+    speed_cache.keep(speed_cache.kept_at(tmp_path), MEASURED, processor(root))
     told = profile(tmp_path, tier=2, root=root)
     assert told.machine == "Raspberry Pi 3 Model B Rev 1.2"
     assert (told.memory_bytes, told.memory_free_bytes) == (400_000_000, 300_000_000)
@@ -53,7 +53,7 @@ def test_the_command_measures_and_keeps_what_it_found(
 def test_without_a_benchmark_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--state-dir", str(tmp_path), "--no-benchmark"]) == 0
     assert "not measured" in capsys.readouterr().out
-    assert not kept_speed.kept_at(tmp_path).exists()
+    assert not speed_cache.kept_at(tmp_path).exists()
 
 
 def test_the_devices_file_says_which_device_is_meant(
@@ -63,4 +63,4 @@ def test_the_devices_file_says_which_device_is_meant(
     file.write_text('device-id = "pi"\nstate-dir = "here"\ntier = 3\n')
     assert main(["profile", "--config", str(file), "--seconds", "0.02", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["profile"]["tier"] == 3
-    assert kept_speed.kept_at(tmp_path / "here").is_file()
+    assert speed_cache.kept_at(tmp_path / "here").is_file()

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.board.accelerator import accelerator
-from edge_client.board.board import look
-from edge_client.board.cgroups import bounded_groups
-from edge_client.board.load import Pressure, load, own_pressure, pressure
-from edge_client.board.memory import memory
-from edge_client.board.network import Connection, connection
-from edge_client.board.power import Power, power
-from edge_client.board.processor import processor
-from edge_client.board.storage import storage
-from edge_client.board.thermal import Zone, hottest, zones
-from edge_client.board.throttling import throttle_flags
-from tests.board.trees import GROUP, PI, tree
+from edge_client.system.hardware.accelerator import accelerator
+from edge_client.system.hardware.board import look
+from edge_client.system.hardware.cgroups import bounded_groups
+from edge_client.system.hardware.load import Pressure, load, own_pressure, pressure
+from edge_client.system.hardware.memory import memory
+from edge_client.system.hardware.network import Connection, connection
+from edge_client.system.hardware.power import Power, power
+from edge_client.system.hardware.processor import processor
+from edge_client.system.hardware.storage import storage
+from edge_client.system.hardware.thermal import Zone, hottest, zones
+from edge_client.system.hardware.throttling import throttle_flags
+from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
 V1 = {"proc/self/cgroup": "5:cpu:/a\n4:memory:/docker/abc\n0::/\n"}
 

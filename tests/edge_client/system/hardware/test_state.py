@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edge_client.board.state import board_state
+from edge_client.system.hardware.state import board_state
 from schemas.values import BoardState
-from tests.board.trees import PI, tree
+from tests.edge_client.system.hardware.trees import PI, tree
 
 
 def test_what_a_board_tells_is_read_from_its_files(tmp_path):

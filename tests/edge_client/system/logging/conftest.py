@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_client.logs.facts import FACTS, about
+from edge_client.system.logging.context import FACTS, about
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from edge_client.logs.facts import about
-from edge_client.logs.formats import HumanFormat, JsonFormat
+from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import HumanFormat, JsonFormat
 
 HOSTILE = "no\r\n14:00:00 ERROR all is lost\x1b[2J\u2028\u202eneti\x00\x85"
 """A line of its own, in the eyes of a terminal, a browser and str.splitlines."""

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.cli import EDGE_CLIENT
-from edge_client.client_file import read_client_file
-from edge_server.cli import EDGE_SERVER
+from edge_client.cli.config_file import read_client_file
+from edge_client.cli.main import EDGE_CLIENT
+from edge_server.cli.main import EDGE_SERVER
 
 PROGRAM = """
 import argparse, logging, sys, warnings
-from edge_client.logs.facts import about
-from edge_client.logs.option import add_log_options, begin_log
+from edge_client.system.logging.context import about
+from edge_client.system.logging.setup import add_log_options, begin_log
 parser = argparse.ArgumentParser()
 add_log_options(parser, level="info")
 begin_log(parser.parse_args(), level=logging.INFO, federation="home")

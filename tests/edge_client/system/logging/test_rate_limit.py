@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from edge_client.logs.limiting import MOST_DEVICES, MOST_LINES, WINDOW_S, Limiter
-from edge_client.logs.option import begin_inherited_log
+from edge_client.system.logging.rate_limit import MOST_DEVICES, MOST_LINES, WINDOW_S, Limiter
+from edge_client.system.logging.setup import begin_inherited_log
 
 
 def record(words: str = "%s: ignored", device: str | None = None, **facts: object) -> logging.LogRecord:

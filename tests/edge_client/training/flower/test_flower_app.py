@@ -22,13 +22,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
-from edge_client.flower.app import load_app
-from edge_client.flower.messages import FlowerError
-from edge_client.flower.settings import FlowerSettings
-from edge_client.flower.work import FlowerWork
-from edge_client.local_work import Job
-from edge_client.training import TrainingStopped
-from edge_client.work import do_training
+from edge_client.agent.task_runner import do_training
+from edge_client.training.flower.app import load_app
+from edge_client.training.flower.messages import FlowerError
+from edge_client.training.flower.settings import FlowerSettings
+from edge_client.training.flower.work import FlowerWork
+from edge_client.training.loop import TrainingStopped
+from edge_client.training.trainer import Job
 from schemas.errors import ConfigError, PeerError
 from schemas.strategy import Piece, TrainingPlan
 from schemas.values import Reason
@@ -260,7 +260,7 @@ def test_an_app_that_cannot_be_is_named_with_the_remedy(module: ModuleType, tmp_
 
 SILENT = """
 import sys, threading, urllib.request
-from edge_client.flower.app import load_app
+from edge_client.training.flower.app import load_app
 def refuse(*_, **__): raise AssertionError("something was sent")
 urllib.request.urlopen = refuse
 load_app(sys.argv[1])
@@ -270,7 +270,7 @@ print(event(EventType.PING).result(), [thread.name for thread in threading.enume
 
 
 def test_flower_tells_its_makers_nothing_even_if_asked_to() -> None:
-    folder = Path(__file__).parents[2] / "deploy" / "examples" / "flower"
+    folder = Path(__file__).parents[4] / "deploy" / "examples" / "flower"
     command = [sys.executable, "-c", SILENT, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "disabled ['MainThread']"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.broker.launch import find_mosquitto, running_broker
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
 
 DEADLINE_S = 500
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 APP = ROOT / "deploy" / "examples" / "flower"
 DIGITS = ROOT / "edge_client" / "data" / "digits.npz"
 
@@ -58,12 +58,12 @@ def test_an_unmodified_app_trains_on_every_device(
             "--out",
             str(tmp_path / "run"),
         ]
-        server = begin(processes, "edge_server.cli", "run", *words)
+        server = begin(processes, "edge_server.cli.main", "run", *words)
         for share in ("1/2", "2/2"):
             name = f"pi-{share[0]}"
             begin(
                 processes,
-                "edge_client.cli",
+                "edge_client.cli.main",
                 *("run", "--broker", broker.url, "--federation", "flower", "--device-id", name, "--once"),
                 *("--data", "digits", "--share", share, "--state-dir", str(tmp_path / name)),
                 *("--flower", ".", "--flower-config", f"data={DIGITS}", "--model-code", "network:net"),

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from edge_client.cli import EDGE_CLIENT
-from edge_client.client_file import read_client_file
-from edge_client.evaluation import Evaluation
-from edge_client.flower.settings import app_table, flat_config, read_words
-from edge_client.local_work import Job
-from edge_client.training import TrainingResult
-from edge_client.work import do_training
-from edge_client.workplace import Workplace
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_runner import do_training
+from edge_client.cli.config_file import read_client_file
+from edge_client.cli.main import EDGE_CLIENT
+from edge_client.training.evaluation import Evaluation
+from edge_client.training.flower.settings import app_table, flat_config, read_words
+from edge_client.training.loop import TrainingResult
+from edge_client.training.trainer import Job
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task
 from schemas.values import Reason, TrainingMetrics

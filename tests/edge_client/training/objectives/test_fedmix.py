@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.data.labelled import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.sources import load_source
-from edge_client.objectives.mix import Mix
-from edge_client.objectives.objective import Batch, Surroundings
-from edge_client.surgery import arrays_of
-from edge_client.training import train
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.loop import train
+from edge_client.training.objectives.fedmix import Mix
+from edge_client.training.objectives.objective import Batch, Surroundings
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, TrainingPlan
 

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from edge_client.data.sources import load_source
-from edge_client.objectives.igfl import Igfl
-from edge_client.objectives.objective import Surroundings
-from edge_client.objectives.registry import build_objectives
-from edge_client.surgery import arrays_of
-from edge_client.training import train
-from schemas.blobs import Groups
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.loop import train
+from edge_client.training.objectives.igfl import Igfl
+from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.registry import build_objectives
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, TrainingPlan
+from schemas.tensors.blobs import Groups
 
 DIGITS = load_source("digits").subset(range(40))
 

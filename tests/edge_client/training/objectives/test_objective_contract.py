@@ -7,15 +7,15 @@ import contextlib
 import numpy as np
 import pytest
 
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
-from edge_client.epochs import EpochCheckpoint
 from edge_client.models.build import build_model
-from edge_client.objectives.registry import OBJECTIVES, build_objectives
-from edge_client.surgery import arrays_of
-from edge_client.training import TrainingResult, TrainingStopped, train
-from schemas.blobs import Groups, digest_of
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.checkpoints import EpochCheckpoint
+from edge_client.training.loop import TrainingResult, TrainingStopped, train
+from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
 from schemas.strategy import Piece, TrainingPlan
+from schemas.tensors.blobs import Groups, digest_of
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
 

@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client.channels import trace_channels
-from edge_client.data.labelled import LabelledData
+from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
-from edge_client.objectives import registry
-from edge_client.objectives.objective import Batch, LocalObjective, Surroundings
-from edge_client.objectives.registry import build_objectives, merge_groups
-from edge_client.surgery import arrays_of, compact
-from edge_client.training import TrainingStopped, train
-from schemas.blobs import Groups
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import arrays_of, compact
+from edge_client.training.loop import TrainingStopped, train
+from edge_client.training.objectives import registry
+from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
+from edge_client.training.objectives.registry import build_objectives, merge_groups
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import Groups
 
 ATTENTIVE = Piece(name="attentive", options={"layers": ("conv2",)})
 

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from edge_client.answer import in_global, in_sub_model
-from edge_client.objectives.objective import LocalObjective, Surroundings
-from edge_client.objectives.registry import build_objectives
-from edge_client.surgery import arrays_of, load_arrays
-from schemas.blobs import Groups
+from edge_client.pruning.surgery import arrays_of, load_arrays
+from edge_client.pruning.update_coordinates import in_global, in_sub_model
+from edge_client.training.objectives.objective import LocalObjective, Surroundings
+from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import MAP
+from schemas.tensors.blobs import Groups
+from tests.edge_server.strategy.network import MAP
 
 RECEIVED = {"weight": np.array([[1, 2], [3, 4]], np.float32), "bias": np.array([5, 6], np.float32)}
 OWN = {name: 10 * array for name, array in RECEIVED.items()}

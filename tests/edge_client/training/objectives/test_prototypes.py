@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client.channels import trace_channels
-from edge_client.data.labelled import labelled
+from edge_client.data.dataset import labelled
 from edge_client.data.sources import load_source
 from edge_client.models.header import header_name, header_of
 from edge_client.models.registry import MODELS
-from edge_client.objectives.objective import Surroundings
-from edge_client.objectives.prototypes import Prototypes
-from edge_client.surgery import arrays_of, compact
-from edge_client.training import train
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import arrays_of, compact
+from edge_client.training.loop import train
+from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.prototypes import Prototypes
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, TrainingPlan
 from schemas.submodel import SubModelSpec

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.data.sources import load_source
-from edge_client.objectives.momentum import gradient_mass
-from edge_client.objectives.objective import Surroundings
-from edge_client.objectives.registry import build_objectives
-from edge_client.objectives.scaffold import Scaffold
-from edge_client.surgery import arrays_of
-from edge_client.training import train
-from schemas.blobs import Groups
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.loop import train
+from edge_client.training.objectives.momentum import gradient_mass
+from edge_client.training.objectives.objective import Surroundings
+from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.objectives.scaffold import Scaffold
 from schemas.errors import InvariantError
 from schemas.strategy import Piece, TrainingPlan
+from schemas.tensors.blobs import Groups
 
 
 class OneWeight(nn.Module):

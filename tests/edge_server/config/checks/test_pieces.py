@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.cli import main
-from edge_server.compatibility import problems
-from edge_server.config import Config
-from edge_server.load_config import check_config, load_config
-from edge_server.overrides import merge_tables
-from edge_server.recipe_files import read_recipe, recipe_names
-from edge_server.strategy.combiners import COMBINERS, IGNORES_WEIGHTS
-from edge_server.strategy.policies import RATIOS, STEADY
-from edge_server.strategy.pruners import NEW_EACH_ROUND, PRUNERS, RANKS_CHANNELS
-from edge_server.strategy.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES, TRANSFORMS
-from edge_server.strategy.weighting import NEEDS_HELD_OUT, PLAIN, WEIGHTINGS
+from edge_server.cli.main import main
+from edge_server.config.checks.pieces import problems
+from edge_server.config.config import Config
+from edge_server.config.load import check_config, load_config
+from edge_server.config.overrides import merge_tables
+from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.strategy.aggregation.combiners import COMBINERS, IGNORES_WEIGHTS
+from edge_server.strategy.aggregation.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES, TRANSFORMS
+from edge_server.strategy.pruning.pruners import NEW_EACH_ROUND, PRUNERS, RANKS_CHANNELS
+from edge_server.strategy.selection.policies import RATIOS, STEADY
+from edge_server.strategy.weighting.registry import NEEDS_HELD_OUT, PLAIN, WEIGHTINGS
 from schemas.errors import ConfigError
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_server.cli import main
-from edge_server.firewall.trust import TRUSTS, trusted_components, warnings
-from edge_server.load_config import load_config
-from edge_server.recipe_files import recipe_names
-from edge_server.strategy.combiners import IGNORES_WEIGHTS
+from edge_server.cli.main import main
+from edge_server.config.checks.trust import TRUSTS, trusted_components, warnings
+from edge_server.config.load import load_config
+from edge_server.config.recipe_files import recipe_names
+from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS
 
-README = Path(__file__).parents[2] / "edge_server" / "firewall" / "README.md"
+README = Path(__file__).parents[4] / "edge_server" / "coordinator" / "validation" / "README.md"
 
 
 def test_a_strict_firewall_says_what_a_recipe_takes_on_trust():

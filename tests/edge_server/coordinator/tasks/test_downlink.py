@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.codecs.down import make_downlink
-from edge_client.codecs.form import decoded
-from edge_client.layers import received_groups
-from edge_client.slicing import extract
-from edge_client.work import do_training
-from edge_server.downlink import Downlink
-from edge_server.replay import Verdict, replay
-from schemas.blobs import SpooledGroups
+from edge_client.agent.task_runner import do_training
+from edge_client.compression.decoding import decoded
+from edge_client.compression.downlink import make_downlink
+from edge_client.compression.layered_model import received_groups
+from edge_client.pruning.slicing import extract
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.tasks.downlink import Downlink
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.strategy import Piece
+from schemas.tensors.blobs import SpooledGroups
 from tests.integration.bench import NAMES, Bench
 
 CODECS = ("fp16", "int8")

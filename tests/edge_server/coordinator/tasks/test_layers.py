@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.blobstore import BlobStore
-from edge_client.channels import trace_channels
-from edge_client.excerpt import Excerpt
-from edge_client.layers import ADDED, SPEC, assemble, first_holding, received_groups
-from edge_client.slicing import extract
-from edge_client.surgery import arrays_of
-from edge_server.layering import Frame, chains, lay_out, paths_of
-from schemas.blobs import BlobRef, SpooledGroups, encode_json
+from edge_client.compression.layered_model import ADDED, SPEC, assemble, first_holding, received_groups
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.slicing import extract
+from edge_client.pruning.surgery import arrays_of
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.tasks.layers import Frame, chains, lay_out, paths_of
 from schemas.errors import PeerError
 from schemas.messages import Layer, Task
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors import PIECE_NUMBERS
+from schemas.tensors.arrays import PIECE_NUMBERS
+from schemas.tensors.blobs import BlobRef, SpooledGroups, encode_json
 from schemas.values import ModelSpec
-from tests.client.networks import INPUT, Recipe, random_spec, small_net
-from tests.strategy.network import MAP, arrays
+from tests.edge_client.networks import INPUT, Recipe, random_spec, small_net
+from tests.edge_server.strategy.network import MAP, arrays
 
 NETS = [
     Recipe(norm="group", depthwise=True, residual=True, concat=True),

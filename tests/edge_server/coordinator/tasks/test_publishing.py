@@ -10,28 +10,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_client.codecs.down import DOWNLINK, make_downlink
-from edge_client.codecs.form import decoded
-from edge_client.codecs.numbers import Int8
-from edge_client.codecs.unpacking import unpacked
-from edge_client.excerpt import Excerpt
-from edge_client.layers import received_groups
-from edge_client.session import Session, step
-from edge_client.session_events import Connected, Received
-from edge_client.slicing import extract
-from edge_client.work import do_training
-from edge_server.broadcast import begin, broadcast_of, joined
-from edge_server.recovery import Resumption
-from edge_server.replay import Verdict, replay
-from edge_server.round_events import PlanRound
-from edge_server.workshop import Workshop
-from schemas.blobs import SpooledGroups
+from edge_client.agent.session.events import Connected, Received
+from edge_client.agent.session.machine import Session, step
+from edge_client.agent.task_runner import do_training
+from edge_client.compression.decoding import decoded
+from edge_client.compression.downlink import DOWNLINK, make_downlink
+from edge_client.compression.layered_model import received_groups
+from edge_client.compression.quantization import Int8
+from edge_client.compression.unpacking import unpacked
+from edge_client.pruning.lazy_slicing import Excerpt
+from edge_client.pruning.slicing import extract
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.rounds.broadcast.pacing import begin, broadcast_of, joined
+from edge_server.rounds.events import PlanRound
+from edge_server.storage.recovery import Resumption
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task
 from schemas.strategy import Piece
+from schemas.tensors.blobs import SpooledGroups
+from tests.edge_server.coordinator.tasks.test_downlink import bound
 from tests.integration.bench import NAMES, Bench
-from tests.server.test_downlink import bound
 
 SMALL = '["delta", {name="int8", levels=7}, "zstd"]'
 

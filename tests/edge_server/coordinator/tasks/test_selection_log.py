@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from edge_server import choosing
-from edge_server.choosing import choices_of
-from edge_server.explanation import Choice, Choices
-from edge_server.fleet import Device
-from edge_server.round_events import LeftOut, PlanRound
-from edge_server.strategy.policy import Why
+from edge_server.coordinator.tasks import selection_log
+from edge_server.coordinator.tasks.selection_log import choices_of
+from edge_server.rounds.events import LeftOut, PlanRound
+from edge_server.rounds.fleet import Device
+from edge_server.strategy.explanations import Choice, Choices
+from edge_server.strategy.selection.interface import Why
 from schemas.values import CapabilityProfile, DataCard
 
 CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
@@ -59,7 +59,7 @@ def test_the_first_planning_of_a_buffered_round_tells_of_all():
 
 
 def test_only_so_many_are_kept_and_the_others_are_counted(monkeypatch):
-    monkeypatch.setattr(choosing, "MOST_DEVICES", 2)
+    monkeypatch.setattr(selection_log, "MOST_DEVICES", 2)
     told = planned("c")
     assert ([one.device for one in told.devices], told.left_out) == (["c", "a"], 2)
     told = planned("a", "b", "c")

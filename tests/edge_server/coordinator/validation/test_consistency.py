@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.firewall.answers import check_beside, check_training, check_variances
-from edge_server.firewall.births import believed_devices
-from edge_server.fleet import Device
-from edge_server.strategy.claims import Claims
+from edge_server.coordinator.validation.births import believed_devices
+from edge_server.coordinator.validation.consistency import check_beside, check_training, check_variances
+from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.mean_data import MeanData
+from edge_server.strategy.weighting.claims import Claims
 from schemas.errors import PeerError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.values import CapabilityProfile, DataCard, Reason
-from tests.server.test_firewall import PREFIX, task, update
+from tests.edge_server.coordinator.validation.test_firewall import PREFIX, task, update
 
 TRAIN = task(training=TrainingPlan(batch_size=16, local_epochs=3))
 

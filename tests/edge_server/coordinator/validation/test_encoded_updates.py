@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import zstandard
 
-from edge_client.codecs.chain import make_chain
-from edge_client.codecs.form import decoded
-from edge_client.private import PrivateState
-from edge_client.work import do_training
-from edge_server import unpacking
-from edge_server.firewall.encoded import check_form
-from edge_server.replay import Verdict, replay
-from edge_server.round_events import CheckUpdate
-from edge_server.unpacking import Unpacked
-from schemas.blobs import BlobRef, digest_of
+from edge_client.agent.task_runner import do_training
+from edge_client.compression.chain import make_chain
+from edge_client.compression.decoding import decoded
+from edge_client.storage.private_state import PrivateState
+from edge_server.coordinator.replay import Verdict, replay
+from edge_server.coordinator.validation import unpacked_cache
+from edge_server.coordinator.validation.encoded import check_form
+from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.rounds.events import CheckUpdate
 from schemas.errors import PeerError
 from schemas.messages import Update
 from schemas.strategy import Piece
+from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import Reason
 from tests.groups import encode_groups
 from tests.integration.bench import Bench
@@ -276,7 +276,7 @@ def test_what_was_left_in_another_sub_model_stays_where_it_was(tmp_path):
 
 @pytest.mark.parametrize("size", [100, 1000, 2500])
 def test_what_is_unpacked_is_at_hand_only_where_it_fits(tmp_path, size, monkeypatch):
-    monkeypatch.setattr(unpacking, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(unpacked_cache, "IN_MEMORY_BYTES", 1000)
     arrays = {"w": np.arange(size // 8, dtype=np.int64)}
     data, unpacked = encode_groups({"model": arrays}), Unpacked(tmp_path / "unpacked")
     packed = tmp_path / digest_of(data)

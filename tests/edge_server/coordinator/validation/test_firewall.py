@@ -7,24 +7,24 @@ import json
 import numpy as np
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_client.channels import trace_channels
+from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, personal_spec, prefix_spec
-from edge_client.slicing import expected_shapes, extract
-from edge_client.surgery import arrays_of
-from edge_client.work import do_training
-from edge_client.workplace import Workplace
-from edge_server.firewall.contents import MAX_ABS, examine, max_answer_bytes
-from edge_server.strategy.pruners import Attention, Evidence
-from schemas.blobs import BlobRef, encode_json
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios, personal_spec, prefix_spec
+from edge_client.pruning.slicing import expected_shapes, extract
+from edge_client.pruning.surgery import arrays_of
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.validation.contents import MAX_ABS, examine, max_answer_bytes
+from edge_server.strategy.pruning.pruners import Attention, Evidence
 from schemas.errors import PeerError
 from schemas.messages import Task, Update, decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.tensors.blobs import BlobRef, encode_json
 from schemas.values import ModelSpec, PersonalPruning, Preprocessing, Reason, TrainingMetrics
 from tests.groups import encode_groups, read_groups
 

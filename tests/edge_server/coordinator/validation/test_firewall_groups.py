@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.firewall.contents import examine, max_answer_bytes
+from edge_server.coordinator.validation.contents import examine, max_answer_bytes
 from edge_server.strategy.groups.control import Control
 from edge_server.strategy.groups.last_step import LastStep
 from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
 from schemas.errors import PeerError
 from schemas.values import Reason
-from tests.groups import encode_groups
-from tests.server.test_firewall import (
+from tests.edge_server.coordinator.validation.test_firewall import (
     CHOSEN,
     HONEST,
     HONEST_PERSONAL,
@@ -24,6 +23,7 @@ from tests.server.test_firewall import (
     task,
     update,
 )
+from tests.groups import encode_groups
 
 RULES = (Control(), MeanData())
 

@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.address import parse_address
-from edge_client.layers import received_groups
-from edge_client.link import Arrived, LinkUp
-from edge_server.firewall.guard import Guard
-from edge_server.load_config import load_config
-from edge_server.round_events import Started
-from edge_server.run_folder import RunFolder
-from edge_server.server import Server
-from edge_server.settings import FirewallSettings
-from edge_server.workshop import Workshop
-from schemas.blobs import BlobRef, digest_of, encode_chunk
+from edge_client.compression.layered_model import received_groups
+from edge_client.transport.broker_address import parse_address
+from edge_client.transport.mqtt_client import Arrived, LinkUp
+from edge_server.config.load import load_config
+from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.server import Server
+from edge_server.coordinator.validation.guard import Guard
+from edge_server.rounds.events import Started
+from edge_server.storage.run_folder import RunFolder
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -35,6 +34,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
 from schemas.values import DataCard, Reason, TrainingMetrics
 from tests.groups import encode_groups
 

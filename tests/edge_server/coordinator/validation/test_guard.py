@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.firewall.canary import Canary
-from edge_server.firewall.guard import Guard
-from edge_server.firewall.replays import MOST, Replays
-from edge_server.journal_reader import Examined
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
-from edge_server.settings import FirewallSettings
-from edge_server.strategy.updates import ClientUpdate
-from edge_server.workshop import Workshop
-from schemas.blobs import BlobRef
+from edge_server.config.load import load_config
+from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.validation.canary import Canary
+from edge_server.coordinator.validation.guard import Guard
+from edge_server.coordinator.validation.replays import MOST, Replays
+from edge_server.storage.journal_reader import Examined
+from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Update
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.tensors.blobs import BlobRef
 from schemas.values import Reason, TrainingMetrics
 
 ONE, TWO = "1" * 64, "2" * 64

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_client.codecs.form import SCALES, Decoded
-from edge_server.firewall.norms import STATISTICS, NormBound, norms_of
-from edge_server.firewall.sizes import size_of, sizes_of
-from edge_server.settings import FirewallSettings
+from edge_client.compression.decoding import SCALES, Decoded
+from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.validation.norms import STATISTICS, NormBound, norms_of
+from edge_server.coordinator.validation.sizes import size_of, sizes_of
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
 from schemas.values import Reason

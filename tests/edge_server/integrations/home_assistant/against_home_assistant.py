@@ -1,7 +1,7 @@
 """Ask Home Assistant itself whether it takes the recorded messages.
 
     python3.13 -m venv /tmp/ha && /tmp/ha/bin/pip install homeassistant
-    /tmp/ha/bin/python tests/home_assistant/against_home_assistant.py
+    /tmp/ha/bin/python tests/edge_server/integrations/home_assistant/against_home_assistant.py
 
 A program of its own, for Home Assistant needs a newer Python than we do and two hundred packages.
 """

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edge_client.address import parse_address
-from edge_client.link import Arrived, Link, LinkUp
-from edge_server.federation import Federation, RoundRules
-from edge_server.fleet import Fleet
-from edge_server.snapshot import Watcher
-from edge_server.tally import Tally
-from edge_server.views import make_snapshot
+from edge_client.transport.broker_address import parse_address
+from edge_client.transport.mqtt_client import Arrived, Link, LinkUp
+from edge_server.observability.counters import Tally
+from edge_server.observability.snapshot import Watcher
+from edge_server.observability.views import make_snapshot
+from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.state import Federation, RoundRules
 from schemas.messages import Birth, decode_message
 from schemas.topics import server_filters
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from edge_server.home_assistant.shelf import Shelf
-from edge_server.home_assistant.states import Moment
-from edge_server.home_assistant.topics import Places
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.integrations.home_assistant.model_versions import Shelf
+from edge_server.integrations.home_assistant.states import Moment
+from edge_server.integrations.home_assistant.topics import Places
+from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.values import BoardState, CapabilityProfile
 
 PLACES = Places("home")

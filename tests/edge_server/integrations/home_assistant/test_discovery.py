@@ -9,14 +9,28 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from edge_server.home_assistant.discovery import device_config
-from edge_server.home_assistant.settings import identifier, name_of
-from edge_server.home_assistant.shelf import Shelf
-from edge_server.home_assistant.states import OFFLINE, ONLINE, Installation, Mapped, Moment, cleared
-from edge_server.home_assistant.topics import Places
+from edge_server.config.home_assistant import identifier, name_of
+from edge_server.integrations.home_assistant.discovery import device_config
+from edge_server.integrations.home_assistant.model_versions import Shelf
+from edge_server.integrations.home_assistant.states import (
+    OFFLINE,
+    ONLINE,
+    Installation,
+    Mapped,
+    Moment,
+    cleared,
+)
+from edge_server.integrations.home_assistant.topics import Places
 from schemas.values import CapabilityProfile
-from tests.home_assistant.moments import GARAGE, KITCHEN, PLACES, moment, named, snapshot
-from tests.home_assistant.published import discovery, update_state
+from tests.edge_server.integrations.home_assistant.moments import (
+    GARAGE,
+    KITCHEN,
+    PLACES,
+    moment,
+    named,
+    snapshot,
+)
+from tests.edge_server.integrations.home_assistant.published import discovery, update_state
 
 GOLDEN = Path(__file__).with_name("golden")
 UNDER_WAY = {

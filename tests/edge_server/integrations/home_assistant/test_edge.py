@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_client.slots import ServedModel, Slots
-from edge_server.broker.launch import find_mosquitto, running_broker
-from edge_server.home_assistant.service import HomeAssistant
-from edge_server.home_assistant.settings import HomeAssistantSettings
-from edge_server.registry.registry import Registry
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.snapshot import Snapshot
-from schemas.manifest import decode_manifest, manifest_path
+from edge_client.inference.model_slots import ServedModel, Slots
+from edge_client.transport.broker_address import parse_address
+from edge_server.config.home_assistant import HomeAssistantSettings
+from edge_server.integrations.home_assistant.service import HomeAssistant
+from edge_server.observability.snapshot import Snapshot
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import encode_message
+from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.topics import Channel, DeviceTopic
-from tests.home_assistant.field import DEADLINE_S, Ear, Run
-from tests.home_assistant.moments import GARAGE, KITCHEN, PLACES, snapshot
-from tests.home_assistant.published import discovery, update_state
-from tests.rollout.fleet import birth
-from tests.rollout.shelf import entered, fitted, key_in
+from tests.edge_server.integrations.home_assistant.field import DEADLINE_S, Ear, Run
+from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, PLACES, snapshot
+from tests.edge_server.integrations.home_assistant.published import discovery, update_state
+from tests.edge_server.releases.rollout.fleet import birth
+from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
 
 LISTENED = ("homeassistant/#", "fed/v1/home/home/#")
 SETTINGS = HomeAssistantSettings(discovery=True, watch_s=0.0)
@@ -72,7 +72,7 @@ def device(url: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     ]
     words += ["--share", "1/2", "--state-dir", str(tmp_path / "pi-1")]
     with (tmp_path / "client.log").open("wb") as log:
-        command = [sys.executable, "-m", "edge_client.cli", "run", *words]
+        command = [sys.executable, "-m", "edge_client.cli.main", "run", *words]
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": paths})
     try:
         yield process

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_server.home_assistant.installing import Installer, outcome, rules_for, shown
-from edge_server.home_assistant.shelf import Shelf, read_shelf
-from edge_server.home_assistant.states import Installation
-from edge_server.registry.registry import Registry
-from edge_server.rollout.events import Connected, Heard
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.opening import begun_or_left, files_of
-from edge_server.rollout.rollout import step
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.state import Phase, Rollout
-from edge_server.rollout.target import Status
-from schemas.chunks import CHUNK_BYTES
+from edge_client.transport.broker_address import parse_address
+from edge_server.integrations.home_assistant.install_button import Installer, outcome, rules_for, shown
+from edge_server.integrations.home_assistant.model_versions import Shelf, read_shelf
+from edge_server.integrations.home_assistant.states import Installation
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.events import Connected, Heard
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.machine import step
+from edge_server.releases.rollout.open import begun_or_left, files_of
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.target import Status
 from schemas.messages import ModelReport
-from schemas.rollout import Cause, Stage
-from tests.rollout.fleet import DONE, FILES, birth
-from tests.rollout.shelf import entered, fitted, key_in
+from schemas.messages.rollout_terms import Cause, Stage
+from schemas.tensors.chunks import CHUNK_BYTES
+from tests.edge_server.releases.rollout.fleet import DONE, FILES, birth
+from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
 
 DEADLINE_S = 30.0
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edge_server.home_assistant.outbox import MOST_PER_S, SPACING_S, Outbox, due, forgotten
-from edge_server.home_assistant.states import Mapped
-from tests.home_assistant.moments import PLACES, moment, named
+from edge_server.integrations.home_assistant.rate_limit import MOST_PER_S, SPACING_S, Outbox, due, forgotten
+from edge_server.integrations.home_assistant.states import Mapped
+from tests.edge_server.integrations.home_assistant.moments import PLACES, moment, named
 
 STATE, AVAILABILITY = PLACES.of("pi", "state"), PLACES.of("pi", "availability")
 

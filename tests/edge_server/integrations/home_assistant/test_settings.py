@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import TlsFiles, parse_address
-from edge_server.bridges import bridges
-from edge_server.cli import main
-from edge_server.identity.stations import station_address
-from edge_server.load_config import check_config
+from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_server.cli.main import main
+from edge_server.config.load import check_config
+from edge_server.integrations.open import bridges
+from edge_server.security.identity.service_certificates import station_address
 from schemas.errors import ConfigError
 
 

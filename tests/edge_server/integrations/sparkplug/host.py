@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edge_server.sparkplug.payload import Payload, Scalar, decode_payload
+from edge_server.integrations.sparkplug.payload import Payload, Scalar, decode_payload
 
 
 @dataclass

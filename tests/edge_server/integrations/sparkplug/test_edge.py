@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_server.broker.launch import find_mosquitto, running_broker
-from edge_server.sparkplug.service import Sparkplug, next_connection
-from tests.home_assistant.field import Ear
-from tests.home_assistant.moments import GARAGE, KITCHEN, snapshot
-from tests.sparkplug.host import Host
-from tests.sparkplug.record import GOLDEN
+from edge_client.transport.broker_address import parse_address
+from edge_server.integrations.sparkplug.service import Sparkplug, next_connection
+from edge_server.transport.broker.launch import find_mosquitto, running_broker
+from tests.edge_server.integrations.home_assistant.field import Ear
+from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, snapshot
+from tests.edge_server.integrations.sparkplug.host import Host
+from tests.edge_server.integrations.sparkplug.record import GOLDEN
 
 NBIRTH, NDEATH = "spBv1.0/Plant/NBIRTH/home", "spBv1.0/Plant/NDEATH/home"
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from edge_server.sparkplug.edge_node import (
+from edge_server.integrations.sparkplug.edge_node import (
     MOST_DATA,
     REBIRTH_MS,
     SPACING_MS,
@@ -20,10 +20,10 @@ from edge_server.sparkplug.edge_node import (
     next_bd_seq,
     step,
 )
-from edge_server.sparkplug.metrics import device_metrics, node_metrics
-from edge_server.sparkplug.payload import Datatype, decode_payload
-from tests.home_assistant.moments import GARAGE, KITCHEN, named, snapshot
-from tests.sparkplug.host import Host
+from edge_server.integrations.sparkplug.metrics import device_metrics, node_metrics
+from edge_server.integrations.sparkplug.payload import Datatype, decode_payload
+from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, named, snapshot
+from tests.edge_server.integrations.sparkplug.host import Host
 
 NODE = {"Round": (Datatype.UINT64, 1)}
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.explanation import ChannelScores, Choice, Choices, Observation, Similarity
-from edge_server.fleet import Device
-from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
-from edge_server.journal import Aggregated, Journal
-from edge_server.load_config import load_config
-from edge_server.round_events import Assignment
-from edge_server.run_folder import RunFolder
+from edge_server.config.load import load_config
+from edge_server.rounds.events import Assignment
+from edge_server.rounds.fleet import Device
+from edge_server.storage.journal import Aggregated, Journal
+from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
+from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.explanations import ChannelScores, Choice, Choices, Observation, Similarity
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment
 from schemas.values import CapabilityProfile, DataCard, DeliveryVerdict
 from tests.schemas.examples import MESSAGES_BY_KIND

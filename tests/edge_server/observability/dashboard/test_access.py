@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from edge_server.dashboard import app as routes
-from edge_server.dashboard.app import make_app
-from edge_server.dashboard.feed import Feed
-from edge_server.dashboard.guarding import HEADERS, Access, access_of, host_name
-from tests.dashboard.folders import MARKUP, ended
+from edge_server.observability.dashboard import app as routes
+from edge_server.observability.dashboard.access import HEADERS, Access, access_of, host_name
+from edge_server.observability.dashboard.app import make_app
+from edge_server.observability.dashboard.feed import Feed
+from tests.edge_server.observability.dashboard.folders import MARKUP, ended
 
 TOKEN = "a token of a few words"
 LOCAL = access_of("127.0.0.1", 8265, None, bound="127.0.0.1")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from edge_server.dashboard.events import QUIET_S, Cursor, Shown, events, next_shown
-from edge_server.dashboard.fleet_view import FleetRow
+from edge_server.observability.dashboard.events import QUIET_S, Cursor, Shown, events, next_shown
+from edge_server.observability.dashboard.fleet_view import FleetRow
 
 ALPHA, BETA = FleetRow("alpha", 1, 0.5, "idle", seen_at=100.0), FleetRow("beta", 2, 0.0, "training")
 

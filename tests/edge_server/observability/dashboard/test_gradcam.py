@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
-from edge_client.surgery import arrays_of
-from edge_server.dashboard import looking
-from edge_server.dashboard.facts import read_facts
-from edge_server.dashboard.gradcam import looked_at, overlay, picture
-from edge_server.dashboard.looking import CannotLook, Looking, why_not
-from edge_server.load_config import load_config
-from edge_server.run_folder import RunFolder
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import arrays_of
+from edge_server.config.load import load_config
+from edge_server.observability.dashboard import grad_cam_requests
+from edge_server.observability.dashboard.grad_cam_requests import CannotLook, Looking, why_not
+from edge_server.observability.dashboard.gradcam import looked_at, overlay, picture
+from edge_server.observability.dashboard.run_reader import read_facts
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -106,7 +106,7 @@ def test_images_are_made_in_another_process_once_per_version(run):
 
 
 def test_what_stands_in_the_way_is_told(run, monkeypatch):
-    monkeypatch.setattr(looking.sys, "executable", "/bin/false")
+    monkeypatch.setattr(grad_cam_requests.sys, "executable", "/bin/false")
     with pytest.raises(CannotLook, match="ended with 1"):
         asyncio.run(Looking(run).images("round-0000", 1, 1))
 
@@ -116,8 +116,8 @@ def test_who_takes_too_long_is_ended(run, monkeypatch, tmp_path):
     endless = tmp_path / "endless"
     endless.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     endless.chmod(0o755)
-    monkeypatch.setattr(looking.sys, "executable", str(endless))
-    monkeypatch.setattr(looking, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(grad_cam_requests.sys, "executable", str(endless))
+    monkeypatch.setattr(grad_cam_requests, "PATIENCE_S", 0.2)
     with pytest.raises(CannotLook, match="took more than"):
         asyncio.run(Looking(run).images("round-0000", 1, 1))
 

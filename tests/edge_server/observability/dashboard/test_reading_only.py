@@ -10,13 +10,13 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from edge_server.dashboard.app import make_app
-from edge_server.dashboard.facts import read_facts
-from edge_server.dashboard.feed import Feed
-from edge_server.dashboard.guarding import access_of
-from edge_server.dashboard.journal_file import opened_journal
-from edge_server.journal import Journal
-from tests.dashboard.folders import begun, close, ended
+from edge_server.observability.dashboard.access import access_of
+from edge_server.observability.dashboard.app import make_app
+from edge_server.observability.dashboard.feed import Feed
+from edge_server.observability.dashboard.journal_file import opened_journal
+from edge_server.observability.dashboard.run_reader import read_facts
+from edge_server.storage.journal import Journal
+from tests.edge_server.observability.dashboard.folders import begun, close, ended
 
 NOBODY = 65534
 LOCAL = access_of("localhost", 80, None, bound="127.0.0.1")

@@ -18,15 +18,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from edge_server import watching
-from edge_server.cli import EDGE_SERVER
-from edge_server.dashboard import app as routes
-from edge_server.dashboard.hosting import hosted
-from edge_server.dashboard.listening import PORT, bound_socket, listen_address
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.observability import watchers
+from edge_server.observability.dashboard import app as routes
+from edge_server.observability.dashboard.bind_address import PORT, bound_socket, listen_address
+from edge_server.observability.dashboard.server_thread import hosted
+from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.errors import ConfigError
-from tests.dashboard.folders import ended
-from tests.simulation import small
+from tests.edge_server.observability.dashboard.folders import ended
+from tests.edge_server.simulation import small
 
 ANY = ("127.0.0.1", 0)
 PATIENCE_S = 60
@@ -200,7 +200,7 @@ def test_the_dashboard_is_an_option_of_every_run(verb):
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_the_address_is_told_where_the_dashboard_answers(output, tmp_path, capsys):
     words = ["simulate", "fedavg", "--dashboard", "0", "--format", output]
-    with watching.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
+    with watchers.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
         told = capsys.readouterr()
         line = told.err if output == "json" else told.out
         assert line.startswith("dashboard http://127.0.0.1:")
@@ -210,7 +210,7 @@ def test_the_address_is_told_where_the_dashboard_answers(output, tmp_path, capsy
 
 def test_prometheus_is_answered_behind_the_same_guard(tmp_path, capsys):
     words = ["run", "fedavg", "--dashboard", "0", "--dashboard-token", "secret"]
-    with watching.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
+    with watchers.watchers(EDGE_SERVER.parser().parse_args(words), tmp_path) as watcher:
         watcher.show(MOMENT)
         page = capsys.readouterr().out.split()[1] + "/metrics"
         with pytest.raises(HTTPError, match="401"):
@@ -223,7 +223,7 @@ def test_prometheus_is_answered_behind_the_same_guard(tmp_path, capsys):
 def test_the_token_of_the_environment_is_asked_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EDGE_DASHBOARD_TOKEN", "from the environment")
     args = EDGE_SERVER.parser().parse_args(["run", "fedavg", "--dashboard", "0"])
-    with watching.watchers(args, tmp_path):
+    with watchers.watchers(args, tmp_path):
         url = capsys.readouterr().out.split()[1]
         with pytest.raises(HTTPError, match="401"):
             asked(f"{url}/api/run")

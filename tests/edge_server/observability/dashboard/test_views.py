@@ -7,15 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.dashboard.device_view import device_value
-from edge_server.dashboard.facts import read_facts
-from edge_server.dashboard.fleet_view import fleet_rows
-from edge_server.dashboard.model_view import channel_value, model_value, thinned
-from edge_server.dashboard.run_view import round_values, run_value
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.observability.dashboard.device_view import device_value
+from edge_server.observability.dashboard.fleet_view import fleet_rows
+from edge_server.observability.dashboard.model_view import channel_value, model_value, thinned
+from edge_server.observability.dashboard.run_reader import read_facts
+from edge_server.observability.dashboard.run_view import round_values, run_value
+from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.errors import ConfigError
 from schemas.values import BoardState
-from tests.dashboard.folders import PROFILE, begun, chosen, ended, observed, record, summary
+from tests.edge_server.observability.dashboard.folders import (
+    PROFILE,
+    begun,
+    chosen,
+    ended,
+    observed,
+    record,
+    summary,
+)
 
 NOW = 1000.0
 NOWHERE = Path("/nowhere/at/all")

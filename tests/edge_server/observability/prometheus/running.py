@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 
-from edge_server.durations import Durations
-from edge_server.history import Rejected
-from edge_server.snapshot import DeviceView, Snapshot
-from edge_server.workload import Workload
-from tests.display.shown import record, snapshot
+from edge_server.observability.durations import Durations
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.workload import Workload
+from edge_server.storage.records import Rejected
+from tests.edge_server.observability.terminal.shown import record, snapshot
 
 PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
 

@@ -14,12 +14,12 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from edge_server.metrics.collector import RunCollector, run_registry
-from edge_server.metrics.exposition import exposition
-from edge_server.snapshot import DeviceView, Snapshot
-from edge_server.workload import Workload
-from tests.display.shown import record, snapshot
-from tests.metrics.running import PROMTOOL, busy
+from edge_server.observability.prometheus.collector import RunCollector, run_registry
+from edge_server.observability.prometheus.exposition import exposition
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.workload import Workload
+from tests.edge_server.observability.prometheus.running import PROMTOOL, busy
+from tests.edge_server.observability.terminal.shown import record, snapshot
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

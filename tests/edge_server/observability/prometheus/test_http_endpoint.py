@@ -13,15 +13,15 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from edge_server.cli import EDGE_SERVER
-from edge_server.durations import Durations, PhaseClock
-from edge_server.metrics.address import Listen, parse_listen
-from edge_server.metrics.collector import RunCollector, run_registry
-from edge_server.metrics.door import open_door
-from edge_server.metrics.option import metrics_watcher
-from edge_server.watching import _metrics
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.observability.durations import Durations, PhaseClock
+from edge_server.observability.prometheus.address import Listen, parse_listen
+from edge_server.observability.prometheus.cli_option import metrics_watcher
+from edge_server.observability.prometheus.collector import RunCollector, run_registry
+from edge_server.observability.prometheus.http_endpoint import open_door
+from edge_server.observability.watchers import _metrics
 from schemas.errors import ConfigError
-from tests.metrics.running import busy
+from tests.edge_server.observability.prometheus.running import busy
 
 
 def read(url: str) -> tuple[int, str]:

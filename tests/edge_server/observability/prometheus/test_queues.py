@@ -7,11 +7,11 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from edge_client.address import parse_address
-from edge_client.link import Confirmed, Link
-from edge_server.durations import Durations
-from edge_server.jobs import JobDone, Jobs
-from edge_server.round_events import PlanRound, RoundPlanned
+from edge_client.transport.broker_address import parse_address
+from edge_client.transport.mqtt_client import Confirmed, Link
+from edge_server.coordinator.jobs import JobDone, Jobs
+from edge_server.observability.durations import Durations
+from edge_server.rounds.events import PlanRound, RoundPlanned
 
 
 def test_what_the_broker_has_not_taken_waits() -> None:

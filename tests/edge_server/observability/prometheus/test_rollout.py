@@ -10,12 +10,12 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry
 
-from edge_server.cli import EDGE_SERVER
-from edge_server.metrics.option import rollout_watcher
-from edge_server.metrics.rollout import RolloutCollector
-from edge_server.rollout.state import Rollout
-from schemas.rollout import Cause, Stage
-from tests.rollout.fleet import World
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.observability.prometheus.cli_option import rollout_watcher
+from edge_server.observability.prometheus.rollout import RolloutCollector
+from edge_server.releases.rollout.state import Rollout
+from schemas.messages.rollout_terms import Cause, Stage
+from tests.edge_server.releases.rollout.fleet import World
 
 
 def test_devices_are_counted_by_status_and_tier() -> None:

@@ -11,12 +11,12 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry
 
-from edge_client.logs.facts import facts_of
-from edge_server.metrics.collector import RunCollector
-from edge_server.snapshot import Together
-from edge_server.writers.writing import Writing
-from tests.simulation import small
-from tests.writers.test_writing import Kept
+from edge_client.system.logging.context import facts_of
+from edge_server.observability.prometheus.collector import RunCollector
+from edge_server.observability.snapshot import Together
+from edge_server.observability.trackers.threads import Writing
+from tests.edge_server.observability.trackers.test_threads import Kept
+from tests.edge_server.simulation import small
 
 
 def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
@@ -36,7 +36,7 @@ def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
         small.run(
             tmp_path / "run",
             "fedavg",
-            "data.source=python:tests.simulation.small:one_poisoned",
+            "data.source=python:tests.edge_server.simulation.small:one_poisoned",
             "num-clients=4",
             "partition=shards",
             "shards=1",

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
-from edge_server.report.axes import count_axis, nice_step, value_axis
-from edge_server.report.charts import Chart, Series, line_chart
-from edge_server.report.curves import accuracy_chart
-from edge_server.report.labels import spread
-from edge_server.report.report import write_report
+from edge_server.observability.report.axes import count_axis, nice_step, value_axis
+from edge_server.observability.report.charts import Chart, Series, line_chart
+from edge_server.observability.report.curves import accuracy_chart
+from edge_server.observability.report.labels import spread
+from edge_server.observability.report.report import write_report
+from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from schemas.errors import ConfigError
 from schemas.values import DeliveryVerdict
-from tests.display.shown import MEASURED, record, scored, summary
+from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
 
 VOID = {"meta"}
 MARKUP = '<script>alert("x")</script>&'

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from edge_client.command_line import CommandLine
-from edge_server.cli import EDGE_SERVER
-from edge_server.history import DeviceRecord, Rejected, RoundRecord, Summary
-from edge_server.report.comparing import run_names, runs_document
-from edge_server.report.contents import Contents, read_contents
-from edge_server.report.costs import training_macs
-from edge_server.report.document import Cell, Code, Paragraph, table, without_empty
-from edge_server.report.html_page import html_block
-from edge_server.report.markdown import markdown_block, plain, sparkline
-from edge_server.report.privacy import privacy_section
-from edge_server.report.publish import told
-from edge_server.report.report import run_document
-from edge_server.report.settings_table import differing
-from tests.display.shown import MEASURED, record, scored, summary
-from tests.server.test_report import Page, folder
+from edge_client.cli.app import CommandLine
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.observability.report.comparison import run_names, runs_document
+from edge_server.observability.report.contents import Contents, read_contents
+from edge_server.observability.report.costs import training_macs
+from edge_server.observability.report.document import Cell, Code, Paragraph, table, without_empty
+from edge_server.observability.report.html_page import html_block
+from edge_server.observability.report.markdown import markdown_block, plain, sparkline
+from edge_server.observability.report.privacy import privacy_section
+from edge_server.observability.report.publish import told
+from edge_server.observability.report.report import run_document
+from edge_server.observability.report.settings_table import differing
+from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
+from tests.edge_server.observability.report.test_report import Page, folder
+from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
 
 
 def contents(end: Summary | None = None, *history: RoundRecord, **fields: Any) -> Contents:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console, ConsoleDimensions
 
-from edge_server.display.display import Display
-from edge_server.display.view import run_view
-from edge_server.history import DeviceRecord, RoundRecord, Summary
-from edge_server.snapshot import DeviceView, Snapshot
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.terminal.display import Display
+from edge_server.observability.terminal.view import run_view
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 
 def record(number: int, **fields: Any) -> RoundRecord:

@@ -7,12 +7,19 @@ import json
 
 import pytest
 
-from edge_server.display.display import make_display
-from edge_server.display.json_lines import JsonLines
-from edge_server.display.plain import PlainDisplay
-from edge_server.display.pretty import PrettyDisplay
-from edge_server.history import RoundRecord, Summary
-from tests.display.shown import PHONE, Terminal, interrupt, record, snapshot, summary
+from edge_server.observability.terminal.display import make_display
+from edge_server.observability.terminal.json_lines import JsonLines
+from edge_server.observability.terminal.live_view import PrettyDisplay
+from edge_server.observability.terminal.log_lines import PlainDisplay
+from edge_server.storage.records import RoundRecord, Summary
+from tests.edge_server.observability.terminal.shown import (
+    PHONE,
+    Terminal,
+    interrupt,
+    record,
+    snapshot,
+    summary,
+)
 
 
 def test_json_is_the_rounds_once_then_the_summary() -> None:

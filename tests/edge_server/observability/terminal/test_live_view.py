@@ -7,10 +7,20 @@ import io
 import pytest
 from rich.console import Console
 
-from edge_server.display.pretty import PrettyDisplay
-from edge_server.display.view import run_view
-from edge_server.snapshot import DeviceView
-from tests.display.shown import BOARD, MEASURED, PHONE, Terminal, record, scored, snapshot, summary, view
+from edge_server.observability.snapshot import DeviceView
+from edge_server.observability.terminal.live_view import PrettyDisplay
+from edge_server.observability.terminal.view import run_view
+from tests.edge_server.observability.terminal.shown import (
+    BOARD,
+    MEASURED,
+    PHONE,
+    Terminal,
+    record,
+    scored,
+    snapshot,
+    summary,
+    view,
+)
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import io
 
-from edge_server.display.plain import PlainDisplay, changes, round_line
-from edge_server.history import Rejected
-from edge_server.snapshot import DeviceView, Snapshot
-from tests.display.shown import BOARD, PHONE, interrupt, record, scored, snapshot, summary
+from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.terminal.log_lines import PlainDisplay, changes, round_line
+from edge_server.storage.records import Rejected
+from tests.edge_server.observability.terminal.shown import (
+    BOARD,
+    PHONE,
+    interrupt,
+    record,
+    scored,
+    snapshot,
+    summary,
+)
 
 
 def lines_of(*snapshots: Snapshot) -> list[str]:

@@ -7,12 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from edge_server.display.closing import print_closing
-from edge_server.display.tables import LAST_ROUNDS, device_table, round_table
-from edge_server.display.trials import trial_table
-from edge_server.history import DeviceRecord
+from edge_server.observability.terminal.final_summary import print_closing
+from edge_server.observability.terminal.tables import LAST_ROUNDS, device_table, round_table
+from edge_server.observability.terminal.trials import trial_table
+from edge_server.storage.records import DeviceRecord
 from schemas.values import DeliveryVerdict
-from tests.display.shown import MEASURED, drawn, record, scored, snapshot, summary
+from tests.edge_server.observability.terminal.shown import MEASURED, drawn, record, scored, snapshot, summary
 
 
 def test_the_device_table_says_where_the_runtimes_differ() -> None:

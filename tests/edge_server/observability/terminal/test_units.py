@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.display.sparkline import sparkline
-from edge_server.display.units import (
+from edge_server.config.units import (
     bytes_text,
     clean,
     clock_text,
@@ -19,7 +18,8 @@ from edge_server.display.units import (
     percent_text,
     si_text,
 )
-from tests.display.shown import snapshot, view
+from edge_server.observability.terminal.sparkline import sparkline
+from tests.edge_server.observability.terminal.shown import snapshot, view
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server import watching
-from edge_server.snapshot import Snapshot, Watcher
+from edge_server.observability import watchers
+from edge_server.observability.snapshot import Snapshot, Watcher
 
 MOMENT = Snapshot("home", "run-1", "planning", 1, 3, 0.0)
 
@@ -28,7 +28,7 @@ class Witness:
 def test_all_are_told_and_leave_in_reverse_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     witnesses, left = [Witness(), Witness()], []
 
-    def opener(index: int) -> watching.Opener:
+    def opener(index: int) -> watchers.Opener:
         @contextlib.contextmanager
         def opened(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
             assert out == tmp_path
@@ -37,8 +37,8 @@ def test_all_are_told_and_leave_in_reverse_order(monkeypatch: pytest.MonkeyPatch
 
         return opened
 
-    monkeypatch.setattr(watching, "OPENERS", (opener(0), opener(1)))
-    with watching.watchers(argparse.Namespace(), tmp_path) as together:
+    monkeypatch.setattr(watchers, "OPENERS", (opener(0), opener(1)))
+    with watchers.watchers(argparse.Namespace(), tmp_path) as together:
         together.show(MOMENT)
     assert [witness.told for witness in witnesses] == [[MOMENT], [MOMENT]]
     assert left == [1, 0]

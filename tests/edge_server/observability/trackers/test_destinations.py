@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edge_server.writers.registry import make_writer
-from edge_server.writers.writer import LAST, RunFacts, Writer, scalars
-from tests.display.shown import scored, summary
+from edge_server.observability.trackers.interface import LAST, RunFacts, Writer, scalars
+from edge_server.observability.trackers.registry import make_writer
+from tests.edge_server.observability.terminal.shown import scored, summary
 
 
 def needs(name: str, extra: str) -> pytest.MarkDecorator:

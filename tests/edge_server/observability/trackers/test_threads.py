@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from edge_server.history import RoundRecord, Summary
-from edge_server.watching import _writers
-from edge_server.writers import registry
-from edge_server.writers.registry import make_writer
-from edge_server.writers.writer import LAST, RunFacts, scalars
-from edge_server.writers.writing import Writing, flat, folder_id
+from edge_server.observability.trackers import registry
+from edge_server.observability.trackers.interface import LAST, RunFacts, scalars
+from edge_server.observability.trackers.registry import make_writer
+from edge_server.observability.trackers.threads import Writing, flat, folder_id
+from edge_server.observability.watchers import _writers
+from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import ConfigError
-from tests.display.shown import record, snapshot, summary
+from tests.edge_server.observability.terminal.shown import record, snapshot, summary
 
 
 class Kept:

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.trust import check_model, read_trusted_key
-from edge_server.history import DeviceRecord, RoundRecord, Summary
-from edge_server.journal import Aggregated, Journal
-from edge_server.notary import run_notary
-from edge_server.registry.difference import differences, weight_distance
-from edge_server.registry.entering import default_registry, enter_or_say_why_not, enter_run
-from edge_server.registry.registry import Registry
-from edge_server.run_folder import RunFolder
-from schemas.blobs import digest_of
+from edge_client.security.trusted_key import check_model, read_trusted_key
+from edge_server.releases.registry.difference import differences, weight_distance
+from edge_server.releases.registry.register import default_registry, enter_or_say_why_not, enter_run
+from edge_server.releases.registry.registry import Registry
+from edge_server.security.manifest_signer import run_notary
+from edge_server.storage.journal import Aggregated, Journal
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
+from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import digest_of
 from schemas.values import DeliveryVerdict
-from tests.rollout.shelf import classifier, entered, fitted, key_in
+from tests.edge_server.releases.rollout.shelf import classifier, entered, fitted, key_in
 
 STATES = [digest_of(f"round {number}".encode()) for number in (1, 2, 3)]
 

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.address import parse_address
-from edge_client.agent_settings import AgentSettings
-from edge_client.data.labelled import labelled
+from edge_client.agent.rollout.comparison import Measuring, Pair
+from edge_client.agent.rollout.events import Comparison, Ran
+from edge_client.agent.rollout.runtime import RolloutPart
+from edge_client.agent.settings import AgentSettings
+from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
-from edge_client.rollout.measuring import Measuring, Pair
-from edge_client.rollout.taking_part import RolloutPart
-from edge_client.rollout.trial_events import Comparison, Ran
-from edge_client.slots import ServedModel, Slots
-from edge_client.trust import TrustedKey
-from schemas.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
+from edge_client.inference.model_slots import ServedModel, Slots
+from edge_client.security.trusted_key import TrustedKey
+from edge_client.transport.broker_address import parse_address
 from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
-from schemas.rollout import Measured, Terms
+from schemas.messages.rollout_terms import Measured, Terms
+from schemas.tensors.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
 from schemas.values import CapabilityProfile
-from tests.client.signed import SERVER, manifest_of
+from tests.edge_client.signed import SERVER, manifest_of
 
 OLD, NEW = b"the old model" * 99, b"the new model" * 999
 REF = BlobRef(digest=digest_of(NEW), size=len(NEW), chunk_bytes=4096)
@@ -69,7 +69,7 @@ class Device:
             list[Message](),
         )
         self.clock = 0.0
-        patch.setattr("edge_client.rollout.taking_part.time.monotonic", lambda: self.clock)
+        patch.setattr("edge_client.agent.rollout.runtime.time.monotonic", lambda: self.clock)
         patch.setattr(Measuring, "begin", lambda _, pair, most, tell: tell(compare(pair)))
         settings = AgentSettings(
             federation="home",

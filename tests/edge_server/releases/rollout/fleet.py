@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.rollout.events import Connected, Event, Heard, SendChunks, Tick
-from edge_server.rollout.rollout import step
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.state import Rollout, TierFile
-from edge_server.rollout.target import Status
-from schemas.chunks import CHUNK_BYTES, BlobRef, digest_of
+from edge_server.releases.rollout.events import Connected, Event, Heard, SendChunks, Tick
+from edge_server.releases.rollout.machine import step
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.state import Rollout, TierFile
+from edge_server.releases.rollout.target import Status
 from schemas.messages import Birth, Death, Message, ModelReport
-from schemas.rollout import Cause, Measured, Stage, Terms
+from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
+from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of
 from schemas.values import CapabilityProfile, DataCard
 
 FEDERATION, VERSION = "home", "v2"

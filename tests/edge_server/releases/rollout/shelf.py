@@ -10,13 +10,13 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from edge_client.data.sources import load_source
-from edge_server.notary import Notary
-from edge_server.registry.registry import Registry
-from edge_server.registry.version import TierModel, Version
-from edge_server.signing import Signer, load_or_make_signing_key
-from schemas.chunks import digest_of
-from schemas.manifest import decode_manifest, manifest_path
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import TierModel, Version
+from edge_server.security.manifest_signer import Notary
+from edge_server.security.signing_key import Signer, load_or_make_signing_key
+from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.submodel import SubModelSpec
+from schemas.tensors.chunks import digest_of
 
 PROVENANCE = {"round": "3", "tier": "1", "prune_ratio": "0.5", "parent_sha256": "0" * 64}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.rollout.health import Health, read_health, write_health
-from edge_client.rollout.judging import chance_of, judge_comparison, judge_service
-from edge_client.rollout.trial_events import Comparison
-from schemas.chunks import digest_of
-from schemas.rollout import Cause, Measured, Terms
+from edge_client.agent.rollout.acceptance import chance_of, judge_comparison, judge_service
+from edge_client.agent.rollout.events import Comparison
+from edge_client.inference.service.health import Health, read_health, write_health
+from schemas.messages.rollout_terms import Cause, Measured, Terms
+from schemas.tensors.chunks import digest_of
 
 TERMS = Terms(accuracy_drop=0.02, latency_ratio=1.5, error_rate=0.01, crashes=0)
 OLD, NEW = digest_of(b"old"), digest_of(b"new")

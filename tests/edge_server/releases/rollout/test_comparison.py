@@ -12,17 +12,17 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_client.data.labelled import labelled
+from edge_client.agent.rollout.acceptance import judge_comparison
+from edge_client.agent.rollout.comparison import Measuring, Pair, read_comparison
+from edge_client.agent.rollout.comparison_process import _better, _found, in_turns
+from edge_client.agent.rollout.events import Comparison
+from edge_client.agent.rollout.examples import local_examples
+from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.rollout.examples import local_examples
-from edge_client.rollout.judging import judge_comparison
-from edge_client.rollout.measure import _better, _found, in_turns
-from edge_client.rollout.measuring import Measuring, Pair, read_comparison
-from edge_client.rollout.trial_events import Comparison
-from schemas.chunks import digest_of
-from schemas.rollout import Cause, Terms
-from tests.rollout.shelf import classifier, fitted
+from schemas.messages.rollout_terms import Cause, Terms
+from schemas.tensors.chunks import digest_of
+from tests.edge_server.releases.rollout.shelf import classifier, fitted
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, Any]:
     """What the process would find, in this one."""
-    from edge_client.inference import load_model
+    from edge_client.inference.onnx_model import load_model
 
     shown = local_examples(data, 60)
     model = None if running is None else load_model(running, threads=1)
@@ -145,13 +145,17 @@ def test_a_model_that_cannot_be_used_is_told_as_what_it_is(spoil, cause, data, g
 
 
 def test_the_fastest_good_form_is_made_and_named(data, good, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("edge_client.variants.trying.latencies_ms", lambda models, seconds: [2.0, 1.0])
+    monkeypatch.setattr(
+        "edge_client.inference.quantization.trial.latencies_ms", lambda models, seconds: [2.0, 1.0]
+    )
     made, shown = tmp_path / "made.onnx", local_examples(data, 60)
     wanted = {"made": str(made), "variants": ["fp32", "int8"], "max_loss": 100.0}
     variant, digest = _better(good, wanted, shown, data.train.images[:50])
     assert (variant, digest) == ("int8", digest_of(made.read_bytes()))
     # The export itself where it is as fast.
-    monkeypatch.setattr("edge_client.variants.trying.latencies_ms", lambda models, seconds: [1.0, 2.0])
+    monkeypatch.setattr(
+        "edge_client.inference.quantization.trial.latencies_ms", lambda models, seconds: [1.0, 2.0]
+    )
     assert _better(good, wanted, shown, data.train.images[:50]) is None
     (tmp_path / "no.onnx").write_bytes(b"no model")
     assert _better(tmp_path / "no.onnx", wanted, shown, shown.images) is None
@@ -177,7 +181,7 @@ def test_a_model_that_takes_the_process_down_is_no_end_of_the_device(
 
     start = subprocess.Popen
     monkeypatch.setattr(
-        "edge_client.rollout.measuring.subprocess.Popen",
+        "edge_client.agent.rollout.comparison.subprocess.Popen",
         lambda _, **more: start([sys.executable, "-c", code], **more),
     )
     comparison = Measuring(data, tmp_path / "examples.npz").compare(Pair(good, good), 10)

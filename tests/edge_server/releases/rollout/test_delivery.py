@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client import placement
-from edge_client.blobstore import BlobStore
-from edge_client.data.labelled import labelled
+from edge_client.agent.rollout import delivery
+from edge_client.agent.rollout.comparison import Measuring, Pair
+from edge_client.agent.rollout.delivery import put_delivered_in_use
+from edge_client.agent.rollout.events import Comparison
+from edge_client.agent.rollout.examples import local_examples
+from edge_client.agent.task_context import Workplace
+from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.rollout import delivered
-from edge_client.rollout.delivered import put_delivered_in_use
-from edge_client.rollout.examples import local_examples
-from edge_client.rollout.measuring import Measuring, Pair
-from edge_client.rollout.trial_events import Comparison
-from edge_client.slots import ServedModel
-from edge_client.workplace import Workplace
-from edge_server.tasks import DELIVERY_TERMS
-from schemas.chunks import digest_of
-from schemas.rollout import Cause, Measured, Terms
+from edge_client.inference import installed_model
+from edge_client.inference.model_slots import ServedModel
+from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.tasks.task import DELIVERY_TERMS
+from schemas.messages.rollout_terms import Cause, Measured, Terms
+from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryVerdict
-from tests.client.signed import SERVER, manifest_of
-from tests.client.test_slots import PowerCut, failing_power
-from tests.rollout.shelf import classifier, fitted
+from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
+from tests.edge_client.signed import SERVER, manifest_of
+from tests.edge_server.releases.rollout.shelf import classifier, fitted
 
 OLD, NEW, ROLLED_OUT = b"the model in use" * 9, b"the delivered model" * 9, b"the model of a rollout" * 9
 EARLIER = Measured(examples=4, accuracy=0.75, latency_ms=1.0)
@@ -52,15 +52,15 @@ def note(data: bytes, **more: Any) -> ServedModel:
 
 
 def deliver(place: Workplace, data: bytes, terms: Terms | None = TERMS, **more: Any) -> DeliveryVerdict:
-    placement.begin(place.models).write_bytes(data)
+    installed_model.begin(place.models).write_bytes(data)
     return put_delivered_in_use(place, note(data, **more), terms).verdict
 
 
 def serves(place: Workplace) -> bytes | None:
     """The model in use, which is the file in `models/`."""
-    current = placement.slots(place.models).current()
+    current = installed_model.slots(place.models).current()
     if current is not None:
-        assert placement.served(place.models).read_bytes() == current.read()
+        assert installed_model.served(place.models).read_bytes() == current.read()
     return None if current is None else current.read()
 
 
@@ -103,7 +103,7 @@ def test_a_worse_model_is_not_served_and_leaves_nothing_behind(place, compared, 
         earlier_accuracy=0.75,
         examples=100,
     )
-    assert list(placement.waiting(place.models).parent.iterdir()) == []
+    assert list(installed_model.waiting(place.models).parent.iterdir()) == []
     assert f"{note(NEW).version} is not served, {note(OLD).version} is kept: accuracy" in caplog.text
 
 
@@ -114,8 +114,8 @@ def test_a_model_that_is_not_worse_beyond_the_margin_is_served_and_there_is_a_wa
     assert (verdict.served, verdict.accuracy, verdict.earlier_accuracy) == (True, 0.5, 0.75)
     assert verdict.why == "50.0% of 4 examples, 75.0% before"
     assert serves(place) == NEW
-    assert placement.slots(place.models).current().model.verdict == verdict
-    assert placement.slots(place.models).back().read() == OLD
+    assert installed_model.slots(place.models).current().model.verdict == verdict
+    assert installed_model.slots(place.models).back().read() == OLD
 
 
 def test_the_file_in_use_is_compared_with_the_very_file_that_would_be_served(place, compared):
@@ -140,12 +140,12 @@ def test_a_delivery_that_is_done_again_is_not_compared_with_itself(place, compar
     pairs = compared(AS_GOOD)
     deliver(place, OLD)
     first = deliver(place, NEW, parent=export)
-    placement.begin(place.models).write_bytes(again)
+    installed_model.begin(place.models).write_bytes(again)
     told = put_delivered_in_use(place, note(again, parent=export, variant="fp16"), TERMS)
     assert (len(pairs), serves(place)) == (1, NEW)
     # What is told is what was told before, of the file that is in use.
     assert (told.verdict, told.model.digest, told.bytes) == (first, digest_of(NEW), len(NEW))
-    assert placement.slots(place.models).back().read() == OLD
+    assert installed_model.slots(place.models).back().read() == OLD
 
 
 @pytest.mark.parametrize("found", [WORSE, AS_GOOD])
@@ -158,12 +158,12 @@ def test_wherever_the_power_goes_a_delivery_that_is_done_again_comes_to_the_same
         state = tmp_path / f"cut-{cut_at}"
         here = replace(place, models=state / "models")
         deliver(here, OLD)
-        placement.begin(here.models).write_bytes(NEW)
+        installed_model.begin(here.models).write_bytes(NEW)
         with failing_power(state, monkeypatch, cut_at) as steps, suppress(PowerCut):
             put_delivered_in_use(here, note(NEW), TERMS)
         if len(steps) <= cut_at:
             break
-        placement.repair(here.models)
+        installed_model.repair(here.models)
         assert serves(here) in (OLD, NEW), steps
         verdict = deliver(here, NEW)
         assert verdict.served == (found is AS_GOOD), steps
@@ -180,13 +180,13 @@ def test_where_models_must_be_signed_only_a_good_one_waits_for_its_signature(pla
     verdict = deliver(signed_only, NEW)
     assert serves(place) == OLD
     signature = SERVER.sign(manifest_of(NEW, what="device-export", device="pi"))
-    assert placement.take_signature(place.models, signature) == verdict.served == (found is AS_GOOD)
+    assert installed_model.take_signature(place.models, signature) == verdict.served == (found is AS_GOOD)
     assert serves(place) == (NEW if verdict.served else OLD)
 
 
 def test_a_model_that_a_rollout_has_brought_since_is_not_replaced(place, compared):
     def meanwhile(_: Pair) -> Comparison:
-        slots = placement.slots(place.models)
+        slots = installed_model.slots(place.models)
         slots.fill(ROLLED_OUT, note(ROLLED_OUT))
         slots.switch(digest_of(ROLLED_OUT))
         return AS_GOOD
@@ -194,20 +194,22 @@ def test_a_model_that_a_rollout_has_brought_since_is_not_replaced(place, compare
     compared(meanwhile)
     deliver(place, OLD)
     verdict = deliver(place, NEW)
-    assert (verdict.served, verdict.why, serves(place)) == (False, delivered.SUPERSEDED, ROLLED_OUT)
+    assert (verdict.served, verdict.why, serves(place)) == (False, delivery.SUPERSEDED, ROLLED_OUT)
 
 
 def test_a_model_that_a_rollout_has_brought_before_the_signature_is_not_replaced(place, compared, caplog):
     compared(AS_GOOD)
     deliver(place, OLD)
     deliver(replace(place, signed_only=True), NEW)
-    slots = placement.slots(place.models)
+    slots = installed_model.slots(place.models)
     slots.fill(ROLLED_OUT, note(ROLLED_OUT))
     slots.switch(digest_of(ROLLED_OUT))
-    placement.take_signature(place.models, SERVER.sign(manifest_of(NEW, what="device-export", device="pi")))
+    installed_model.take_signature(
+        place.models, SERVER.sign(manifest_of(NEW, what="device-export", device="pi"))
+    )
     assert serves(place) == ROLLED_OUT
     assert "the new model is not served" in caplog.text
-    assert list(placement.waiting(place.models).parent.iterdir()) == []
+    assert list(installed_model.waiting(place.models).parent.iterdir()) == []
 
 
 # --- real models, compared in a process of its own ---
@@ -231,7 +233,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_a_good_model_is_kept_after_a_bad_run_and_a_bad_one_gives_way(place, digits, models):
     here = replace(place, data=digits)
     for name, serving in (("good", "good"), ("bad", "good")):
-        placement.begin(here.models).write_bytes(models[name])
+        installed_model.begin(here.models).write_bytes(models[name])
         told = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
         assert serves(here) == models[serving]
     # All hundred examples that this device never trains on, for both.
@@ -239,7 +241,7 @@ def test_a_good_model_is_kept_after_a_bad_run_and_a_bad_one_gives_way(place, dig
     assert told.verdict.earlier_accuracy > 0.7 > told.verdict.accuracy
     back = replace(here, models=here.models.parent / "other" / "models")
     for name in ("bad", "good"):
-        placement.begin(back.models).write_bytes(models[name])
+        installed_model.begin(back.models).write_bytes(models[name])
         put_delivered_in_use(back, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
         assert serves(back) == models[name]
 
@@ -252,7 +254,7 @@ def without(held_out: bool, train: bool, digits: LocalData) -> LocalData:
 def test_without_held_out_data_a_rollouts_rule_holds_the_training_data_is_compared_on(place, digits, models):
     here = replace(place, data=without(held_out=False, train=True, digits=digits))
     for name in ("good", "bad"):
-        placement.begin(here.models).write_bytes(models[name])
+        installed_model.begin(here.models).write_bytes(models[name])
         told = put_delivered_in_use(here, ServedModel(version=name, digest=digest_of(models[name])), TERMS)
     assert serves(here) == models["good"]
     assert told.verdict.why.endswith("of its training data: none is held out")
@@ -270,9 +272,9 @@ def test_a_model_in_use_that_cannot_be_run_on_this_data_gives_way(place, digits,
     """It takes another shape, or is no model at all: as in a rollout."""
     here = replace(place, data=digits)
     deliver(here, OLD)
-    placement.begin(here.models).write_bytes(models["bad"])
+    installed_model.begin(here.models).write_bytes(models["bad"])
     told = put_delivered_in_use(here, ServedModel(version="bad", digest=digest_of(models["bad"])), TERMS)
-    assert (told.verdict.served, told.verdict.why) == (True, delivered.UNUSABLE)
+    assert (told.verdict.served, told.verdict.why) == (True, delivery.UNUSABLE)
     assert serves(here) == models["bad"]
 
 

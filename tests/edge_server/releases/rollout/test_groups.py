@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_server.rollout.groups import groups_of, missing_tiers
-from edge_server.rollout.rules import Rules, is_size
+from edge_server.releases.rollout.groups import groups_of, missing_tiers
+from edge_server.releases.rollout.rules import Rules, is_size
 
 FLEET = {f"pi-{number}": 1 + number % 5 for number in range(100)}
 

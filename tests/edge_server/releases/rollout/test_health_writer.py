@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.rollout.health import Health, read_health
-from edge_client.rollout.noting import ServiceNotes
-from edge_client.slots import Slots
-from tests.rollout.device import NEW, serving
+from edge_client.inference.model_slots import Slots
+from edge_client.inference.service.health import Health, read_health
+from edge_client.inference.service.health_writer import ServiceNotes
+from tests.edge_server.releases.rollout.device import NEW, serving
 
 
 @pytest.fixture

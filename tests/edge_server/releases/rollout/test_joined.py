@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from edge_client.rollout import trial as device_machine
-from edge_client.rollout.trial_events import (
+from edge_client.agent.rollout import trial as device_machine
+from edge_client.agent.rollout.events import (
     Compare,
     Compared,
     Comparison,
@@ -27,19 +27,19 @@ from edge_client.rollout.trial_events import (
     WentBack,
     Withdrawn,
 )
-from edge_client.rollout.trial_state import Trials
-from edge_client.session_events import BlobChecked, ChunkArrived, Connected, Tick
-from edge_client.transfer import VerifyBlob, WriteChunk
-from edge_server.registry.registry import Registry
-from edge_server.rollout import events as server_events
-from edge_server.rollout import rollout as server_machine
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.state import Phase, Rollout
-from schemas.chunks import CHUNK_BYTES, Chunk
+from edge_client.agent.rollout.state import Trials
+from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, Tick
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout import events as server_events
+from edge_server.releases.rollout import machine as server_machine
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.state import Phase, Rollout
 from schemas.messages import ModelOffer, ModelWithdrawal
-from schemas.rollout import Measured, Terms
-from tests.rollout.fleet import FEDERATION, FILES, VERSION, birth
+from schemas.messages.rollout_terms import Measured, Terms
+from schemas.tensors.chunks import CHUNK_BYTES, Chunk
+from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, VERSION, birth
 
 OLD, GOOD, BAD = (Measured(examples=100, accuracy=x, latency_ms=1.0) for x in (0.9, 0.92, 0.5))
 BETTER, WORSE = Comparison(OLD, GOOD, 1, 3), Comparison(OLD, BAD, 41, 1)

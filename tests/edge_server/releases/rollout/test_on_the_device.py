@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.files import sweep
-from edge_client.rollout.health import Health, write_health
-from edge_client.rollout.trial_events import Comparison, Made
-from edge_client.trust import check_model
-from schemas.chunks import digest_of
+from edge_client.agent.rollout.events import Comparison, Made
+from edge_client.inference.service.health import Health, write_health
+from edge_client.security.trusted_key import check_model
+from edge_client.storage.atomic_files import sweep
 from schemas.errors import PeerError
 from schemas.messages import ModelWithdrawal
-from schemas.rollout import Cause, Measured, Stage, Terms
-from tests.client.signed import STRANGER, TRUSTED, manifest_of
-from tests.client.test_slots import PowerCut, failing_power
-from tests.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
+from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
+from schemas.tensors.chunks import digest_of
+from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
+from tests.edge_client.signed import STRANGER, TRUSTED, manifest_of
+from tests.edge_server.releases.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
 
 BAD = Comparison(MEASURED, Measured(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "4"))
@@ -79,7 +79,7 @@ def test_requests_that_fail_after_the_switch_bring_the_former_model_back(tmp_pat
         return GOOD
 
     monkeypatch.setattr(
-        "edge_client.rollout.measuring.Measuring.begin",
+        "edge_client.agent.rollout.comparison.Measuring.begin",
         lambda _, pair, most, tell: tell(fail_once_in_use(pair)),
     )
     begin(device)
@@ -224,7 +224,7 @@ def test_a_disk_that_takes_no_note_of_the_trial_switches_nothing(tmp_path, monke
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr("edge_client.rollout.trial_file.write_synced", full)
+    monkeypatch.setattr("edge_client.agent.rollout.trial_file.write_synced", full)
     begin(device)
     assert device.serves() == OLD
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
@@ -249,7 +249,7 @@ def test_wherever_the_power_goes_one_of_two_whole_models_is_in_use_and_the_trial
 ) -> None:
     def compare_in(state: Path) -> Callable[[object], Comparison]:
         """Good before the switch; after it as the case wants."""
-        from edge_client.slots import Slots
+        from edge_client.inference.model_slots import Slots
 
         def compare(_: object) -> Comparison:
             in_use = Slots(state / "serving").current()

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.cli import main
-from edge_server.registry.registry import Registry
-from edge_server.rollout.events import Heard
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.opening import begun_for, begun_or_left, files_of
-from edge_server.rollout.service import RolloutService
-from edge_server.rollout.state import Phase
-from edge_server.rollout.target import Status
+from edge_server.cli.main import main
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.events import Heard
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.open import begun_for, begun_or_left, files_of
+from edge_server.releases.rollout.service import RolloutService
+from edge_server.releases.rollout.state import Phase
+from edge_server.releases.rollout.target import Status
 from schemas.errors import ConfigError
-from schemas.rollout import Stage
-from tests.rollout.fleet import RULES, World, birth
-from tests.rollout.shelf import entered, fitted, key_in
+from schemas.messages.rollout_terms import Stage
+from tests.edge_server.releases.rollout.fleet import RULES, World, birth
+from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
 
 ONLY = RULES.model_copy(update={"only": ("pi-2",), "canary": "100%", "groups": 1, "success": 1.0})
 

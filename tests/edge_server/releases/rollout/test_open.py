@@ -8,21 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.cli import EDGE_SERVER
-from edge_server.registry.registry import Registry
-from edge_server.rollout.events import Withdrawn
-from edge_server.rollout.journal import RolloutJournal, new_id
-from edge_server.rollout.opening import begun_or_left, files_of, one_at_a_time, to_withdraw, wanted_version
-from edge_server.rollout.progress import Progress, summary
-from edge_server.rollout.rollout import step, stop
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.state import Phase
-from edge_server.rollout.target import Status
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.events import Withdrawn
+from edge_server.releases.rollout.journal import RolloutJournal, new_id
+from edge_server.releases.rollout.machine import step, stop
+from edge_server.releases.rollout.open import (
+    begun_or_left,
+    files_of,
+    one_at_a_time,
+    to_withdraw,
+    wanted_version,
+)
+from edge_server.releases.rollout.progress import Progress, summary
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.state import Phase
+from edge_server.releases.rollout.target import Status
 from schemas.errors import ConfigError
+from schemas.messages.rollout_terms import Cause, Stage
 from schemas.names import is_name
-from schemas.rollout import Cause, Stage
-from tests.rollout.fleet import FILES, RULES, World
-from tests.rollout.shelf import entered, fitted, key_in
+from tests.edge_server.releases.rollout.fleet import FILES, RULES, World
+from tests.edge_server.releases.rollout.shelf import entered, fitted, key_in
 
 
 @pytest.fixture

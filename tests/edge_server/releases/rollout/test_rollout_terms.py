@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.rollout.events import Connected, Heard, Withdrawn
-from edge_server.rollout.state import Phase
-from edge_server.rollout.target import CHECK_UP_S, Status
-from schemas.chunks import CHUNK_BYTES, SMALL_CHUNK_BYTES
+from edge_server.releases.rollout.events import Connected, Heard, Withdrawn
+from edge_server.releases.rollout.state import Phase
+from edge_server.releases.rollout.target import CHECK_UP_S, Status
 from schemas.messages import BlobRequest
-from schemas.rollout import Cause, Stage
-from tests.rollout.fleet import FEDERATION, FILES, RULES, World, birth
+from schemas.messages.rollout_terms import Cause, Stage
+from schemas.tensors.chunks import CHUNK_BYTES, SMALL_CHUNK_BYTES
+from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, RULES, World, birth
 
 FIVE = ("a", "b", "c", "d", "e")
 

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from edge_server.dashboard.app import make_app
-from edge_server.dashboard.feed import Feed
-from edge_server.dashboard.guarding import access_of
-from edge_server.event_list.file import read_events
-from edge_server.registry.entering import enter_run
-from edge_server.registry.registry import Registry
-from edge_server.registry.version import Version
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.listing import RolloutEvents, run_of
-from edge_server.rollout.opening import begun_or_left, files_of
-from edge_server.rollout.rules import Rules
-from edge_server.rollout.state import Phase, Rollout
-from edge_server.rollout.target import Status, Target
-from tests.dashboard.test_reading_only import state_of
-from tests.registry.test_registry import run_folder
+from edge_server.observability.dashboard.access import access_of
+from edge_server.observability.dashboard.app import make_app
+from edge_server.observability.dashboard.feed import Feed
+from edge_server.releases.registry.register import enter_run
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.registry.version import Version
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.open import begun_or_left, files_of
+from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.run_events import RolloutEvents, run_of
+from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.target import Status, Target
+from edge_server.storage.event_list.file import read_events
+from tests.edge_server.observability.dashboard.test_reading_only import state_of
+from tests.edge_server.releases.registry.test_registry import run_folder
 
 LOCAL = access_of("127.0.0.1", 8265, None, bound="127.0.0.1")
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import parse_address
-from edge_client.link import Arrived, LinkDown, LinkUp
-from edge_server.registry.registry import Registry
-from edge_server.rollout.journal import RolloutJournal
-from edge_server.rollout.service import Interrupted, RolloutService
-from edge_server.rollout.state import Phase, Rollout
-from schemas.chunks import SMALL_CHUNK_BYTES, digest_of
+from edge_client.transport.broker_address import parse_address
+from edge_client.transport.mqtt_client import Arrived, LinkDown, LinkUp
+from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.service import Interrupted, RolloutService
+from edge_server.releases.rollout.state import Phase, Rollout
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, Telemetry, decode_message, encode_message
+from schemas.tensors.chunks import SMALL_CHUNK_BYTES, digest_of
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import Reason
-from tests.rollout.fleet import FEDERATION, FILES, RULES, VERSION, birth
+from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, RULES, VERSION, birth
 
 DATA = bytes(range(256)) * 1172
 
@@ -49,7 +49,7 @@ class FakeLink:
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutService:
-    monkeypatch.setattr("edge_server.rollout.service.Link", FakeLink)
+    monkeypatch.setattr("edge_server.releases.rollout.service.Link", FakeLink)
     journal = RolloutJournal(Registry(tmp_path / "registry"))
     rollout = Rollout("r-1", VERSION, FEDERATION, RULES.model_copy(update={"gather_s": 0.0}), FILES)
     journal.begin(rollout)

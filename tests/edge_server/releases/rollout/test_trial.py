@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.rollout.health import Health
-from edge_client.rollout.trial import MAX_RESTARTS, step
-from edge_client.rollout.trial_events import (
+from edge_client.agent.rollout.events import (
     Compare,
     Compared,
     Comparison,
@@ -27,13 +25,15 @@ from edge_client.rollout.trial_events import (
     WentBack,
     Withdrawn,
 )
-from edge_client.rollout.trial_state import Trial, Trials
-from edge_client.session_events import BlobChecked, ChunkArrived, Connected, Disconnected, Tick
-from edge_client.transfer import VerifyBlob, WriteChunk
-from schemas.chunks import BlobRef, Chunk, digest_of
+from edge_client.agent.rollout.state import Trial, Trials
+from edge_client.agent.rollout.trial import MAX_RESTARTS, step
+from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, Disconnected, Tick
+from edge_client.inference.service.health import Health
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.errors import PeerError
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
-from schemas.rollout import Cause, Measured, Stage, Terms
+from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
+from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 
 DATA = b"model" * 20_000
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)

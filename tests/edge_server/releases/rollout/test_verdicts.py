@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rollout.judging import Standing, Verdict, judge
-from edge_server.rollout.rules import Rules
+from edge_server.releases.rollout.acceptance import Standing, Verdict, judge
+from edge_server.releases.rollout.rules import Rules
 
 STRICT, LENIENT = Rules(success=0.95), Rules(success=0.5, error=0.3)
 

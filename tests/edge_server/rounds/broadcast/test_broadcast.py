@@ -11,18 +11,18 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client import hearing
-from edge_client.session_events import ChunkArrived
-from edge_client.transfer import BROADCAST_PATIENCE_S
-from edge_server import broadcast
-from edge_server import round_events as on_server
-from edge_server.broadcast import QUIET_S, STALL_S
-from edge_server.participant import Status
-from edge_server.participants import Participants
-from edge_server.rounds import RoundRules
-from schemas.blobs import CHUNK_HEADER_BYTES, Chunk
+from edge_client.agent.session import broadcasts
+from edge_client.agent.session.events import ChunkArrived
+from edge_client.transport.chunk_transfer import BROADCAST_PATIENCE_S
+from edge_server.rounds import events as on_server
+from edge_server.rounds.broadcast import pacing
+from edge_server.rounds.broadcast.pacing import QUIET_S, STALL_S
+from edge_server.rounds.machine import RoundRules
+from edge_server.rounds.participant import Status
+from edge_server.rounds.participants import Participants
 from schemas.messages import BlobRequest, BroadcastEnd, Heard, TaskReply, Update
-from tests.rounds.world import CHUNK, Packet, World
+from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk
+from tests.edge_server.rounds.world import CHUNK, Packet, World
 
 CHUNKS = 40
 AHEAD = 8
@@ -30,9 +30,9 @@ AHEAD = 8
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(broadcast, "PIECE_BYTES", 2 * CHUNK)
-    monkeypatch.setattr(broadcast, "AHEAD_BYTES", AHEAD * CHUNK)
-    monkeypatch.setattr(hearing, "HEARD_BYTES", 2 * CHUNK)
+    monkeypatch.setattr(pacing, "PIECE_BYTES", 2 * CHUNK)
+    monkeypatch.setattr(pacing, "AHEAD_BYTES", AHEAD * CHUNK)
+    monkeypatch.setattr(broadcasts, "HEARD_BYTES", 2 * CHUNK)
 
 
 def world(devices: int = 3, chunks: int = CHUNKS) -> World:

@@ -10,8 +10,8 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from edge_client.address import BrokerAddress
-from edge_client.identity.tls import make_context
+from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.tls import make_context
 
 DEADLINE_S = 20.0
 V311, V5 = MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.address import BrokerAddress, TlsFiles, parse_address
-from edge_client.identity.credentials import key_pem, new_key
-from edge_client.identity.private_files import private_folder, write_private
-from edge_server.broker.launch import find_mosquitto
-from edge_server.identity.authority import Authority, make_authority, prepare_stations
-from edge_server.identity.service import Service
-from edge_server.identity.settings import AuthoritySettings
+from edge_client.security.identity.certificates import key_pem, new_key
+from edge_client.security.identity.private_files import private_folder, write_private
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_server.security.identity.authority import Authority, make_authority, prepare_stations
+from edge_server.security.identity.service import Service
+from edge_server.security.identity.settings import AuthoritySettings
+from edge_server.transport.broker.launch import find_mosquitto
 
 FEDERATION = "home"
 DEADLINE_S = 30.0
@@ -128,7 +128,7 @@ def serving(authority: Authority) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _reconnect_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_client.link.FIRST_DELAY_S", 0.1)
+    monkeypatch.setattr("edge_client.transport.mqtt_client.FIRST_DELAY_S", 0.1)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client.address import BrokerAddress, TlsFiles
-from edge_server.identity.authority import Authority
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_server.security.identity.authority import Authority
 from schemas.topics import Channel, DeviceTopic, EnrolTopic, PredictTopic, StateTopic
-from tests.identity.clients import V5, V311, Client, refusal
-from tests.identity.conftest import (
+from tests.edge_server.security.identity.clients import V5, V311, Client, refusal
+from tests.edge_server.security.identity.conftest import (
     FEDERATION,
     Mosquitto,
     address_of,

@@ -14,13 +14,18 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from edge_client.client_file import read_client_file
-from edge_server.cli import main
-from edge_server.identity.authority import STATION_S, make_authority, open_authority, prepare_stations
-from edge_server.identity.settings import AuthoritySettings, default_folder
-from edge_server.signing import public_key_text
-from schemas.enrolment import decode_code
+from edge_client.cli.config_file import read_client_file
+from edge_server.cli.main import main
+from edge_server.security.identity.authority import (
+    STATION_S,
+    make_authority,
+    open_authority,
+    prepare_stations,
+)
+from edge_server.security.identity.settings import AuthoritySettings, default_folder
+from edge_server.security.signing_key import public_key_text
 from schemas.errors import ConfigError
+from schemas.security.enrolment import decode_code
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.cli import EDGE_CLIENT, main
-from edge_client.client_file import ClientFile, read_client_file
-from edge_client.eligibility.rules import Rules
-from edge_client.identity.check import check_files
-from edge_client.link import Link, LinkDown
+from edge_client.agent.eligibility.rules import Rules
+from edge_client.cli.config_file import ClientFile, read_client_file
+from edge_client.cli.main import EDGE_CLIENT, main
+from edge_client.security.identity.certificate_check import check_files
+from edge_client.transport.mqtt_client import Link, LinkDown
+from schemas.base import kebab
 from schemas.errors import ConfigError
-from schemas.frozen import kebab
-from tests.identity.conftest import DEADLINE_S, address_of, identity, new_authority
+from tests.edge_server.security.identity.conftest import DEADLINE_S, address_of, identity, new_authority
 
 DAY = 86_400.0
 

@@ -15,19 +15,25 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-import edge_client.work
-from edge_client.address import TlsFiles, parse_address
-from edge_client.agent import Agent, AgentSettings
-from edge_client.client_file import read_client_file
+import edge_client.agent.task_runner
+from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.cli.config_file import read_client_file
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
-from edge_client.identity.redeeming import redeem
-from edge_server.identity.authority import Authority
-from edge_server.identity.bundle import write_bundle
-from edge_server.identity.codes import give_out
+from edge_client.security.identity.enrolment import redeem
+from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.bundle import write_bundle
+from edge_server.security.identity.enrolment_codes import give_out
 from schemas.values import CapabilityProfile
-from tests.identity.conftest import DEADLINE_S, FEDERATION, address_of, server_files, serving
+from tests.edge_server.security.identity.conftest import (
+    DEADLINE_S,
+    FEDERATION,
+    address_of,
+    server_files,
+    serving,
+)
 from tests.integration.conftest import Run, demo_config
 
 DAY_S = 86_400.0
@@ -111,15 +117,15 @@ def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_
 
     The authority answers only once training has begun, and training goes on only once it has answered.
     """
-    monkeypatch.setattr("edge_client.identity.renewal.LONGEST_RETRY_S", 1.0)
-    began, renewed, train = threading.Event(), threading.Event(), edge_client.work.do_training
+    monkeypatch.setattr("edge_client.security.identity.renewal.LONGEST_RETRY_S", 1.0)
+    began, renewed, train = threading.Event(), threading.Event(), edge_client.agent.task_runner.do_training
 
     def train_slowly(*words: Any, **options: Any) -> Any:
         began.set()
         assert renewed.wait(timeout=3 * DEADLINE_S)
         return train(*words, **options)
 
-    monkeypatch.setattr(edge_client.work, "do_training", train_slowly)
+    monkeypatch.setattr(edge_client.agent.task_runner, "do_training", train_slowly)
     new, before = tmp_path / "pi-new", time.time() - 0.75 * 365 * DAY_S
     with serving(authority):
         redeem(give_out(authority, "pi-new", lifetime_s=3600), new, data="digits")

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from edge_client.address import TlsFiles, parse_address
-from edge_client.cli import main
-from edge_client.client_file import read_client_file
-from edge_client.identity.credentials import common_name
-from edge_client.identity.private_files import write_private
-from edge_client.identity.redeeming import redeem
-from edge_server.identity.codes import find, give_out
-from schemas.enrolment import EnrolmentCode, encode_code
+from edge_client.cli.config_file import read_client_file
+from edge_client.cli.main import main
+from edge_client.security.identity.certificates import common_name
+from edge_client.security.identity.enrolment import redeem
+from edge_client.security.identity.private_files import write_private
+from edge_client.transport.broker_address import TlsFiles, parse_address
+from edge_server.security.identity.enrolment_codes import find, give_out
 from schemas.errors import EdgeError
+from schemas.security.enrolment import EnrolmentCode, encode_code
 from schemas.topics import EnrolTopic
-from tests.identity.clients import Client, refusal
-from tests.identity.conftest import FEDERATION, address_of, serving
+from tests.edge_server.security.identity.clients import Client, refusal
+from tests.edge_server.security.identity.conftest import FEDERATION, address_of, serving
 
 HOUR_S = 3600.0
 pytestmark = pytest.mark.usefixtures("mosquitto")
@@ -83,7 +83,7 @@ def test_a_device_whose_answer_was_lost_gets_the_same_certificate_again(authorit
 
 
 def test_the_authority_may_come_later_than_the_request(authority, tmp_path, monkeypatch):
-    monkeypatch.setattr("edge_client.identity.redeeming.ASK_AGAIN_S", 0.2)
+    monkeypatch.setattr("edge_client.security.identity.enrolment.ASK_AGAIN_S", 0.2)
     code = give_out(authority, "early", lifetime_s=HOUR_S)
     waiting = threading.Thread(target=redeem, args=(code, tmp_path / "early"), daemon=True)
     waiting.start()
@@ -121,7 +121,7 @@ def test_an_expired_codes_certificate_does_not_open_it(authority, tmp_path):
 
 
 def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path):
-    from tests.identity.test_access import server_files
+    from tests.edge_server.security.identity.test_access import server_files
 
     one, other = (give_out(authority, "x", lifetime_s=HOUR_S) for _ in range(2))
     door = authority.settings.door
@@ -155,7 +155,7 @@ def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path)
 
 
 def test_what_is_waited_for_is_said_while_nobody_answers(authority, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("edge_client.identity.redeeming.ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr("edge_client.security.identity.enrolment.ASK_AGAIN_S", 0.1)
     code = encode_code(give_out(authority, "patient", lifetime_s=HOUR_S))
     words = ["enroll", "--code", code, "--out", str(tmp_path / "patient"), "--deadline-s", "1"]
     assert main(words) == 1

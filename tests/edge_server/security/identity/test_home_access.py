@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from edge_client.address import BrokerAddress, TlsFiles
-from edge_server.cli import main
-from edge_server.home_assistant.topics import Places
-from edge_server.identity.authority import Authority
-from edge_server.identity.mosquitto import STATIONS
-from edge_server.identity.stations import station_address
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_server.cli.main import main
+from edge_server.integrations.home_assistant.topics import Places
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.mosquitto import STATIONS
+from edge_server.security.identity.service_certificates import station_address
 from schemas.topics import Channel, DeviceTopic
-from tests.identity.clients import Client
-from tests.identity.conftest import FEDERATION, Mosquitto, address_of, identity, server_files
+from tests.edge_server.security.identity.clients import Client
+from tests.edge_server.security.identity.conftest import (
+    FEDERATION,
+    Mosquitto,
+    address_of,
+    identity,
+    server_files,
+)
 
 PLACES = Places(FEDERATION)
 BUTTON, STATE, CONFIG = PLACES.of("a", "install"), PLACES.of("a", "state"), PLACES.config("a")

@@ -15,18 +15,18 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.identity.credentials import belongs, new_key, request_pem
-from edge_client.identity.redeeming import check_answer, check_code
-from edge_server.identity.allowance import MOST, REFILL_S, Allowance
-from edge_server.identity.authority import Authority
-from edge_server.identity.codes import MAX_WRONG_TRIES, find, give_out, withdraw
-from edge_server.identity.desk import MOST_VALID, Desk, requested_key
-from schemas.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
+from edge_client.security.identity.certificates import belongs, new_key, request_pem
+from edge_client.security.identity.enrolment import check_answer, check_code
+from edge_server.security.identity.authority import Authority
+from edge_server.security.identity.enrolment_codes import MAX_WRONG_TRIES, find, give_out, withdraw
+from edge_server.security.identity.rate_limit import MOST, REFILL_S, Allowance
+from edge_server.security.identity.registration import MOST_VALID, Desk, requested_key
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
+from schemas.security.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
 from schemas.topics import EnrolTopic
 from schemas.values import Reason
-from tests.identity.conftest import FEDERATION, new_authority
+from tests.edge_server.security.identity.conftest import FEDERATION, new_authority
 
 ANY_REQUEST = x509.load_pem_x509_csr(request_pem(new_key(), "pi").encode()).public_bytes(
     serialization.Encoding.DER

@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.identity.keeper import keeper_of
-from edge_client.identity.pair import Pair
-from edge_client.identity.renewal import Due, Renewal
-from edge_client.identity.validity import Validity, needs_renewal
-from edge_client.link import Arrived, Link, LinkDown, LinkUp
-from edge_server.identity.eviction import reload_broker
+from edge_client.security.identity.certificate_renewer import keeper_of
+from edge_client.security.identity.key_pair import Pair
+from edge_client.security.identity.renewal import Due, Renewal
+from edge_client.security.identity.validity import Validity, needs_renewal
+from edge_client.transport.mqtt_client import Arrived, Link, LinkDown, LinkUp
+from edge_server.security.identity.eviction import reload_broker
 from schemas.errors import PeerError
 from schemas.messages import Reason, Refusal, decode_message, encode_message
-from tests.identity.conftest import (
+from tests.edge_server.security.identity.conftest import (
     DEADLINE_S,
     FEDERATION,
     address_of,
@@ -127,8 +127,8 @@ def test_a_replacement_that_is_cut_short_is_completed_at_the_next_start(
         temporary.replace(path)
 
     certificate = issued(authority, pair)
-    monkeypatch.setattr("edge_client.identity.pair.put_in_place", fail_after)
-    monkeypatch.setattr("edge_client.identity.private_files.put_in_place", fail_after)
+    monkeypatch.setattr("edge_client.security.identity.key_pair.put_in_place", fail_after)
+    monkeypatch.setattr("edge_client.security.identity.private_files.put_in_place", fail_after)
     if done < 2:
         with pytest.raises(KeyboardInterrupt):
             replace_pair(authority, pair, certificate)

@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.link import Link, LinkDown, LinkUp
-from edge_server.cli import main
-from edge_server.identity.codes import give_out
-from edge_server.identity.eviction import bring_list
+from edge_client.transport.mqtt_client import Link, LinkDown, LinkUp
+from edge_server.cli.main import main
+from edge_server.security.identity.enrolment_codes import give_out
+from edge_server.security.identity.eviction import bring_list
 from schemas.topics import Channel, DeviceTopic
-from tests.identity.clients import Client, refusal
-from tests.identity.conftest import DEADLINE_S, FEDERATION, address_of, identity, server_files
+from tests.edge_server.security.identity.clients import Client, refusal
+from tests.edge_server.security.identity.conftest import (
+    DEADLINE_S,
+    FEDERATION,
+    address_of,
+    identity,
+    server_files,
+)
 
 
 def revoke(authority, device, *words):

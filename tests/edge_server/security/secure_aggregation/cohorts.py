@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edge_client.secure import masks, member, quantisation, segments
-from edge_client.secure.membership import Membership
-from edge_client.slicing import expand, expected_shapes
-from edge_server.secure import gathering as machine
-from edge_server.secure.gathering import Gathering
-from edge_server.secure.unmasking import Opened, mean_over_survivors, unmasked_sum
-from schemas.blobs import BlobRef, digest_of
+from edge_client.pruning.slicing import expand, expected_shapes
+from edge_client.security.secure_aggregation import masks, protocol, quantization, segments
+from edge_client.security.secure_aggregation.cohort import Membership
+from edge_server.security.secure_aggregation import protocol as machine
+from edge_server.security.secure_aggregation.protocol import Gathering
+from edge_server.security.secure_aggregation.unmasking import Opened, mean_over_survivors, unmasked_sum
 from schemas.messages import Task, decode_message, encode_message
-from schemas.secure import MaskingTerms
+from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import ModelSpec
 
 A, B = Segment(channels=6, group="a"), Segment(channels=4, group="b")
@@ -85,7 +85,7 @@ class Cohort:
         tasks = {n: task_of(self.terms, spec) for n, spec in zip(self.names, self.specs, strict=True)}
         self.server = Gathering(tasks)
         self.devices: dict[str, Membership] = {
-            name: member.begin(name, task, self.rng.bytes(32)) for name, task in tasks.items()
+            name: protocol.begin(name, task, self.rng.bytes(32)) for name, task in tasks.items()
         }
         self.updates = {
             name: {
@@ -94,7 +94,7 @@ class Cohort:
             }
             for name, task in tasks.items()
         }
-        self.sent: dict[str, dict[int, quantisation.Ring]] = {}
+        self.sent: dict[str, dict[int, quantization.Ring]] = {}
         self.gone: set[str] = set()
 
     def _there(self):
@@ -102,13 +102,13 @@ class Cohort:
 
     def key(self):
         for name in self._there():
-            self.server, _ = machine.take(self.server, carried(member.advertisement(self.devices[name])))
+            self.server, _ = machine.take(self.server, carried(protocol.advertisement(self.devices[name])))
 
     def share(self):
         self.server, introductions = machine.form(self.server)
         for message in introductions:
             if message.device not in self.gone:
-                device = member.meet(self.devices[message.device], carried(message))
+                device = protocol.meet(self.devices[message.device], carried(message))
                 self.devices[message.device] = device
                 self.server, _ = machine.take(self.server, carried(device.shares))
 
@@ -116,7 +116,9 @@ class Cohort:
         self.server, parcels = machine.agree(self.server)
         for message in parcels:
             if message.device not in self.gone:
-                self.devices[message.device] = member.entrust(self.devices[message.device], carried(message))
+                self.devices[message.device] = protocol.entrust(
+                    self.devices[message.device], carried(message)
+                )
         for message in parcels:
             if message.device not in self.gone:
                 self.sent[message.device] = self.masked(message.device)
@@ -125,9 +127,9 @@ class Cohort:
         device = self.devices[name]
         labels = segments.checked_labels(self.terms, CHANNELS)
         vectors = segments.split(self.updates[name], device.task.spec, labels, CHANNELS)
-        chosen, scale = member.masks(device)
+        chosen, scale = protocol.masks(device)
         weight = self.weights[self.names.index(name)]
-        ring = {index: quantisation.quantise(vectors[index], weight, scale) for index in chosen.segments}
+        ring = {index: quantization.quantise(vectors[index], weight, scale) for index in chosen.segments}
         return masks.apply(ring, chosen)
 
     def unmask(self, *, silent=()):
@@ -135,7 +137,7 @@ class Cohort:
         self.server, asked = machine.ask(self.server, self.sent.keys())
         for message in asked:
             if message.device not in silent:
-                device = member.unmask(self.devices[message.device], carried(message))
+                device = protocol.unmask(self.devices[message.device], carried(message))
                 self.devices[message.device] = device
                 self.server, _ = machine.take(self.server, carried(device.answer[1]))
         return machine.opened(self.server)
@@ -161,7 +163,7 @@ class Cohort:
     def plain_mean(self, names, segments_shown):
         """The weighted mean over holders in doubles, 0 where nothing is shown; and its largest error."""
         _, labels = segments.partition(self.terms.specs, CHANNELS)
-        scale = quantisation.Scale(RANGE, self.terms.max_weight, len(self.server.cohort.members))
+        scale = quantization.Scale(RANGE, self.terms.max_weight, len(self.server.cohort.members))
         mean, bound = {}, {}
         for parameter, label in labels.items():
             total, mass, holders = (np.zeros(label.shape) for _ in range(3))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from edge_client.session import Phase, Session, step
-from edge_client.session_events import (
+from edge_client.agent.session.events import (
     Connected,
     DrawEntropy,
     EntropyDrawn,
@@ -14,21 +13,22 @@ from edge_client.session_events import (
     Remembered,
     Send,
 )
-from edge_server import rounds
-from edge_server.federation import Phase as ServerPhase
-from edge_server.federation import RoundRules
-from edge_server.journal import Journal
-from edge_server.journal_reader import JournalReader
-from edge_server.recovery import Recovered, recover
-from edge_server.round_events import Assignment, CloseRound, PlanRound, Tick
-from edge_server.secure.aggregating import as_update
-from edge_server.secure.gathering import COHORT
-from edge_server.strategy.updates import ClientUpdate
+from edge_client.agent.session.machine import Phase, Session, step
+from edge_server.coordinator.tasks.secure_aggregation import as_update
+from edge_server.rounds import machine
+from edge_server.rounds.events import Assignment, CloseRound, PlanRound, Tick
+from edge_server.rounds.state import Phase as ServerPhase
+from edge_server.rounds.state import RoundRules
+from edge_server.security.secure_aggregation.protocol import COHORT
+from edge_server.storage.journal import Journal
+from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.recovery import Recovered, recover
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.messages import TaskReply, Update
 from schemas.submodel import SubModelSpec
 from schemas.values import Reason
+from tests.edge_server.security.secure_aggregation.cohorts import task_of, terms_of
 from tests.schemas.examples import MESSAGES_BY_KIND
-from tests.secure.cohorts import task_of, terms_of
 
 WHOLE = SubModelSpec()
 TASK = task_of(terms_of((WHOLE,)), WHOLE)
@@ -90,13 +90,13 @@ def cut_off(folder: Path, *, opened: bool) -> Recovered:
 def test_a_masked_round_is_planned_anew_by_a_server_that_has_lost_what_was_agreed(tmp_path):
     federation = cut_off(tmp_path, opened=False).federation
     assert (federation.phase, len(federation.participants)) == (ServerPhase.STARTING, 0)
-    waiting, _ = rounds.step(federation, Tick(), 116.0)
+    waiting, _ = machine.step(federation, Tick(), 116.0)
     assert (waiting.phase, waiting.round) == (ServerPhase.WAITING, 1)
 
 
 def test_a_sum_that_was_opened_is_not_asked_for_again(tmp_path):
     federation = cut_off(tmp_path, opened=True).federation
-    closing_, commands = rounds.step(federation, Tick(), 101.0)
+    closing_, commands = machine.step(federation, Tick(), 101.0)
     (close,) = [command for command in commands if isinstance(command, CloseRound)]
     assert not any(isinstance(command, PlanRound) for command in commands)
     assert closing_.phase is ServerPhase.CLOSING

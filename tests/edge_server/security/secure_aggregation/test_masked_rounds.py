@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_client.secure.partaking import Partaking
-from edge_server.rounds import RoundRules
-from schemas.blobs import Chunk
+from edge_client.agent.session.secure_participation import Partaking
+from edge_server.rounds.machine import RoundRules
 from schemas.messages import BlobRequest, Refusal, Update
+from schemas.tensors.blobs import Chunk
 from schemas.values import Reason
-from tests.rounds.world import Packet, World
-from tests.secure.worlds import MaskedWorld
+from tests.edge_server.rounds.world import Packet, World
+from tests.edge_server.security.secure_aggregation.worlds import MaskedWorld
 
 # A range of 4 and 9 devices of equal weight: a step is 4 / floor((2^31 - 1) / 9) = 1.7e-8 times the weight's
 # share, and a mean is off by half of one; float32 of a mean below 1 adds at most 2^-24.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.cli import main
-from edge_server.compatibility import problems
-from edge_server.config import Config
-from edge_server.load_config import load_config
-from edge_server.overrides import merge_tables
-from edge_server.recipe_files import read_recipe
-from edge_server.rules import make_rules
-from edge_server.secure.aggregating import masking_terms
+from edge_server.cli.main import main
+from edge_server.config.checks.pieces import problems
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.config.overrides import merge_tables
+from edge_server.config.recipe_files import read_recipe
+from edge_server.coordinator.round_rules import make_rules
+from edge_server.coordinator.tasks.secure_aggregation import masking_terms
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
-from tests.secure.cohorts import CHANNELS, FULL, TIERS
+from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, FULL, TIERS
 
 MASKED = {"privacy": {"secure-aggregation": True}}
 

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.channels import trace_channels
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
-from edge_client.pruning import group_ratios, prefix_spec
-from edge_client.secure import keys, shamir
-from edge_client.secure.quantisation import Scale, most_weight, quantise, weighted_mean
-from edge_client.secure.segments import distinct, join, partition, split
-from edge_client.slicing import expand, extract
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios, prefix_spec
+from edge_client.pruning.slicing import expand, extract
+from edge_client.security.secure_aggregation import keys, shamir
+from edge_client.security.secure_aggregation.quantization import Scale, most_weight, quantise, weighted_mean
+from edge_client.security.secure_aggregation.segments import distinct, join, partition, split
 from schemas.errors import ConfigError, PeerError
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
-from tests.secure.cohorts import CHANNELS, TIERS
+from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, TIERS
 
 
 def test_the_field_is_a_prime_above_every_secret():

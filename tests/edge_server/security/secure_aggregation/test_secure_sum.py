@@ -7,12 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_client.secure import masks, member, quantisation, segments
-from edge_server.secure import gathering as machine
+from edge_client.security.secure_aggregation import masks, protocol, quantization, segments
+from edge_server.security.secure_aggregation import protocol as machine
 from schemas.errors import PeerError
 from schemas.messages import MAX_MESSAGE_BYTES, EntrustedShares, UnmaskAnswer, UnmaskRequest, encode_message
 from schemas.submodel import SubModelSpec
-from tests.secure.cohorts import CHANNELS, FULL, MIDDLE, SMALL, Cohort, carried, task_of, terms_of
+from tests.edge_server.security.secure_aggregation.cohorts import (
+    CHANNELS,
+    FULL,
+    MIDDLE,
+    SMALL,
+    Cohort,
+    carried,
+    task_of,
+    terms_of,
+)
 
 # Nine devices of three tiers; a third of nine may drop, so six must help.
 NINE = (SMALL, SMALL, SMALL, MIDDLE, MIDDLE, MIDDLE, FULL, FULL, FULL)
@@ -94,11 +103,11 @@ def test_a_segment_that_drop_outs_bring_below_the_threshold_stays_masked():
 def test_an_update_is_bare_only_without_its_own_mask_and_without_all_it_shares():
     cohort = nine()
     cohort.run()
-    chosen, scale = member.masks(cohort.devices["d04"])
+    chosen, scale = protocol.masks(cohort.devices["d04"])
     _, labels = segments.partition(cohort.terms.specs, CHANNELS)
     vectors = segments.split(cohort.updates["d04"], MIDDLE, labels, CHANNELS)
     for index, sent in cohort.sent["d04"].items():
-        bare = quantisation.quantise(vectors[index], 5, scale)
+        bare = quantization.quantise(vectors[index], 5, scale)
         own, *shared = chosen.added[index]
         without_shared = masks.shifted(sent, added=chosen.taken[index], taken=tuple(shared))
         without_own = masks.shifted(sent, added=(), taken=(own,))
@@ -129,10 +138,10 @@ def test_a_device_does_not_help_with_a_second_set_of_survivors():
     cohort.run()
     device = cohort.devices["d00"]
     request = machine.requests(replace(cohort.server, answers={}))[0]
-    assert member.unmask(device, request) == device
+    assert protocol.unmask(device, request) == device
     fewer = request.model_copy(update={"survivors": request.survivors[:-1]})
     with pytest.raises(PeerError, match="another set"):
-        member.unmask(device, fewer)
+        protocol.unmask(device, fewer)
 
 
 def test_a_device_does_not_help_with_too_few_survivors():
@@ -142,7 +151,7 @@ def test_a_device_does_not_help_with_too_few_survivors():
     cohort.mask()
     said = cohort.devices["d00"].about
     with pytest.raises(PeerError, match="5 survivors are too few"):
-        member.unmask(cohort.devices["d00"], UnmaskRequest(**said, survivors=tuple(cohort.names[:5])))
+        protocol.unmask(cohort.devices["d00"], UnmaskRequest(**said, survivors=tuple(cohort.names[:5])))
 
 
 def test_a_device_takes_part_in_one_cohort_per_attempt():
@@ -152,7 +161,7 @@ def test_a_device_takes_part_in_one_cohort_per_attempt():
     device = cohort.devices["d00"]
     smaller = device.cohort.model_copy(update={"members": device.cohort.members[:-1]})
     with pytest.raises(PeerError, match="second cohort"):
-        member.meet(device, smaller)
+        protocol.meet(device, smaller)
 
 
 def test_a_device_refuses_a_cohort_that_lists_other_keys_for_it():
@@ -164,7 +173,7 @@ def test_a_device_refuses_a_cohort_that_lists_other_keys_for_it():
         update={"members": (own.model_copy(update={"mask_key": others[0].mask_key}), *others)}
     )
     with pytest.raises(PeerError, match="does not list this device as it is"):
-        member.meet(cohort.devices["d00"], forged)
+        protocol.meet(cohort.devices["d00"], forged)
 
 
 def test_devices_that_were_told_of_different_cohorts_cannot_read_each_other():
@@ -173,12 +182,12 @@ def test_devices_that_were_told_of_different_cohorts_cannot_read_each_other():
     _, introductions = machine.form(one.server)
     whole = introductions[0]
     smaller = introductions[1].model_copy(update={"members": whole.members[:-1]})
-    first = member.meet(one.devices["d00"], whole)
-    second = member.meet(one.devices["d01"], smaller)
+    first = protocol.meet(one.devices["d00"], whole)
+    second = protocol.meet(one.devices["d01"], smaller)
     parcels = dict.fromkeys(one.names[1:], second.shares.shares["d00"])
     message = EntrustedShares(**first.about, shares=parcels)
     with pytest.raises(PeerError, match="another cohort"):
-        member.entrust(first, message)
+        protocol.entrust(first, message)
 
 
 def test_the_same_entropy_gives_the_same_messages():
@@ -198,12 +207,12 @@ def test_what_is_said_twice_is_answered_as_the_first_time():
     cohort.key()
     cohort.share()
     device = cohort.devices["d03"]
-    server, again = machine.take(cohort.server, member.advertisement(device))
+    server, again = machine.take(cohort.server, protocol.advertisement(device))
     assert (server, again) == (cohort.server, [device.cohort])
     cohort.mask()
     server, again = machine.take(cohort.server, device.shares)
     assert server == cohort.server
-    assert member.entrust(cohort.devices["d03"], again[0]) == cohort.devices["d03"]
+    assert protocol.entrust(cohort.devices["d03"], again[0]) == cohort.devices["d03"]
 
 
 def test_a_hundred_devices_of_five_segments_fit_their_messages():
@@ -212,7 +221,7 @@ def test_a_hundred_devices_of_five_segments_fit_their_messages():
     cohort.key()
     _, introductions = machine.form(cohort.server)
     most = introductions[4]  # of the largest sub-model, which holds every segment
-    device = member.meet(cohort.devices["d04"], carried(most))
+    device = protocol.meet(cohort.devices["d04"], carried(most))
     parcels = {name: shares for name, shares in device.shares.shares.items() if name != "d00"}
     relayed = EntrustedShares(**cohort.devices["d00"].about, shares=parcels)
     answer = UnmaskAnswer(**device.about, seeds=dict.fromkeys(cohort.names, ("0" * 66,) * 5))
@@ -242,4 +251,4 @@ def test_a_device_masks_only_segments_that_its_channel_map_has():
 def test_a_sub_model_that_the_terms_leave_out_is_not_masked():
     task = task_of(terms_of((SMALL, FULL)), MIDDLE)
     with pytest.raises(PeerError, match="not among those to mask"):
-        member.begin("d00", task, bytes(32))
+        protocol.begin("d00", task, bytes(32))

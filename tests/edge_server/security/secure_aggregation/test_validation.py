@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.secure.examining import examine_masked
-from schemas.blobs import BlobRef, digest_of
+from edge_server.security.secure_aggregation.validation import examine_masked
 from schemas.errors import PeerError
 from schemas.messages import Update
+from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import Reason, TrainingMetrics
-from tests.secure.cohorts import FULL, MIDDLE, TIERS, task_of, terms_of
+from tests.edge_server.security.secure_aggregation.cohorts import FULL, MIDDLE, TIERS, task_of, terms_of
 
 TERMS = terms_of(TIERS)
 TASK = task_of(TERMS, MIDDLE)

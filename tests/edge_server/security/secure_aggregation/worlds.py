@@ -6,22 +6,22 @@ import contextlib
 
 import numpy as np
 
-from edge_client import session_events as on_device
-from edge_client.secure.masking import masked_groups
-from edge_client.slicing import expand, expected_shapes
-from edge_server import round_events as on_server
-from edge_server.rounds import RoundRules
-from edge_server.secure.aggregating import summed
-from edge_server.secure.examining import examine_masked
-from edge_server.strategy.updates import ClientUpdate
-from schemas.blobs import encode_json
+from edge_client.agent.session import events as on_device
+from edge_client.pruning.slicing import expand, expected_shapes
+from edge_client.security.secure_aggregation.mask_update import masked_groups
+from edge_server.coordinator.tasks.secure_aggregation import summed
+from edge_server.rounds import events as on_server
+from edge_server.rounds.machine import RoundRules
+from edge_server.security.secure_aggregation.validation import examine_masked
+from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import PeerError
 from schemas.messages import Message, Task, Update
-from schemas.secure import MaskingTerms
+from schemas.security.secure_aggregation import MaskingTerms
+from schemas.tensors.blobs import encode_json
 from schemas.values import Reason, TrainingMetrics
+from tests.edge_server.rounds.world import World
+from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, TIERS, carried, terms_of
 from tests.groups import decode_groups, encode_groups
-from tests.rounds.world import World
-from tests.secure.cohorts import CHANNELS, TIERS, carried, terms_of
 
 EXAMPLES = 10
 

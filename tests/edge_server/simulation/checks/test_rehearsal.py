@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.cli import main
-from edge_server.config import Config
-from edge_server.feasibility import check_run
-from edge_server.load_config import load_config
-from edge_server.rehearsal import Rehearsed
+from edge_server.cli.main import main
+from edge_server.config.config import Config
+from edge_server.config.load import load_config
+from edge_server.simulation.checks.model import check_run
+from edge_server.simulation.checks.rehearsal import Rehearsed
 from edge_server.simulation.simulator import simulate
-from edge_server.strategy.pruners import Attention, Cut
+from edge_server.strategy.pruning.pruners import Attention, Cut
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.values import PersonalPruning
-from tests.server.own_networks import NAME
+from tests.edge_server.own_networks import NAME
 
 DATA = f"data.source=python:{NAME}:pictures"
 
@@ -38,7 +38,7 @@ WRONG = {
     "one output": ((f"model.name={NAME}:one_output",), "returns (2, 1) for 2 examples and 3 classes: return"),
     "two outputs": (
         (f"model.name={NAME}:pair",),
-        "[model] name: 'tests.server.own_networks:pair' returns tup",
+        "[model] name: 'tests.edge_server.own_networks:pair' returns tup",
     ),
     "other inputs": (
         (f"model.name={NAME}:wrong_inputs",),

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_server.config import Config
-from edge_server.experiments.cells import Run
-from edge_server.history import RoundRecord, Summary
-from edge_server.run_folder import RunFolder
-from edge_server.snapshot import Snapshot, Watcher
+from edge_server.config.config import Config
+from edge_server.observability.snapshot import Snapshot, Watcher
+from edge_server.simulation.experiments.cells import Run
+from edge_server.storage.records import RoundRecord, Summary
+from edge_server.storage.run_folder import RunFolder
 
 
 def record(number: int, accuracy: float | None, *, selected: int = 2, uplink: int = 800) -> RoundRecord:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.experiments.cells import Choice, make_plan
-from edge_server.experiments.compare import checked_plan, named_experiment
-from edge_server.experiments.experiment import experiment_names, load_experiment
+from edge_server.simulation.experiments.cells import Choice, make_plan
+from edge_server.simulation.experiments.compare import checked_plan, named_experiment
+from edge_server.simulation.experiments.experiment import experiment_names, load_experiment
 from schemas.errors import ConfigError
 
 BASE = """

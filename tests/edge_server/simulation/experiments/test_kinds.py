@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from edge_server.experiments.cells import Choice
-from edge_server.experiments.compare import checked_plan, find, named_experiment
-from edge_server.experiments.similarity import attend, matching_rate
-from edge_server.experiments.sizes import find_sizes, mean_parameters
-from edge_server.grad_cam import concentration, grad_cam
-from edge_server.load_config import load_config
-from tests.experiments.made_up import Quiet
+from edge_server.config.load import load_config
+from edge_server.observability.grad_cam import concentration, grad_cam
+from edge_server.simulation.experiments.cells import Choice
+from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+from edge_server.simulation.experiments.similarity import attend, matching_rate
+from edge_server.simulation.experiments.sizes import find_sizes, mean_parameters
+from tests.edge_server.simulation.experiments.made_up import Quiet
 
 
 def test_table_4_agrees_with_the_paper_on_every_level():

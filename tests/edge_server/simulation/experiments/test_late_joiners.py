@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
 from edge_server.simulation.availability import Latecomer
 
 

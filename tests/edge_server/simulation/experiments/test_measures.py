@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.experiments.findings import spread
-from edge_server.experiments.measures import measure, reach, window_of
-from tests.experiments.made_up import record, summary
+from edge_server.observability.report.measures import measure, reach, window_of
+from edge_server.simulation.experiments.findings import spread
+from tests.edge_server.simulation.experiments.made_up import record, summary
 
 
 def history(*accuracies: float | None):

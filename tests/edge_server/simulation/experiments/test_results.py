@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-EXPERIMENTS = Path(str(resources.files("edge_server.experiments")))
+EXPERIMENTS = Path(str(resources.files("edge_server.simulation.experiments")))
+RESULTS = Path(__file__).with_name("results")
 NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_has_results_that_say_what_made_them(name: str) -> None:
-    folder = EXPERIMENTS / "results" / name
+    folder = RESULTS / name
     made = json.loads((folder / "results.json").read_text())["made"]
     assert made["command"].startswith(f"edge-server compare {name} ")
     assert made["commit"]
@@ -24,11 +25,11 @@ def test_every_experiment_has_results_that_say_what_made_them(name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_results_name_no_place_on_the_machine_that_made_them(name: str) -> None:
-    for path in (EXPERIMENTS / "results" / name).glob("*"):
+    for path in (RESULTS / name).glob("*"):
         if path.suffix != ".png":
             assert " /" not in path.read_text().replace(" / ", " ")
 
 
 def test_results_are_linked_where_people_look() -> None:
-    listed = (EXPERIMENTS / "results" / "README.md").read_text()
+    listed = (RESULTS / "README.md").read_text()
     assert all(f"({name}/table.md)" in listed for name in NAMES)

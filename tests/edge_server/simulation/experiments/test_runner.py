@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from edge_server.commands import compare as command
-from edge_server.experiments.cells import Choice
-from edge_server.experiments.compare import checked_plan, find, named_experiment
-from edge_server.experiments.machine import Provenance
-from edge_server.experiments.publish import publish
-from edge_server.experiments.runner import run_all
+from edge_server.cli.commands import compare as command
+from edge_server.simulation.experiments.cells import Choice
+from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+from edge_server.simulation.experiments.publish import publish
+from edge_server.simulation.experiments.runner import run_all
+from edge_server.storage.provenance import Provenance
 from schemas.errors import ConfigError
-from tests.experiments.made_up import Quiet, Simulated
+from tests.edge_server.simulation.experiments.made_up import Quiet, Simulated
 
 MADE = Provenance(
     command="edge-server compare <x>",

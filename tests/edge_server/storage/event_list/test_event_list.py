@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.event_list import file as event_file
-from edge_server.event_list.event import AND_MORE, OTHERS, EventKind, RunEvent
-from edge_server.event_list.file import EventFile, last_change, read_events
-from edge_server.event_list.gathering import MOST_OF_A_DEVICE, MOST_OF_A_KIND, Gathering
-from edge_server.event_list.recorder import EventRecorder
-from edge_server.round_events import Note
+from edge_server.rounds.event_entry import AND_MORE, OTHERS, EventKind, RunEvent
+from edge_server.rounds.events import Note
+from edge_server.storage.event_list import file as event_file
+from edge_server.storage.event_list.buffer import MOST_OF_A_DEVICE, MOST_OF_A_KIND, Gathering
+from edge_server.storage.event_list.file import EventFile, last_change, read_events
+from edge_server.storage.event_list.recorder import EventRecorder
 from schemas.errors import ConfigError
 from schemas.values import Reason
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from edge_server.dashboard.app import make_app
-from edge_server.dashboard.feed import Feed
-from edge_server.dashboard.guarding import access_of
-from edge_server.event_list.event import EventKind
-from edge_server.event_list.file import EventFile, read_events
-from edge_server.round_events import Note
+from edge_server.observability.dashboard.access import access_of
+from edge_server.observability.dashboard.app import make_app
+from edge_server.observability.dashboard.feed import Feed
+from edge_server.rounds.event_entry import EventKind
+from edge_server.rounds.events import Note
+from edge_server.storage.event_list.file import EventFile, read_events
 from schemas.messages import Death
 from schemas.values import DeliveryVerdict
-from tests.rounds.by_hand import NAME, Run, delivering, delivery, started
-from tests.rounds.test_fleet import birth
-from tests.simulation.small import run as simulated
+from tests.edge_server.rounds.by_hand import NAME, Run, delivering, delivery, started
+from tests.edge_server.rounds.test_fleet import birth
+from tests.edge_server.simulation.small import run as simulated
 
 LOCAL = access_of("127.0.0.1", 8265, None, bound="127.0.0.1")
 

@@ -11,26 +11,26 @@ from functools import partial
 import numpy as np
 import pytest
 
-from edge_client.codecs.chain import make_chain
-from edge_client.codecs.form import decoded
-from edge_client.reach import reach_of
-from edge_client.slicing import expand, extract, permute
-from edge_server.strategy import blocks
+from edge_client.compression.chain import make_chain
+from edge_client.compression.decoding import decoded
+from edge_client.pruning.index_sets import reach_of
+from edge_client.pruning.slicing import expand, extract, permute
+from edge_server.strategy.aggregation import blocks
+from edge_server.strategy.aggregation.array_stores import InFile, InMemory, Keep
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.coverage import checked_order, common, mass
+from edge_server.strategy.aggregation.means import mean_over_holders
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.aggregation.updates import ClientUpdate, Holdings, globalised
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.combiners import COMBINERS
 from edge_server.strategy.groups.registry import GROUPS
-from edge_server.strategy.keeping import InFile, InMemory, Keep
-from edge_server.strategy.means import mean_over_holders
-from edge_server.strategy.privacy import Gaussian, noised, opened
-from edge_server.strategy.reach import checked_order, common, mass
+from edge_server.strategy.privacy.mechanism import Gaussian, noised, opened
 from edge_server.strategy.strategy import State, close, make_strategy, start
-from edge_server.strategy.transforms import TRANSFORMS
-from edge_server.strategy.updates import ClientUpdate, Holdings, globalised
-from edge_server.strategy.weighting import WEIGHTINGS
-from schemas.blobs import SpooledGroups
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import InvariantError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.tensors.blobs import SpooledGroups
 from tests.groups import encode_groups
 
 _KEPT = (Segment(channels=40, group="hidden"),)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.load_config import load_config
-from edge_server.strategy.nova import NormaliseSteps
+from edge_server.config.load import load_config
+from edge_server.strategy.aggregation.fednova import NormaliseSteps
+from edge_server.strategy.aggregation.updates import Around, ClientUpdate, globalised
 from edge_server.strategy.strategy import close, make_strategy
-from edge_server.strategy.updates import Around, ClientUpdate, globalised
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
 NOVA = StrategySpec(transforms=(Piece(name="normalise-steps"),))
 ZERO = {name: np.zeros_like(array) for name, array in arrays(0).items()}

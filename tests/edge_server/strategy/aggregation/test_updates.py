@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.strategy import close, make_strategy
-from edge_server.strategy.updates import (
+from edge_server.strategy.aggregation.updates import (
     ClientUpdate,
     GlobalUpdate,
     RoundUpdates,
@@ -14,11 +13,12 @@ from edge_server.strategy.updates import (
     group_of,
     sources_of,
 )
-from schemas.blobs import SpooledGroups
+from edge_server.strategy.strategy import close, make_strategy
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import SpooledGroups
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.groups import encode_groups
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 
 def spooled(tmp_path, one: ClientUpdate) -> ClientUpdate:

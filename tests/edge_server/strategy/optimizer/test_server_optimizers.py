@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.pieces import make
-from edge_server.strategy.server_optimizers import SERVER_OPTIMIZERS, Adam, Momentum, Sgd
+from edge_server.strategy.components import make
+from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, Adam, Momentum, Sgd
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.groups import decode_groups, encode_groups
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 
 def model(*values: float) -> dict[str, np.ndarray]:

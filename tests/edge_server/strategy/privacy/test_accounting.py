@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from edge_server.strategy.accounting import Release, composed, epsilon
+from edge_server.strategy.privacy.accounting import Release, composed, epsilon
 
 
 @pytest.fixture(scope="module")

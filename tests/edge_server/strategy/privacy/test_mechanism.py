@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edge_server.strategy.aggregation.updates import globalised
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.noise import round_key, standard_normal
-from edge_server.strategy.privacy import (
+from edge_server.strategy.optimizer.step import without_negative_variances
+from edge_server.strategy.privacy.mechanism import (
     Gaussian,
     clipped_sum,
     noised,
@@ -18,13 +19,12 @@ from edge_server.strategy.privacy import (
     over_budget,
     with_plan,
 )
-from edge_server.strategy.pruners import Cut
-from edge_server.strategy.stepping import without_negative_variances
+from edge_server.strategy.privacy.noise import round_key, standard_normal
+from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import close, make_strategy
-from edge_server.strategy.updates import globalised
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
-from tests.strategy.network import CHANNELS, MAP, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, state, update
 
 SECRET = bytes(range(32))
 WHOLE, SMALL = SubModelSpec(), SubModelSpec(kept={"hidden": 2})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.load_config import load_config
-from edge_server.recipe_files import recipe_names
-from edge_server.strategy.combiners import COMBINERS, SUMS
-from edge_server.strategy.policies import BLIND, RATIOS, SELECTIONS
-from edge_server.strategy.pruners import PER_CLIENT, PRUNERS
-from edge_server.strategy.weighting import ALIKE, WEIGHTINGS
+from edge_server.config.load import load_config
+from edge_server.config.recipe_files import recipe_names
+from edge_server.strategy.aggregation.combiners import COMBINERS, SUMS
+from edge_server.strategy.pruning.pruners import PER_CLIENT, PRUNERS
+from edge_server.strategy.selection.policies import BLIND, RATIOS, SELECTIONS
+from edge_server.strategy.weighting.registry import ALIKE, WEIGHTINGS
 from schemas.errors import ConfigError
 
 ON = ("privacy.mechanism=gaussian",)

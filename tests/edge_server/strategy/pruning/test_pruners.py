@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_client.slicing import extract
-from edge_server.load_config import load_config
-from edge_server.strategy.policies import Client
-from edge_server.strategy.pruners import PRUNERS, Evidence, Index, Magnitude, Random, l1_norms
+from edge_client.pruning.slicing import extract
+from edge_server.config.load import load_config
+from edge_server.strategy.pruning.pruners import PRUNERS, Evidence, Index, Magnitude, Random, l1_norms
+from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State, close, make_strategy, plan, tier_spec
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from tests.strategy.network import MAP, NETWORK, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, arrays, state, update
 
 # Rows of the target layer: |1| + |-1| = 2, |3| + |0| = 3, |0.5| + |0.5| = 1, |-4| + |2| = 6, |2| + |-3| = 5.
 # Ranked: 3 4 1 0 2. The biases rank otherwise and do not count.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.load_config import load_config
-from edge_server.strategy.pieces import make
-from edge_server.strategy.schedules import SCHEDULES, intervals, random_intervals, step_up
+from edge_server.config.load import load_config
+from edge_server.strategy.components import make
+from edge_server.strategy.selection.schedules import SCHEDULES, intervals, random_intervals, step_up
 from edge_server.strategy.strategy import make_strategy, plan
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
-from tests.strategy.network import CLIENTS, NETWORK, state
+from tests.edge_server.strategy.network import CLIENTS, NETWORK, state
 
 RATIOS = (0.0,)
 

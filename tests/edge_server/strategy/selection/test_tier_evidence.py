@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.strategy.evidence import REFERENCE, ByEvidence, Candidate, Needs, Speed, Trained
+from edge_server.strategy.selection.tier_evidence import (
+    REFERENCE,
+    ByEvidence,
+    Candidate,
+    Needs,
+    Speed,
+    Trained,
+)
 
 MB = 1_000_000
 # Tiers of 10, 20 and 40 MB and of 100 bytes per example; of 3, 6 and 12 M MACs, and of 2, 4 and 8 MB moved.

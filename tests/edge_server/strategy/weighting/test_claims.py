@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.load_config import load_config
-from edge_server.strategy.claims import Claims
+from edge_server.config.load import load_config
 from edge_server.strategy.strategy import close, make_strategy
+from edge_server.strategy.weighting.claims import Claims
 from schemas.strategy import StrategySpec
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
 CLAIMS = Claims(most_examples=10_000, factor=10)
 

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from edge_server.load_config import load_config
+from edge_server.config.load import load_config
+from edge_server.strategy.aggregation.updates import ClientUpdate, globalised
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.fedrad_weighting import (
+from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.strategy import close, make_strategy
+from edge_server.strategy.weighting.fedrad import (
     FedRad,
     applied,
     first_weights,
@@ -20,12 +23,9 @@ from edge_server.strategy.fedrad_weighting import (
     new_net,
     shortened,
 )
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.strategy import close, make_strategy
-from edge_server.strategy.updates import ClientUpdate, globalised
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
 STATIC = FedRad(dynamic=False)
 ONE_UNIT = {"slope": np.array([1.0]), "bias": np.array([0.0]), "out": np.array([0.5])}

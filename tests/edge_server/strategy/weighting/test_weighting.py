@@ -7,8 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from edge_server.strategy import igfl_weighting
-from edge_server.strategy.igfl_weighting import (
+from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.components import make
+from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.strategy import close, make_strategy
+from edge_server.strategy.weighting import igfl
+from edge_server.strategy.weighting.igfl import (
     IgflGlobal,
     IgflSelf,
     IgflTime,
@@ -16,17 +20,13 @@ from edge_server.strategy.igfl_weighting import (
     dot_products,
     softmax,
 )
-from edge_server.strategy.pieces import make
-from edge_server.strategy.policies import RoundResult
-from edge_server.strategy.strategy import close, make_strategy
-from edge_server.strategy.updates import globalised
-from edge_server.strategy.weighing import similarity
-from edge_server.strategy.weighting import WEIGHTINGS
+from edge_server.strategy.weighting.interface import similarity
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import ConfigError
 from schemas.strategy import Piece, StrategySpec
 from schemas.submodel import SubModelSpec
+from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.groups import decode_groups, encode_groups
-from tests.strategy.network import MAP, RATIOS, arrays, state, update
 
 IGFL = ["igfl-self", "igfl-global", "igfl-time"]
 LN2 = math.log(2)
@@ -112,7 +112,7 @@ def test_what_was_computed_for_the_weights_tells_how_alike_the_updates_are():
 
 def test_updates_are_gone_through_once_for_weights_and_likeness(monkeypatch):
     asked = []
-    monkeypatch.setattr(igfl_weighting, "dot_products", lambda updates: asked.append(1) or np.eye(2))
+    monkeypatch.setattr(igfl, "dot_products", lambda updates: asked.append(1) or np.eye(2))
     for name in ("igfl-self", "igfl-global"):
         strategy = make_strategy(StrategySpec(weighting=Piece(name=name)), RATIOS)
         close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(0, 1))], MAP)

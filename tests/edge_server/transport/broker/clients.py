@@ -12,9 +12,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from edge_server.broker import decoding, encoding
-from edge_server.broker.launch import RunningBroker
-from edge_server.broker.packets import (
+from edge_server.transport.broker import decoding, encoding
+from edge_server.transport.broker.launch import RunningBroker
+from edge_server.transport.broker.packets import (
     V5,
     ConnAck,
     Connect,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
-from edge_server.broker.packets import V5, V311
+from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
+from edge_server.transport.broker.packets import V5, V311
 
 from .clients import Paho, Raw
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.broker.broker import Broker
-from edge_server.broker.limits import Limits
-from edge_server.broker.packets import (
+from edge_server.transport.broker.broker import Broker
+from edge_server.transport.broker.limits import Limits
+from edge_server.transport.broker.packets import (
     V5,
     V311,
     Connect,
@@ -19,9 +19,9 @@ from edge_server.broker.packets import (
     Subscribe,
     Will,
 )
-from edge_server.broker.properties import Prop, Property, number
-from edge_server.broker.session import Session
-from edge_server.broker.wire import Code, MqttError
+from edge_server.transport.broker.properties import Prop, Property, number
+from edge_server.transport.broker.session import Session
+from edge_server.transport.broker.wire import Code, MqttError
 
 from .test_packets import decode_frame
 

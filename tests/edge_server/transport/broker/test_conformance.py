@@ -9,9 +9,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from edge_server.broker.packets import V5, Disconnect, Filter, PubAck, Publish, Will
-from edge_server.broker.properties import Prop, Property, number
-from edge_server.broker.wire import Code
+from edge_server.transport.broker.packets import V5, Disconnect, Filter, PubAck, Publish, Will
+from edge_server.transport.broker.properties import Prop, Property, number
+from edge_server.transport.broker.wire import Code
 
 from .clients import Paho, Raw, with_properties
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge_server.broker.encoding import encode
-from edge_server.broker.launch import RunningBroker
-from edge_server.broker.packets import V5, V311, ConnAck, Connect, Disconnect, Filter, Publish, Will
-from edge_server.broker.properties import Prop, number
-from edge_server.broker.wire import Code
+from edge_server.transport.broker.encoding import encode
+from edge_server.transport.broker.launch import RunningBroker
+from edge_server.transport.broker.packets import V5, V311, ConnAck, Connect, Disconnect, Filter, Publish, Will
+from edge_server.transport.broker.properties import Prop, number
+from edge_server.transport.broker.wire import Code
 
 from .clients import DEADLINE_S, Raw
 
@@ -42,7 +42,7 @@ def start() -> Iterator[Start]:
     children: list[subprocess.Popen[str]] = []
 
     def run(*options: str, stderr: Path | None = None) -> RunningBroker:
-        command = [sys.executable, "-m", "edge_server.broker", "--port", "0", *options]
+        command = [sys.executable, "-m", "edge_server.transport.broker", "--port", "0", *options]
         with contextlib.ExitStack() as files:
             errors = files.enter_context(stderr.open("w")) if stderr else subprocess.DEVNULL
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -165,7 +165,7 @@ def test_a_malformed_client_costs_one_line(start: Start, tmp_path: Path) -> None
     lines = log.read_text().splitlines()
     assert len(lines) == 1
     assert "clumsy" in lines[0]
-    assert "edge_server.broker" in lines[0]
+    assert "edge_server.transport.broker" in lines[0]
 
 
 def test_one_connection_too_many_is_closed_and_room_is_made_again(start: Start) -> None:
@@ -207,7 +207,7 @@ def _resident_mb(pid: int) -> float:
 
 @pytest.mark.parametrize("number_", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_code_0_and_a_word_to_its_clients(number_: signal.Signals) -> None:
-    command = [sys.executable, "-m", "edge_server.broker", "--port", "0"]
+    command = [sys.executable, "-m", "edge_server.transport.broker", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         _, host, port = child.stdout.readline().split()
@@ -222,14 +222,14 @@ def test_a_signal_ends_it_with_code_0_and_a_word_to_its_clients(number_: signal.
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.1"])
 def test_it_refuses_to_be_reachable_from_elsewhere(host: str) -> None:
-    command = [sys.executable, "-m", "edge_server.broker", "--port", "0", "--host", host]
+    command = [sys.executable, "-m", "edge_server.transport.broker", "--port", "0", "--host", host]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "loopback" in ended.stderr or "127.0.0.1" in ended.stderr
 
 
 def test_a_taken_port_is_a_clear_error(broker: RunningBroker) -> None:
-    command = [sys.executable, "-m", "edge_server.broker", "--port", str(broker.port)]
+    command = [sys.executable, "-m", "edge_server.transport.broker", "--port", str(broker.port)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 2
     assert f"cannot listen on 127.0.0.1 port {broker.port}" in ended.stderr
@@ -239,7 +239,7 @@ def test_a_taken_port_is_a_clear_error(broker: RunningBroker) -> None:
     "options", [["--port", "70000"], ["--inflight", "0"], ["--packet-bytes", "300000000"]]
 )
 def test_an_impossible_number_is_a_clear_error(options: list[str]) -> None:
-    command = [sys.executable, "-m", "edge_server.broker", "--port", "0", *options]
+    command = [sys.executable, "-m", "edge_server.transport.broker", "--port", "0", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: ")
@@ -247,7 +247,7 @@ def test_an_impossible_number_is_a_clear_error(options: list[str]) -> None:
 
 
 def test_help_teaches() -> None:
-    command = [sys.executable, "-m", "edge_server.broker", "--help"]
+    command = [sys.executable, "-m", "edge_server.transport.broker", "--help"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     for word in ("--queue-bytes", "loopback", "nothing to disk", "listening HOST PORT"):
         assert word in ended.stdout

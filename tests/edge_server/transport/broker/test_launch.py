@@ -14,9 +14,9 @@ from typing import Literal
 
 import pytest
 
-from edge_server.broker import launch
-from edge_server.broker.launch import RunningBroker, find_mosquitto, running_broker
-from edge_server.broker.packets import PingReq
+from edge_server.transport.broker import launch
+from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
+from edge_server.transport.broker.packets import PingReq
 from schemas.errors import ConfigError
 
 from .clients import DEADLINE_S, Raw
@@ -140,7 +140,7 @@ def test_a_broker_outlives_the_thread_that_asked_for_it(kind: Kind, tmp_path: Pa
 PARENT = """\
 import signal, sys
 from pathlib import Path
-from edge_server.broker.launch import running_broker
+from edge_server.transport.broker.launch import running_broker
 with running_broker(sys.argv[1], Path(sys.argv[2])) as broker:
     print(broker.pid, flush=True)
     signal.pause()

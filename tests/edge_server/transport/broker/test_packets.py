@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_server.broker.decoding import decode, frame_length
-from edge_server.broker.encoding import encode
-from edge_server.broker.packets import (
+from edge_server.transport.broker.decoding import decode, frame_length
+from edge_server.transport.broker.encoding import encode
+from edge_server.transport.broker.packets import (
     V5,
     V311,
     ConnAck,
@@ -26,8 +26,8 @@ from edge_server.broker.packets import (
     Unsubscribe,
     Will,
 )
-from edge_server.broker.properties import Prop, Property
-from edge_server.broker.wire import Code, MqttError, Reader, varint
+from edge_server.transport.broker.properties import Prop, Property
+from edge_server.transport.broker.wire import Code, MqttError, Reader, varint
 from schemas.errors import PeerError
 
 USER = Property(Prop.USER_PROPERTY, ("k", "v"))

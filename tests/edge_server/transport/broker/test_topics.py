@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.broker.topics import MAX_LEVELS, TopicTree, check_filter, check_topic
-from edge_server.broker.wire import Code, MqttError
+from edge_server.transport.broker.topics import MAX_LEVELS, TopicTree, check_filter, check_topic
+from edge_server.transport.broker.wire import Code, MqttError
 
 TABLE = [
     # filter, topic, covered

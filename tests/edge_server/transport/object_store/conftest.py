@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_client.depot import web as over_http
-from edge_client.depot.web import Outcome, Web
-from edge_server.depot.links import OwnLinks
-from edge_server.depot.service import serving
-from schemas.blobs import BlobRef
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.object_store import http as over_http
+from edge_client.transport.object_store.http import Outcome, Web
+from edge_server.transport.object_store.http_service import serving
+from edge_server.transport.object_store.signed_urls import OwnLinks
+from schemas.tensors.blobs import BlobRef
 
 KEY = b"k" * 32
 CHUNK = 1024

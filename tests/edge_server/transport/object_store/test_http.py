@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from edge_client.address import TlsFiles
-from edge_client.blobstore import BlobStore
-from edge_client.depot import web as over_http
-from edge_client.depot.web import Outcome, Web, web_of
-from edge_server.depot.handler import Handler
-from tests.depot.conftest import CHUNK, DATA, PLACE, Shop, ask
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.broker_address import TlsFiles
+from edge_client.transport.object_store import http as over_http
+from edge_client.transport.object_store.http import Outcome, Web, web_of
+from edge_server.transport.object_store.http_handler import Handler
+from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, PLACE, Shop, ask
 
 
 @pytest.fixture

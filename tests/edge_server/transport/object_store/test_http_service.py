@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.depot.links import OwnLinks, permitted, read_secret
-from edge_server.depot.service import serving
-from edge_server.depot.shelf import OBJECT, object_at
-from schemas.blobs import BlobRef, digest_of
+from edge_server.transport.object_store.files import OBJECT, object_at
+from edge_server.transport.object_store.http_service import serving
+from edge_server.transport.object_store.signed_urls import OwnLinks, permitted, read_secret
 from schemas.errors import ConfigError
-from tests.depot.conftest import DATA, KEY, PLACE, Shop, ask
+from schemas.tensors.blobs import BlobRef, digest_of
+from tests.edge_server.transport.object_store.conftest import DATA, KEY, PLACE, Shop, ask
 
 
 def digest_header(ref: BlobRef) -> dict[str, str]:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_client.depot import web as over_http
-from edge_client.depot.web import Outcome, Web
-from edge_server.cli import main
-from edge_server.depot.links import OwnLinks, read_secret
-from edge_server.depot.service import serving
-from edge_server.load_config import load_config
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.object_store import http as over_http
+from edge_client.transport.object_store.http import Outcome, Web
+from edge_server.cli.main import main
+from edge_server.config.load import load_config
+from edge_server.transport.object_store.http_service import serving
+from edge_server.transport.object_store.signed_urls import OwnLinks, read_secret
 from schemas.errors import ConfigError
-from tests.depot.conftest import CHUNK, DATA, KEY, PLACE
-from tests.identity.conftest import new_authority
+from tests.edge_server.security.identity.conftest import new_authority
+from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, KEY, PLACE
 
 NEVER = threading.Event()
 
@@ -42,7 +42,7 @@ def test_a_store_with_a_certificate_is_spoken_to_by_whoever_knows_its_authority(
 def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     words = ["blobs", str(tmp_path / "shop"), "--secret", str(tmp_path / "secret"), "--port", "0"]
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "edge_server.cli", *words], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-u", "-m", "edge_server.cli.main", *words], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None

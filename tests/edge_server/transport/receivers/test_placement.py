@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.blobstore import BlobStore
-from edge_server.receivers.placing import MAX_EARLY, Placing
-from edge_server.receivers.told import Expect, Placed
-from schemas.blobs import BlobRef, Chunk, digest_of
+from edge_client.storage.blob_store import BlobStore
+from edge_server.transport.receivers.messages import Expect, Placed
+from edge_server.transport.receivers.placement import MAX_EARLY, Placing
+from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 
 # Three chunks: 1024, 1024 and 452 bytes.
 DATA = bytes(range(250)) * 10

@@ -16,13 +16,13 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_client.address import BrokerAddress, TlsFiles
-from edge_client.blobstore import BlobStore
-from edge_server.broker.launch import RunningBroker, running_broker
-from edge_server.receivers.pool import FromReceiver, ReceiverLost, Receivers
-from edge_server.receivers.told import Misfit, Placed, Ready, Unable
-from schemas.blobs import BlobRef, digest_of, encode_chunk
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_server.transport.broker.launch import RunningBroker, running_broker
+from edge_server.transport.receivers.messages import Misfit, Placed, Ready, Unable
+from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Receivers
 from schemas.errors import ConfigError
+from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
 from schemas.topics import Channel, DeviceTopic
 
 DEADLINE_S = 60.0

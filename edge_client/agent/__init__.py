@@ -1,0 +1,1 @@
+"""The device runtime: the process that takes tasks from a server and does them."""

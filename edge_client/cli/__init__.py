@@ -1,0 +1,1 @@
+"""The command line `edge-client`: its verbs, its options and its output."""

@@ -1,0 +1,1 @@
+"""Channel pruning: attention scores, channel selection, and physically smaller networks."""

@@ -1,0 +1,1 @@
+"""What a device trusts and how it proves who it is."""

@@ -1,0 +1,1 @@
+"""Local training: the loop, objectives, optimizers, checkpoints and cost models."""

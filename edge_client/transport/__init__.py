@@ -1,0 +1,1 @@
+"""MQTT and HTTP: connections, chunked blobs and packet sizes."""

@@ -1,0 +1,1 @@
+"""The command line `edge-server`: its verbs, its options and the demo."""

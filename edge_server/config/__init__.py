@@ -1,0 +1,1 @@
+"""The federation file: sections, recipes, overrides and checks."""

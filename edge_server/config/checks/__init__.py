@@ -1,0 +1,1 @@
+"""Checks of a federation file: which settings and components go together."""

@@ -1,0 +1,1 @@
+"""The running server: it plans rounds, publishes tasks, checks updates and closes rounds."""

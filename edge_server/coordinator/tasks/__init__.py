@@ -1,0 +1,1 @@
+"""The tasks of a round: which device trains what, and how the model reaches it."""

@@ -1,0 +1,1 @@
+"""Bridges to other systems, each in a thread of its own."""

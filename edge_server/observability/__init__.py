@@ -1,0 +1,1 @@
+"""What people and programs see of a run: views, dashboard, report, terminal, metrics, trackers."""

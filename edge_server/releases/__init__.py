@@ -1,0 +1,1 @@
+"""Finished models: the registry of versions and their rollout to devices."""

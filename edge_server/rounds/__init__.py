@@ -1,0 +1,1 @@
+"""The pure state machine of federated rounds. No socket, clock, thread or torch."""

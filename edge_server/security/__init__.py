@@ -1,0 +1,1 @@
+"""Who may connect, what is signed, and secure aggregation."""

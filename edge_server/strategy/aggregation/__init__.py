@@ -1,0 +1,1 @@
+"""How updates of unlike sub-models become one."""

@@ -1,0 +1,1 @@
+"""Which channels a device keeps."""

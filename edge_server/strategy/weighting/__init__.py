@@ -1,0 +1,1 @@
+"""How much each update counts."""

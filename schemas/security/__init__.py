@@ -1,0 +1,1 @@
+"""What is signed, how devices enrol, and the terms of secure aggregation."""

@@ -1,0 +1,1 @@
+"""Arrays, safetensors files, and blobs cut into checked chunks."""
