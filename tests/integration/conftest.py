@@ -58,39 +58,26 @@ def demo_config(**overrides: Any) -> Config:
 
 
 class Watched:
-    """A watcher that lets a test wait for something to be true of the run, however briefly it is."""
+    """A watcher that lets a test wait for something to be true of the run."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._awaited: list[Callable[[Snapshot], bool]] = []
         self.last: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         with self._changed:
             self.last = snapshot
-            self._awaited = [condition for condition in self._awaited if not condition(snapshot)]
             self._changed.notify_all()
 
-    def until(
-        self, condition: Callable[[Snapshot], bool], then: Callable[[], object] | None = None
-    ) -> Snapshot:
-        """Wait for a snapshot of which `condition` holds; the server itself calls `then` at that moment."""
-        found: list[Snapshot] = []
-
-        def holds(snapshot: Snapshot) -> bool:
-            if condition(snapshot):
-                found.append(snapshot)
-                if then is not None:
-                    then()
-            return bool(found)
-
+    def until(self, condition: Callable[[Snapshot], bool]) -> Snapshot:
+        """Wait for a snapshot of which `condition` holds."""
         with self._changed:
-            if self.last is None or not holds(self.last):
-                self._awaited.append(holds)
-            assert self._changed.wait_for(lambda: bool(found), timeout=DEADLINE_S), (
-                f"not in {DEADLINE_S} s; last: {self.last}"
+            seen = self._changed.wait_for(
+                lambda: self.last is not None and condition(self.last), timeout=DEADLINE_S
             )
-        return found[0]
+        assert seen, f"not in {DEADLINE_S} s; last: {self.last}"
+        assert self.last is not None
+        return self.last
 
 
 class Run:

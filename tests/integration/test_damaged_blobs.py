@@ -60,10 +60,7 @@ def test_blobs_damaged_while_the_server_was_down(
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)
         with devices(chosen, address, tmp_path / "before"):
-            life = Life(chosen, address, out)
-            life.watched.until(
-                lambda now: len(now.history) == 1 and now.phase == "training", then=life.server.suspend
-            )
+            life = Life(chosen, address, out, planning_2=lambda life: life.server.suspend())
             assert isinstance(life.end(), Suspended)
         damaged = [path.name for path in blobs(out)]
         for path in blobs(out):

@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +117,28 @@ def begun(path: Path, config: Config) -> None:
 
 
 class Life:
-    """One life of a server, in a thread of this process."""
+    """One life of a server, in a thread of this process; `planning_2` is called when round 2 is planned."""
 
-    def __init__(self, config: Config, address: BrokerAddress, out: Path) -> None:
+    def __init__(
+        self,
+        config: Config,
+        address: BrokerAddress,
+        out: Path,
+        *,
+        planning_2: Callable[[Life], object] = lambda life: None,
+    ) -> None:
         self.watched = Watched()
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         run = recovered.federation.run if recovered else run_name("test")
         workshop = Workshop(config, run, folder, resume=recovered.resumption if recovered else None)
+        self.workshop, plan = workshop, workshop.plan
+
+        def planned(command: Any) -> Any:
+            if command.round == 2 and not command.retry:
+                planning_2(self)
+            return plan(command)
+
+        workshop.plan = planned  # type: ignore[method-assign]
         self.server = Server(config, run, address, workshop, self.watched, recovered)
         self.ended: Any = None
         self._thread = threading.Thread(target=self._live, daemon=True)
@@ -152,13 +168,13 @@ def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)
         with devices(config, address, tmp_path / "devices"):
-            life = Life(config, address, tmp_path / "run")
             with monkeypatch.context() as broken:
-                owner = life.server._workshop.store if where == "write_chunk" else life.server._workshop
-                life.watched.until(
-                    lambda now: len(now.history) >= 1, then=lambda: broken.setattr(owner, where, full)
-                )
-                suspended = life.end()
+
+                def disk_fills_up(life: Life) -> None:
+                    owner = life.workshop.store if where == "write_chunk" else life.workshop
+                    broken.setattr(owner, where, full)
+
+                suspended = Life(config, address, tmp_path / "run", planning_2=disk_fills_up).end()
             assert isinstance(suspended, Suspended)
             assert suspended.failed
             assert "No space left on device" in str(suspended)
