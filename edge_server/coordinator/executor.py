@@ -60,7 +60,7 @@ from edge_server.rounds.events import (
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.rollback import conduct_rows
 from edge_server.rounds.suspects import left_out
-from edge_server.security.manifest_signer import Notary
+from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.background_delete import Disposal
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.journal import Aggregated, GivenUp, Journal
@@ -92,7 +92,7 @@ class Workshop:
 
     A `resumable` run keeps its state after every round, and `resume` says what to go on from. One that is
     not `durable` does not wait for the disk: it outlives its process, but not a power cut, and its updates
-    are not kept. The `notary` signs what the run gives out; nobody does unless one is named.
+    are not kept. The `manifest_signer` signs what the run gives out; nobody does unless one is named.
     `secret` is what noise is made from: 32 bytes, drawn here unless they are given. One that `broadcasts`
     names shared topics for what several devices need; large blobs lie in the `depot`, too, if there is one.
     It tests by `testing`, or else on the file's data; `words` are what users should know of the run, and
@@ -108,7 +108,7 @@ class Workshop:
         resumable: bool = True,
         resume: Resumption | None = None,
         durable: bool = True,
-        notary: Notary | None = None,
+        manifest_signer: ManifestSigner | None = None,
         secret: bytes | None = None,
         depot: Depot | None = None,
         broadcasts: bool = True,
@@ -118,7 +118,7 @@ class Workshop:
         self._config, self._run, self._folder = config, run, folder
         self.depot = depot
         self.durations = Durations()
-        self.notary = notary or Notary(config.federation.name, run)
+        self.manifest_signer = manifest_signer or ManifestSigner(config.federation.name, run)
         self._resumable, self._durable = resumable or config.federation.roll_back, durable
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable, writes_over=durable)
@@ -163,7 +163,7 @@ class Workshop:
             channel_map,
             self.store,
             self._publisher,
-            self.notary,
+            self.manifest_signer,
             depot,
             broadcasts=broadcasts,
             # A run that goes on has told its devices before.
@@ -557,7 +557,7 @@ class Workshop:
         digest = self._folder.save_model(
             number, self._state.params, self._network.channel_map, manifest, durable=durable
         )
-        self.notary.model(self._folder.version(number) / "manifest.json", number, durable=durable)
+        self.manifest_signer.model(self._folder.version(number) / "manifest.json", number, durable=durable)
         return digest
 
     # --- delivering ---
@@ -576,7 +576,7 @@ class Workshop:
                     preprocessing=self._testing.preprocessing,
                     provenance=provenance,
                 )
-            self.notary.export(paths[tier], provenance, spec)
+            self.manifest_signer.export(paths[tier], provenance, spec)
         return paths
 
     @property

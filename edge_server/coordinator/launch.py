@@ -61,7 +61,7 @@ def serve(
     from edge_server.integrations.open import bridges
     from edge_server.observability.report.made import write_made
     from edge_server.releases.registry.register import default_registry, enter_or_say_why_not
-    from edge_server.security.manifest_signer import run_notary
+    from edge_server.security.manifest_signer import open_manifest_signer
 
     shelf = registry or default_registry(out)
     with (
@@ -73,10 +73,14 @@ def serve(
         write_made(folder.path)
         new = run or run_name(config.federation.name)
         run = recovered.federation.run if recovered else new
-        notary = run_notary(config.federation.name, run, folder.path, config.federation.signing_key)
+        manifest_signer = open_manifest_signer(
+            config.federation.name, run, folder.path, config.federation.signing_key
+        )
         resume = recovered.resumption if recovered else None
         first = None if resume else find_start(config, [shelf, RUNS / "registry"], folder)
-        workshop = Workshop(config, run, folder, resume=resume, notary=notary, depot=depot, first=first)
+        workshop = Workshop(
+            config, run, folder, resume=resume, manifest_signer=manifest_signer, depot=depot, first=first
+        )
         say(workshop.words)
         server = Server(config, run, address, workshop, Together(watcher, beside), recovered)
         look_for_strangers(address, config.federation.name, server.warn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_server.rounds.events import ChunkArrived
-from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, Told, Unable
+from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, ReceiverMessage, Unable
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk
 from schemas.values import Reason
@@ -22,7 +22,7 @@ def chunk_of(told: Placed | Misfit) -> ChunkArrived:
     return ChunkArrived(told.device, Chunk(told.prefix, told.index, bytes(told.size)))
 
 
-def check_able(told: Told) -> None:
+def check_able(told: ReceiverMessage) -> None:
     """Raise `OSError` where the disk takes no more, and `ConfigError` where receivers can do nothing."""
     if isinstance(told, NoRoom):
         raise OSError(told.errno, told.detail)

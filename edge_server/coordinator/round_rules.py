@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_server.config.config import Config
-from edge_server.rounds.reputation import ConductRules
+from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.state import Buffering, RoundRules
 
 
@@ -27,7 +27,7 @@ def make_rules(config: Config) -> RoundRules:
         # What privacy a run has spent goes by who was chosen, once per round.
         replaces=privacy.mechanism == "none",
         buffering=buffering if clients.mode == "buffered" else None,
-        conduct=ConductRules(
+        reputation=ReputationRules(
             config.firewall.quarantine_after,
             config.firewall.quarantine_window,
             config.firewall.quarantine_rounds,

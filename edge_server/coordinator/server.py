@@ -71,7 +71,7 @@ from edge_server.storage.disk_errors import disk_has_failed
 from edge_server.storage.event_list.notes import round_closed, run_ended
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
-from edge_server.transport.receivers.messages import Misfit, Placed, Told
+from edge_server.transport.receivers.messages import Misfit, Placed, ReceiverMessage
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Receivers
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import (
@@ -286,7 +286,7 @@ class Server:
             case MendBlob(digest):
                 self._mend(digest)
             case Collected(command, True):
-                self._tally.beside.stored[command.device] += command.update.blob.size
+                self._tally.indirect.stored[command.device] += command.update.blob.size
                 self._check(command)
             case Collected(CheckUpdate(device, update), False, have):
                 self._step(NotDeposited(device, update.blob.digest, have))
@@ -382,7 +382,7 @@ class Server:
         if participant is None or not participant.is_meant(result):
             return
         task = participant.assignment.task
-        self._tally.beside.claimed(
+        self._tally.indirect.claimed(
             result.device,
             result.attempt,
             heard=result.heard_bytes,
@@ -396,7 +396,7 @@ class Server:
         if participant is not None and participant.update == claim and not participant.final:
             self._receivers.expect(claim.device, claim.blob)
 
-    def _received(self, told: Told) -> None:
+    def _received(self, told: ReceiverMessage) -> None:
         """What a receiver says of what came to it."""
         check_able(told)
         if isinstance(told, Placed | Misfit):
@@ -447,8 +447,8 @@ class Server:
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(device, message, vouched):
-                signed = self._workshop.notary.countersigned(message, vouched)
+            case Send(device, message, to_sign):
+                signed = self._workshop.manifest_signer.sign_message(message, to_sign)
                 self._tell(device, self._addressed(device, signed))
             case Announce(message):
                 self._outgoing.announce(message, self._federation.fleet.present())

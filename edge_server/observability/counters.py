@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_server.rounds.events import Note
 from edge_server.rounds.fleet import MAX_DEVICES
-from edge_server.rounds.link_bytes import Beside, LinkBytes
+from edge_server.rounds.link_bytes import IndirectTraffic, LinkBytes
 from edge_server.storage.records import RoundRecord
 from schemas.messages import Delivery, Telemetry
 
@@ -39,7 +39,7 @@ class Tally:
         self._clock, self._most, self._known = clock, MAX_DEVICES if most is None else most, known
         self.uplink: Counter[str] = Counter()
         self.downlink: Counter[str] = Counter()
-        self.beside = Beside()
+        self.indirect = IndirectTraffic()
         self.refusals: Counter[tuple[str | None, str]] = Counter()
         self.rounds: Counter[str] = Counter()
         self.telemetry: dict[str, Telemetry] = {}
@@ -75,7 +75,7 @@ class Tally:
 
     def _forget(self, name: str) -> None:
         self._names.discard(name)
-        for counts in (self.uplink, self.downlink, self.beside.shared, self.beside.stored):
+        for counts in (self.uplink, self.downlink, self.indirect.shared, self.indirect.stored):
             counts[OTHERS] += counts.pop(name, 0)
         for reason, count in self._refused.pop(name, Counter()).items():
             del self.refusals[name, reason]
@@ -94,17 +94,17 @@ class Tally:
     def announced(self, devices: Iterable[str], size: int) -> None:
         """Bytes went to all, and reached the devices that were there."""
         self.sent(ALL, size)
-        self.beside.announced(devices, size)
+        self.indirect.announced(devices, size)
 
     def published(self, devices: Iterable[str], attempt: int, size: int) -> None:
         """Bytes of an attempt's broadcast were sent once, and reached those who listened."""
         self.sent(ALL, size)
-        self.beside.published(devices, attempt, size)
+        self.indirect.published(devices, attempt, size)
 
     def over_link(self, device: str) -> LinkBytes:
         """What went over a device's link so far."""
-        received = self.downlink[device] + self.beside.shared[device]
-        return LinkBytes(received, self.uplink[device] + self.beside.stored[device])
+        received = self.downlink[device] + self.indirect.shared[device]
+        return LinkBytes(received, self.uplink[device] + self.indirect.stored[device])
 
     def refused(self, device: str | None, reason: str) -> None:
         """Something was refused."""
@@ -157,8 +157,8 @@ class Tally:
         return {
             "uplink": dict(self.uplink),
             "downlink": dict(self.downlink),
-            "shared": dict(self.beside.shared),
-            "stored": dict(self.beside.stored),
+            "shared": dict(self.indirect.shared),
+            "stored": dict(self.indirect.stored),
             "refusals": refusals,
         }
 
@@ -166,7 +166,7 @@ class Tally:
         """Go on from the counts and the closed rounds of a run that was cut off."""
         self.uplink.update(traffic.get("uplink", {}))
         self.downlink.update(traffic.get("downlink", {}))
-        self.beside.restore(traffic)
+        self.indirect.restore(traffic)
         for device, reason, count in traffic.get("refusals", ()):
             self._refuse(device, reason, count)
         for record in history:

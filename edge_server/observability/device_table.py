@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from edge_server.config.load import load_config
 from edge_server.rounds.link_bytes import LinkBytes, link_bytes
-from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, ConductRules, folded, quarantined
+from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, ReputationRules, quarantined, replay_strikes
 from edge_server.storage.journal_reader import JournalReader, read_examined, read_strikes
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_files import first_problem, read_history
@@ -101,6 +101,6 @@ def _journalled(folder: RunFolder) -> dict[str, Counter[str]]:
 def _quarantined(folder: RunFolder, history: tuple[RoundRecord, ...]) -> dict[str, int]:
     """Who would be left out of the round after the last one that was closed."""
     settings = load_config(str(folder.path / "federation.toml")).firewall
-    rules = ConductRules(settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds)
+    rules = ReputationRules(settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds)
     strikes = [(row.device, row.round, row.reason) for row in read_strikes(folder.journal)]
-    return quarantined(folded(strikes, rules), len(history) + 1)
+    return quarantined(replay_strikes(strikes, rules), len(history) + 1)

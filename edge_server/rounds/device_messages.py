@@ -258,8 +258,8 @@ def _delivered(federation: Federation, delivery: Delivery) -> Step:
     participant = _participant(federation, delivery)
     if participant is None:
         return federation, [_acknowledge(delivery)]
-    vouched = _vouched(participant.assignment.task, delivery)
-    answer = _acknowledge(delivery, vouched)
+    to_sign = _manifest_to_sign(participant.assignment.task, delivery)
+    answer = _acknowledge(delivery, to_sign)
     if participant.final:
         return federation, [answer]
     done = replace(participant, status=Status.COUNTED)
@@ -279,7 +279,7 @@ def _in_place(delivery: Delivery) -> Command:
     return Note("model delivered", delivery.device, detail=detail, kind=EventKind.DELIVERY, routine=True)
 
 
-def _vouched(task: Task, delivery: Delivery) -> Manifest | None:
+def _manifest_to_sign(task: Task, delivery: Delivery) -> Manifest | None:
     """What a signature for a delivered model is over: the device's word, on a task that was signed for it."""
     if task.manifest is None:
         return None
@@ -336,7 +336,7 @@ def _answer_request(federation: Federation, request: BlobRequest) -> Command:
     )
 
 
-def _acknowledge(result: Update | Delivery | TaskReply, vouched: Manifest | None = None) -> Command:
+def _acknowledge(result: Update | Delivery | TaskReply, to_sign: Manifest | None = None) -> Command:
     acknowledgement = Acknowledgement(
         federation=result.federation,
         device=result.device,
@@ -344,7 +344,7 @@ def _acknowledge(result: Update | Delivery | TaskReply, vouched: Manifest | None
         attempt=result.attempt,
         digest=result.blob.digest if isinstance(result, Update) else None,
     )
-    return Send(result.device, acknowledgement, vouched)
+    return Send(result.device, acknowledgement, to_sign)
 
 
 def _refusal(update: Update, reason: Reason, detail: str) -> Command:

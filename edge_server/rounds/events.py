@@ -207,11 +207,11 @@ class Announce:
 
 @dataclass(frozen=True)
 class Send:
-    """Command: publish to one device, and along with it the signature over `vouched`, if there is a key."""
+    """Command: publish to one device, and along with it the signature over `to_sign`, if there is a key."""
 
     device: str
     message: Message
-    vouched: Manifest | None = None
+    to_sign: Manifest | None = None
 
 
 @dataclass(frozen=True)

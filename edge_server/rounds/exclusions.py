@@ -31,9 +31,9 @@ def _because(device: Device, federation: Federation) -> str:
         return "offline"
     if device.misfit:
         return f"left out: {device.misfit}"
-    conduct = federation.conducts.get(device.name)
-    if conduct is not None and conduct.quarantined(federation.round):
-        return f"left out: quarantined until round {conduct.until} after {conduct.cause}"
+    reputation = federation.reputations.get(device.name)
+    if reputation is not None and reputation.quarantined(federation.round):
+        return f"left out: quarantined until round {reputation.until} after {reputation.cause}"
     if device.eligibility is Eligibility.TRAIN:
         return "not asked"
     return f"left out: its owner's rules: {device.ineligible_because or device.eligibility}"

@@ -23,7 +23,7 @@ class LinkBytes:
     sent: int = 0
 
 
-class Beside:
+class IndirectTraffic:
     """Per device: bytes beside the messages between it and the server, `shared` with others or by the store.
 
     `stored` is what it put into the object store.

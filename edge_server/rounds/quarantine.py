@@ -1,4 +1,4 @@
-"""What conduct means for rounds: a strike is kept and told, and whoever is in quarantine is not planned."""
+"""Strikes and quarantine in a federation: strikes are recorded, quarantined devices are not planned."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
     """Count a refusal against a device that is known; one that is not cannot be planned anyway."""
     if device not in federation.fleet.devices:
         return federation, []
-    rules = federation.rules.conduct
-    conducts = struck(federation.conducts, device, federation.round, reason, rules)
-    if conducts is federation.conducts:
+    rules = federation.rules.reputation
+    reputations = struck(federation.reputations, device, federation.round, reason, rules)
+    if reputations is federation.reputations:
         return federation, []
     commands: list[Command] = [StrikeCommand(device, federation.round, reason)]
-    after = replace(federation, conducts=conducts)
+    after = replace(federation, reputations=reputations)
     if quarantine_end(after, device) != quarantine_end(federation, device):
         commands += announced(after, device)
     return after, commands
@@ -36,14 +36,14 @@ def announced(federation: Federation, device: str) -> list[Command]:
 
 def trusted(federation: Federation) -> tuple[Device, ...]:
     """The devices that are there and may be planned, by name."""
-    out = quarantined(federation.conducts, federation.round)
+    out = quarantined(federation.reputations, federation.round)
     return tuple(one for one in federation.fleet.able() if one.name not in out and not one.misfit)
 
 
 def quarantine_end(federation: Federation, device: str) -> int | None:
     """The last round that the device is left out of; None where it is not in quarantine."""
-    conduct = federation.conducts.get(device)
-    return conduct.until if conduct is not None and conduct.quarantined(federation.round) else None
+    reputation = federation.reputations.get(device)
+    return reputation.until if reputation is not None and reputation.quarantined(federation.round) else None
 
 
 def too_few(federation: Federation) -> str:
@@ -80,6 +80,6 @@ def told(federation: Federation, device: str) -> Command:
 
 
 def _why(federation: Federation, device: str) -> str:
-    conduct = federation.conducts[device]
-    why = conduct.cause if ROLLED_BACK in conduct.reasons.values() else "too many updates were refused"
+    reputation = federation.reputations[device]
+    why = reputation.cause if ROLLED_BACK in reputation.reasons.values() else "too many updates were refused"
     return f"left out until round {quarantine_end(federation, device)}: {why}"

@@ -32,7 +32,7 @@ WEIGHTS: Mapping[str, float] = {
 
 
 @dataclass(frozen=True)
-class ConductRules:
+class ReputationRules:
     """`after` strikes within `window` rounds lead to `rounds` rounds of quarantine; after 0 there is none."""
 
     after: int = 3
@@ -41,7 +41,7 @@ class ConductRules:
 
 
 @dataclass(frozen=True)
-class Conduct:
+class Reputation:
     """One device's strikes by round, those of the window, and the last round that it is left out of.
 
     `reasons` are those of the strikes, or of the strikes that led to the quarantine it is in.
@@ -64,27 +64,29 @@ class Conduct:
         return f"{len(self.reasons)} refusal{'s' if len(self.reasons) != 1 else ''} ({names})"
 
 
-Conducts = Mapping[str, Conduct]
+Reputations = Mapping[str, Reputation]
 
 
-def struck(conducts: Conducts, device: str, round_number: int, reason: str, rules: ConductRules) -> Conducts:
+def struck(
+    reputations: Reputations, device: str, round_number: int, reason: str, rules: ReputationRules
+) -> Reputations:
     """Take a refusal; the very same mapping where it changes nothing."""
     weight = WEIGHTS.get(reason, 0.0)
-    before = conducts.get(device, Conduct({}))
+    before = reputations.get(device, Reputation({}))
     if rules.after == 0 or weight <= before.strikes.get(round_number, 0.0):
-        return conducts
+        return reputations
     recent = {number: one for number, one in before.strikes.items() if number > round_number - rules.window}
-    now = Conduct(
+    now = Reputation(
         {**recent, round_number: weight}, before.until, _reasons(before, recent, round_number, reason)
     )
     if not now.quarantined(round_number) and sum(now.strikes.values()) >= rules.after:
         # Served, the quarantine leaves a clean slate.
         now = replace(now, strikes={}, until=round_number + rules.rounds)
-    return {**conducts, device: now}
+    return {**reputations, device: now}
 
 
 def _reasons(
-    before: Conduct, recent: Mapping[int, float], round_number: int, reason: str
+    before: Reputation, recent: Mapping[int, float], round_number: int, reason: str
 ) -> Mapping[int, str]:
     """Those of the recent strikes with one more; whoever is in quarantine is there for what led to it."""
     if before.quarantined(round_number):
@@ -93,40 +95,40 @@ def _reasons(
     return {**known, round_number: str(reason)}
 
 
-def left_out(conducts: Conducts, device: str, round_number: int, rules: ConductRules) -> Conducts:
+def left_out(reputations: Reputations, device: str, round_number: int, rules: ReputationRules) -> Reputations:
     """A quarantine from this round on, without a strike and whatever the rules say of strikes."""
-    before = conducts.get(device, Conduct({}))
+    before = reputations.get(device, Reputation({}))
     out = replace(before, until=round_number + rules.rounds, reasons={round_number: ROLLED_BACK})
-    return {**conducts, device: out}
+    return {**reputations, device: out}
 
 
-def forgiven(conducts: Conducts, device: str, round_number: int, rules: ConductRules) -> Conducts:
+def forgiven(reputations: Reputations, device: str, round_number: int, rules: ReputationRules) -> Reputations:
     """What counted against the device in this round counts no more; a quarantine that began in it is over."""
-    before = conducts.get(device)
+    before = reputations.get(device)
     if before is None:
-        return conducts
+        return reputations
     strikes = {number: weight for number, weight in before.strikes.items() if number != round_number}
     reasons = {number: why for number, why in before.reasons.items() if number != round_number}
     until = 0 if before.until == round_number + rules.rounds else before.until
-    return {**conducts, device: Conduct(strikes, until, reasons)}
+    return {**reputations, device: Reputation(strikes, until, reasons)}
 
 
-def folded(
-    rows: Iterable[tuple[str, int, str]], rules: ConductRules, conducts: Conducts | None = None
-) -> Conducts:
-    """All devices' conduct after these rows in order, each as device, round and reason."""
-    conducts = {} if conducts is None else conducts
+def replay_strikes(
+    rows: Iterable[tuple[str, int, str]], rules: ReputationRules, reputations: Reputations | None = None
+) -> Reputations:
+    """All devices' reputation after these rows in order, each as device, round and reason."""
+    reputations = {} if reputations is None else reputations
     for device, round_number, reason in rows:
         match reason:
             case "rolled-back":
-                conducts = left_out(conducts, device, round_number, rules)
+                reputations = left_out(reputations, device, round_number, rules)
             case "forgiven":
-                conducts = forgiven(conducts, device, round_number, rules)
+                reputations = forgiven(reputations, device, round_number, rules)
             case _:
-                conducts = struck(conducts, device, round_number, reason, rules)
-    return conducts
+                reputations = struck(reputations, device, round_number, reason, rules)
+    return reputations
 
 
-def quarantined(conducts: Conducts, round_number: int) -> dict[str, int]:
+def quarantined(reputations: Reputations, round_number: int) -> dict[str, int]:
     """Who is left out of this round, each with the last round of that."""
-    return {device: one.until for device, one in conducts.items() if one.quarantined(round_number)}
+    return {device: one.until for device, one in reputations.items() if one.quarantined(round_number)}

@@ -15,7 +15,7 @@ from edge_server.rounds.events import Command, Note, RollBack, RolledBack
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.quarantine import announced
-from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, folded, quarantined
+from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, quarantined, replay_strikes
 from edge_server.rounds.state import Federation, Phase, Step, Undone, announce
 from schemas.values import Reason
 
@@ -48,8 +48,10 @@ def may_undo(federation: Federation, number: int) -> bool:
 def undo(federation: Federation, number: int, why: str) -> Step:
     """Ask for the model before round `number`; nothing is planned until it is there."""
     forgiven = _forgiven(federation, number)
-    conducts = folded(((*row, FORGIVEN) for row in forgiven), federation.rules.conduct, federation.conducts)
-    out = quarantined(conducts, number + 1)
+    reputations = replay_strikes(
+        ((*row, FORGIVEN) for row in forgiven), federation.rules.reputation, federation.reputations
+    )
+    out = quarantined(reputations, number + 1)
     command = RollBack(
         undone=number,
         attempt=federation.attempt,
@@ -67,8 +69,8 @@ def _forgiven(federation: Federation, number: int) -> tuple[tuple[str, int], ...
     following = number + 1
     failed = [
         (device, following)
-        for device, conduct in sorted(federation.conducts.items())
-        if conduct.reasons.get(following) in FAILED
+        for device, reputation in sorted(federation.reputations.items())
+        if reputation.reasons.get(following) in FAILED
     ]
     before = federation.undone[-1] if federation.undone else None
     in_vain = before.left_out if before is not None and before.round == number - 1 else ()
@@ -83,7 +85,7 @@ def undone(federation: Federation, event: RolledBack) -> Step:
     after = replace(
         federation,
         participants=Participants.of(kept),
-        conducts=folded(rows, federation.rules.conduct, federation.conducts),
+        reputations=replay_strikes(rows, federation.rules.reputation, federation.reputations),
         undone=(*federation.undone, Undone(command.undone, command.attempt, event.left_out)),
         untrained=0,
     )
@@ -101,7 +103,7 @@ def undone(federation: Federation, event: RolledBack) -> Step:
 
 
 def conduct_rows(command: RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
-    """What the devices' conduct comes to, as (device, round, reason)."""
+    """What the devices' reputation comes to, as (device, round, reason)."""
     forgiven = [(device, number, FORGIVEN) for device, number in command.forgiven]
     return [*forgiven, *((device, command.undone + 1, ROLLED_BACK) for device in left_out)]
 

@@ -13,7 +13,7 @@ from edge_server.rounds.events import Announce, Command, End
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.reputation import ConductRules, Conducts
+from edge_server.rounds.reputation import ReputationRules, Reputations
 from edge_server.rounds.twins import Sightings
 from edge_server.security.secure_aggregation.protocol import Gathering
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
@@ -68,7 +68,7 @@ class RoundRules:
     deliver_every: int = 0
     replaces: bool = True
     buffering: Buffering | None = None
-    conduct: ConductRules = field(default_factory=ConductRules)
+    reputation: ReputationRules = field(default_factory=ReputationRules)
     masking_step_s: float = 30.0
     roll_back: bool = True
 
@@ -117,7 +117,7 @@ class Federation:
     gather_until: float = 0.0
     counted: Mapping[str, Update] = field(default_factory=dict)
     ended: str = ""
-    conducts: Conducts = field(default_factory=dict)
+    reputations: Reputations = field(default_factory=dict)
     masking: Gathering | None = None
     broadcast: Broadcast | None = None
     untrained: int = 0

@@ -1,6 +1,6 @@
-"""What the server vouches for in a run: its tasks, its models, and what devices say of their exports.
+"""Signs a run's tasks, model versions and exports.
 
-What each signature means stands in `schemas.security.manifest.Manifest`.
+`schemas.security.manifest.Manifest` says what each signature means.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Notary:
-    """Signs in the name of one run; without a signer it signs nothing and lets everything pass as it is."""
+class ManifestSigner:
+    """Signs manifests of one run; without a signer, tasks and messages stay unsigned."""
 
     federation: str
     run: str
     signer: Signer | None = None
 
     def task(self, task: Task, device: str, *, parent_sha256: str) -> Task:
-        """The task with a manifest for `device`; raises what `encode_message` does if that is too large."""
+        """The task with a signed manifest for `device`; raises as `encode_message` does if too large."""
         if self.signer is None:
             return task
-        # Signed is what the device will read, in case a value reads back in another form.
-        heard = Task.model_validate_json(encode_message(task))
+        # Sign the task as the device decodes it: a value may change form on the way through JSON.
+        decoded = Task.model_validate_json(encode_message(task))
         manifest = Manifest(
             what="task",
             federation=self.federation,
@@ -51,7 +51,7 @@ class Notary:
             device=device,
             tier=task.tier,
             ratio=str(task.ratio),
-            sha256=content_digest(heard),
+            sha256=content_digest(decoded),
             spec_sha256=spec_digest(task.spec),
             parent_sha256=parent_sha256,
             issued_at=int(time.time()),
@@ -62,11 +62,11 @@ class Notary:
 
     def model(self, manifest: Path, round_number: int, *, durable: bool = True) -> None:
         """Sign a version of the global model by its `manifest.json`, which names the digests of the rest."""
-        beside = manifest.with_name("manifest.signed.json")
-        self._file("model", manifest, beside, durable=durable, round=round_number)
+        signature = manifest.with_name("manifest.signed.json")
+        self._file("model", manifest, signature, durable=durable, round=round_number)
 
     def export(self, path: Path, provenance: Mapping[str, str], spec: SubModelSpec) -> None:
-        """Sign a tier's ONNX file, which this server has made, as what the file itself says that it is."""
+        """Sign a tier's ONNX file that this server exported; `provenance` is the file's own metadata."""
         self._file(
             "tier-export",
             path,
@@ -78,7 +78,9 @@ class Notary:
             parent_sha256=provenance["parent_sha256"],
         )
 
-    def _file(self, what: Kind, path: Path, beside: Path, *, durable: bool = True, **named: object) -> None:
+    def _file(
+        self, what: Kind, path: Path, signature: Path, *, durable: bool = True, **named: object
+    ) -> None:
         if self.signer is None:
             return
         fields = {
@@ -90,22 +92,22 @@ class Notary:
             **named,
         }
         signed = encode_manifest(self.signer.sign(Manifest.model_validate(fields)))
-        write_synced(beside, signed, durable=durable)
+        write_synced(signature, signed, durable=durable)
 
-    def countersigned(self, message: Message, vouched: Manifest | None) -> Message:
-        """The message with the signature that it shall carry, if any."""
-        if self.signer is None or vouched is None:
+    def sign_message(self, message: Message, to_sign: Manifest | None) -> Message:
+        """The message with `to_sign` signed as its manifest, if there is one and a key."""
+        if self.signer is None or to_sign is None:
             return message
-        return message.model_copy(update={"manifest": self.signer.sign(vouched)})
+        return message.model_copy(update={"manifest": self.signer.sign(to_sign)})
 
 
-def run_notary(federation: str, run: str, folder: Path, key: Path | None) -> Notary:
-    """The notary of a run: with the key of the federation file, or else one that stays in the run's folder.
+def open_manifest_signer(federation: str, run: str, folder: Path, key: Path | None) -> ManifestSigner:
+    """The signer of a run, with `key`, or else with the run folder's own key, made on first use.
 
-    The public key lies in the folder as `signing.pub`.
+    Writes the public key to `signing.pub` in the run folder.
     """
     from edge_server.security.signing_key import load_or_make_signing_key
 
     signer = load_or_make_signing_key(folder / "signing.key" if key is None else key)
     write_synced(folder / "signing.pub", signer.public_text.encode())
-    return Notary(federation, run, signer)
+    return ManifestSigner(federation, run, signer)

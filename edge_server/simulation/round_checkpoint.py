@@ -64,7 +64,7 @@ def write_boundary(folder: Path, boundary: Boundary, tally: Tally) -> None:
         },
         uplink=tally.uplink,
         downlink=tally.downlink,
-        shared=tally.beside.shared,
+        shared=tally.indirect.shared,
         refusals=tuple((device, reason, count) for (device, reason), count in tally.refusals.items()),
     )
     # Like the model and the state that belong to it.

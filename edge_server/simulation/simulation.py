@@ -50,7 +50,7 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.rounds.machine import Federation, Phase, RoundRules
-from edge_server.rounds.reputation import ConductRules, Conducts
+from edge_server.rounds.reputation import ReputationRules, Reputations
 from edge_server.rounds.state import Undone
 from edge_server.simulation.device import DeviceEdge, Surroundings, lay_out, link
 from edge_server.simulation.events import (
@@ -92,7 +92,7 @@ class Simulation:
         *,
         folder: Path,
         export: bool = True,
-        conducts: Conducts | None = None,
+        reputations: Reputations | None = None,
         undone: tuple[Undone, ...] = (),
     ) -> None:
         self._config, self._workshop, self._watcher = config, workshop, watcher
@@ -108,7 +108,7 @@ class Simulation:
             run,
             _rules(config, devices),
             fleet=fleet,
-            conducts=conducts or {},
+            reputations=reputations or {},
             undone=undone,
             classes=workshop.classes,
         )
@@ -370,7 +370,7 @@ class Simulation:
             round=boundary.round,
             attempt=boundary.attempt,
             fleet=Fleet(fleet, most=max(MAX_DEVICES, len(self._devices))),
-            conducts=self._federation.conducts,
+            reputations=self._federation.reputations,
             undone=self._federation.undone,
         )
         self._step(RoundClosed(boundary.round, diverged))
@@ -443,4 +443,4 @@ def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
     rules = make_rules(config)
     there = sum(device.is_there() for device in devices.values())
     start = max(1, min(rules.start_clients, there))
-    return replace(rules, start_clients=start, conduct=ConductRules(after=0))
+    return replace(rules, start_clients=start, reputation=ReputationRules(after=0))

@@ -26,7 +26,7 @@ from edge_server.observability.report.report import write_report
 from edge_server.observability.snapshot import Watcher
 from edge_server.releases.registry.register import default_registry
 from edge_server.rounds.fleet import MAX_DEVICES
-from edge_server.rounds.reputation import ConductRules, folded
+from edge_server.rounds.reputation import ReputationRules, replay_strikes
 from edge_server.rounds.state import Undone
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
@@ -127,7 +127,7 @@ def simulate(
                 watcher,
                 folder=out,
                 export=export,
-                conducts=folded(before.strikes, ConductRules(after=0)),
+                reputations=replay_strikes(before.strikes, ReputationRules(after=0)),
                 undone=tuple(Undone(one.round, one.attempt, one.left_out) for one in before.undone),
             )
             with stopped_by_signals(simulation.stop):

@@ -242,7 +242,7 @@ class Journal:
             if observation is not None:
                 _write_observation(written, observation)
 
-    def undone(self, given_up: GivenUp, conduct: Iterable[tuple[str, int, str]]) -> None:
+    def undone(self, given_up: GivenUp, reputation: Iterable[tuple[str, int, str]]) -> None:
         """A closed round is given up, and these are the rows of the strikes' table that come with it."""
         row = (
             given_up.round,
@@ -254,7 +254,7 @@ class Journal:
         )
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO undone VALUES (?, ?, ?, ?, ?, ?)", row)
-            written.executemany("INSERT INTO strikes VALUES (?, ?, ?)", conduct)
+            written.executemany("INSERT INTO strikes VALUES (?, ?, ?)", reputation)
 
     def norms(self, update: Update) -> dict[str, float]:
         """The norms of an update that was examined; none where it has none that can be read."""

@@ -17,7 +17,7 @@ from edge_server.rounds.events import Assignment
 from edge_server.rounds.fleet import Device, Fleet
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.reputation import folded
+from edge_server.rounds.reputation import replay_strikes
 from edge_server.rounds.state import Federation, Phase, RoundRules, Undone
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.journal import GivenUp
@@ -128,7 +128,7 @@ def recover(
     return Recovered(
         replace(
             _federation(federation, run, rules, seen, participants, fleet, now),
-            conducts=folded(strikes, rules.conduct),
+            reputations=replay_strikes(strikes, rules.reputation),
             undone=tuple(Undone(one.round, one.attempt, one.left_out) for one in given_up),
             diverged=bool(history) and history[-1].diverged and seen.undone is None,
         ),

@@ -22,7 +22,7 @@ from edge_server.rounds.events import (
     RoundPlanned,
     UpdateChecked,
 )
-from edge_server.security.manifest_signer import Notary
+from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.transport.object_store.store import Depot
@@ -40,7 +40,7 @@ class LightWorkshop:
         self.store, self.depot = BlobStore(folder / "blobs"), depot
         self.durations, self.started_from = Durations(), None
         self.events, self.classes, self.tested_on = EventRecorder(folder / "events.jsonl"), ClassList(), ""
-        self.notary, self.chunk_bytes = Notary(FEDERATION, "run-1"), CHUNK_BYTES
+        self.manifest_signer, self.chunk_bytes = ManifestSigner(FEDERATION, "run-1"), CHUNK_BYTES
         self.model = SimpleNamespace(parameters=len(model) // 4)
         self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
 

@@ -17,7 +17,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.executor import Workshop
 from edge_server.rounds.events import CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
-from edge_server.security.manifest_signer import Notary
+from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
 from schemas.messages import Task, Update, encode_message
@@ -35,14 +35,14 @@ class Bench:
         folder: Path,
         recipe: str,
         *words: str,
-        notary: Notary | None = None,
+        manifest_signer: ManifestSigner | None = None,
         names: Sequence[str] = NAMES,
     ) -> None:
         config = load_config(
             recipe, ["data.source=digits", "rounds=2", "batch-size=8", "strategy.uplink=[]", *words]
         )
         self.folder = RunFolder.create(folder / "run", config)
-        self.workshop = Workshop(config, "run-1", self.folder, notary=notary)
+        self.workshop = Workshop(config, "run-1", self.folder, manifest_signer=manifest_signer)
         train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
         self.places = {
             name: Workplace(

@@ -326,9 +326,9 @@ def _end(args: argparse.Namespace, registry: Registry, version: Version, ended: 
     """Note what is served from now on, and say how it ended."""
     from edge_client.cli.app import DONE, FAILED
     from edge_server.releases.rollout.progress import summary
-    from edge_server.releases.rollout.state import Phase
+    from edge_server.releases.rollout.state import RolloutPhase
 
-    finished, told = ended.phase is Phase.FINISHED, ""
+    finished, told = ended.phase is RolloutPhase.FINISHED, ""
     if ended.rules.only:
         pass  # what a few devices serve is not what all are meant to
     elif finished:

@@ -13,7 +13,7 @@ from edge_server.coordinator.tasks.secure_aggregation import masking_terms
 from edge_server.coordinator.tasks.task import Job, TaskTerms, make_task
 from edge_server.coordinator.validation.contents import max_answer_bytes
 from edge_server.rounds.events import Assignment, PlanRound
-from edge_server.security.manifest_signer import Notary
+from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.strategy.strategy import State, Strategy, sent_down
 from edge_server.transport.object_store.store import Depot
 from schemas.messages import Task
@@ -38,14 +38,19 @@ class Assigning:
         channel_map: ChannelMap,
         store: BlobStore,
         publisher: Publisher,
-        notary: Notary,
+        manifest_signer: ManifestSigner,
         depot: Depot | None,
         *,
         broadcasts: bool,
         new_map: bool,
     ) -> None:
         self._terms, self._strategy, self._channel_map = terms, strategy, channel_map
-        self._store, self._publisher, self._notary, self._depot = store, publisher, notary, depot
+        self._store, self._publisher, self._manifest_signer, self._depot = (
+            store,
+            publisher,
+            manifest_signer,
+            depot,
+        )
         self._broadcasts, self._new_map = broadcasts, new_map
 
     def describe(self, preprocessing: Preprocessing) -> None:
@@ -92,7 +97,7 @@ class Assigning:
         for name, job in jobs.items():
             task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
             task = task.model_copy(update={"masking": masking, "depot": terms})
-            task = self._notary.task(task, name, parent_sha256=state_sha256)
+            task = self._manifest_signer.task(task, name, parent_sha256=state_sha256)
             alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
             if alike not in limits:
                 limits[alike] = max_answer_bytes(task, self._channel_map, self._strategy.groups)

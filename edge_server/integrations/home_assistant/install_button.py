@@ -15,7 +15,7 @@ from edge_server.releases.rollout.open import begun_for, files_of, one_at_a_time
 from edge_server.releases.rollout.progress import told
 from edge_server.releases.rollout.rules import Rules
 from edge_server.releases.rollout.service import Interrupted, RolloutService
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Status
 from schemas.errors import EdgeError
 from schemas.messages.rollout_terms import Terms
@@ -62,7 +62,7 @@ def outcome(device: str, rollout: Rollout) -> Installation:
     """How it ended; a device that goes back has said why."""
     target = rollout.targets.get(device)
     about = told(target) if target is not None and target.report is not None else ""
-    said = about if rollout.phase is Phase.FINISHED else (about or rollout.why)
+    said = about if rollout.phase is RolloutPhase.FINISHED else (about or rollout.why)
     return Installation(device, None, f"{rollout.version}: {said}.")
 
 
@@ -132,5 +132,9 @@ class Installer:
         self._waits_since = (self._waits_since or now) if lost else None
         gone = target is not None and target.status is Status.AWAY
         late = self._waits_since is not None and now - self._waits_since > PATIENCE_S
-        if (gone or late) and rollout.phase in (Phase.GATHERING, Phase.RUNNING) and self._service is not None:
+        if (
+            (gone or late)
+            and rollout.phase in (RolloutPhase.GATHERING, RolloutPhase.RUNNING)
+            and self._service is not None
+        ):
             self._service.withdraw(f"{device} is not there")

@@ -10,7 +10,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.home_assistant import HomeAssistantSettings
 from edge_server.integrations.home_assistant.service import HomeAssistant
 from edge_server.observability.snapshot import Watcher
-from edge_server.security.identity.service_certificates import station_address
+from edge_server.security.identity.service_certificates import service_broker_address
 
 
 @contextlib.contextmanager
@@ -22,8 +22,8 @@ def opened_home_assistant(
         settings,
         federation,
         registry,
-        address=station_address(address, "home", settings.authority, section="home-assistant"),
-        rollout=station_address(address, "rollout", settings.authority, section="home-assistant"),
+        address=service_broker_address(address, "home", settings.authority, section="home-assistant"),
+        rollout=service_broker_address(address, "rollout", settings.authority, section="home-assistant"),
     )
     home.open()
     try:

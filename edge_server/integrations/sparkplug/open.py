@@ -9,7 +9,7 @@ from pathlib import Path
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.observability.snapshot import Watcher
-from edge_server.security.identity.service_certificates import station_address
+from edge_server.security.identity.service_certificates import service_broker_address
 from schemas.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ def opened_sparkplug(
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[sparkplug]'"
         raise ConfigError(f"[sparkplug] group: {error.name} is not installed: {remedy}") from error
-    place = station_address(address, "sparkplug", settings.authority, section="sparkplug")
+    place = service_broker_address(address, "sparkplug", settings.authority, section="sparkplug")
     folder.mkdir(parents=True, exist_ok=True)
     connections = folder / f"sparkplug-{settings.group}-{federation}"
     node = Sparkplug(settings.group, federation, place, connections)

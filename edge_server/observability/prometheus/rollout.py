@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from edge_server.observability.prometheus.metric_names import Labelled, gauge, gauges
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Status
 
 
@@ -34,7 +34,7 @@ def rollout_families(rollout: Rollout, no_link: str) -> Iterator[Metric]:
     about: Labelled = {(rollout.federation, rollout.version): 1.0}
     yield from gauges("rollout_info", "Which version goes where.", ("federation", "version"), about)
     yield from gauge("broker_connected", "Whether there is a connection to the broker.", not no_link)
-    phases: Labelled = {(str(phase),): float(phase is rollout.phase) for phase in Phase}
+    phases: Labelled = {(str(phase),): float(phase is rollout.phase) for phase in RolloutPhase}
     yield from gauges("rollout_phase", "1 for the phase that the rollout is in.", ("phase",), phases)
     yield from gauge("rollout_groups", "Groups of devices, the canary included.", rollout.groups)
     opened = min(rollout.opened + 1, rollout.groups)

@@ -10,7 +10,7 @@ from edge_server.releases.rollout.rules import Rules, rounded_up
 from edge_server.releases.rollout.target import FAILED, Status, Target
 
 
-class Verdict(StrEnum):
+class GroupVerdict(StrEnum):
     """What follows from a group's standing."""
 
     OPEN = "open"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class GroupStanding:
     """Devices of a group: all, those that are left out because they are away, those kept, those failed."""
 
     devices: int
@@ -33,10 +33,10 @@ class Standing:
         return self.devices - self.away
 
 
-def standing_of(targets: Iterable[Target]) -> Standing:
+def count_group(targets: Iterable[Target]) -> GroupStanding:
     """Count a group."""
     statuses = [target.status for target in targets]
-    return Standing(
+    return GroupStanding(
         devices=len(statuses),
         away=statuses.count(Status.AWAY),
         kept=statuses.count(Status.KEPT),
@@ -44,7 +44,7 @@ def standing_of(targets: Iterable[Target]) -> Standing:
     )
 
 
-def judge(standing: Standing, rules: Rules) -> tuple[Verdict, str]:
+def judge(standing: GroupStanding, rules: Rules) -> tuple[GroupVerdict, str]:
     """What follows from the rules, and why.
 
     As hawkBit's conditions: succeeded at `success` or more of the group, failed above `error`. Beyond those,
@@ -52,18 +52,18 @@ def judge(standing: Standing, rules: Rules) -> tuple[Verdict, str]:
     """
     counted, failed = standing.counted, standing.failed
     if counted == 0:
-        return Verdict.OPEN, ""
+        return GroupVerdict.OPEN, ""
     needed = rounded_up(rules.success * counted)
     if failed > rounded_down(rules.most_failures * counted):
         return (
-            Verdict.FAILED,
+            GroupVerdict.FAILED,
             f"{failed} of {counted} failed, more than {rules.most_failures:.3g} of the group",
         )
     if counted - failed < needed:
-        return Verdict.FAILED, f"{failed} of {counted} failed, so {needed} cannot keep it any more"
+        return GroupVerdict.FAILED, f"{failed} of {counted} failed, so {needed} cannot keep it any more"
     if standing.kept >= needed:
-        return Verdict.SUCCEEDED, f"{standing.kept} of {counted} kept it"
-    return Verdict.OPEN, ""
+        return GroupVerdict.SUCCEEDED, f"{standing.kept} of {counted} kept it"
+    return GroupVerdict.OPEN, ""
 
 
 def rounded_down(number: float) -> int:

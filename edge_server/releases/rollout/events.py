@@ -16,7 +16,7 @@ class Connected:
 
 
 @dataclass(frozen=True)
-class Heard:
+class MessageReceived:
     """Event: a message of a device; its topic has already proved who sent it."""
 
     message: Birth | Death | ModelReport | BlobRequest
@@ -34,11 +34,11 @@ class Tick:
     """Event: time has passed."""
 
 
-Event = Connected | Heard | Withdrawn | Tick
+Event = Connected | MessageReceived | Withdrawn | Tick
 
 
 @dataclass(frozen=True)
-class Send:
+class SendMessage:
     """Command: publish a message to a device."""
 
     device: str
@@ -55,4 +55,4 @@ class SendChunks:
     count: int
 
 
-Command = Send | SendChunks
+Command = SendMessage | SendChunks

@@ -15,20 +15,20 @@ from pydantic import ValidationError
 
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.rules import Rules
-from edge_server.releases.rollout.state import OVER, Phase, Rollout, TierFile
+from edge_server.releases.rollout.state import OVER, Rollout, RolloutPhase, TierFile
 from edge_server.releases.rollout.target import Status, Target
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport
 
 
 @dataclass(frozen=True)
-class Known:
+class RolloutEntry:
     """A rollout as the list of them has it."""
 
     id: str
     version: str
     federation: str
-    phase: Phase
+    phase: RolloutPhase
 
     @property
     def over(self) -> bool:
@@ -47,7 +47,7 @@ class RolloutJournal:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def newest(self, federation: str) -> list[Known]:
+    def newest(self, federation: str) -> list[RolloutEntry]:
         """All rollouts of a federation, the newest first."""
         with self._registry.database() as database:
             rows = database.execute(
@@ -55,7 +55,7 @@ class RolloutJournal:
                 " ORDER BY began_at DESC, rowid DESC",
                 (federation,),
             ).fetchall()
-        return [Known(id, version, of, Phase(phase)) for id, version, of, phase in rows]
+        return [RolloutEntry(id, version, of, RolloutPhase(phase)) for id, version, of, phase in rows]
 
     def begin(self, rollout: Rollout) -> None:
         """Keep a new rollout."""
@@ -110,7 +110,7 @@ class RolloutJournal:
                 federation=row[1],
                 rules=rules,
                 files=files,
-                phase=Phase(row[3]),
+                phase=RolloutPhase(row[3]),
                 opened=row[4],
                 why=row[5],
                 targets={one[0]: _target(one, rules, now) for one in targets},

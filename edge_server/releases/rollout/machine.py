@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.releases.rollout.acceptance import Verdict, judge, standing_of
+from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge
 from edge_server.releases.rollout.events import (
     Command,
     Connected,
     Event,
-    Heard,
-    Send,
+    MessageReceived,
     SendChunks,
+    SendMessage,
     Tick,
     Withdrawn,
 )
 from edge_server.releases.rollout.groups import groups_of
-from edge_server.releases.rollout.state import Phase, Rollout, Step, TierFile
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, Step, TierFile
 from edge_server.releases.rollout.target import (
     ASK_AGAIN_S,
     CHECK_UP_S,
@@ -48,7 +48,7 @@ def step(rollout: Rollout, event: Event, now: float) -> Step:
     match event:
         case Connected(chunk_bytes):
             return settle(_connected(rollout, chunk_bytes, now), now)
-        case Heard(message):
+        case MessageReceived(message):
             return _heard(rollout, message, now)
         case Withdrawn(why):
             return settle(stop(rollout, why, now), now)
@@ -86,7 +86,7 @@ def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
     rollout = replace(rollout, fleet=rollout.fleet.born(birth))
     target = rollout.targets.get(birth.device)
     if target is None:
-        return _joined(rollout, birth, now) if rollout.phase is Phase.RUNNING else rollout
+        return _joined(rollout, birth, now) if rollout.phase is RolloutPhase.RUNNING else rollout
     back = known is None or not known.alive or birth.session > known.session
     if target.status is Status.AWAY:
         return rollout.put(_waiting(rollout, replace(target, status=Status.WAITING), now))
@@ -114,7 +114,7 @@ def _reported(rollout: Rollout, report: ModelReport, now: float) -> Rollout:
 def _chunks(rollout: Rollout, request: BlobRequest) -> list[Command]:
     """What a device asks for, if it is the file of its own tier; anything else is not to be had here."""
     target = rollout.targets.get(request.device)
-    if target is None or rollout.phase is not Phase.RUNNING or target.group > rollout.opened:
+    if target is None or rollout.phase is not RolloutPhase.RUNNING or target.group > rollout.opened:
         return []
     ref = rollout.files[target.tier].ref
     known = request.digest == ref.digest and request.first < ref.chunks
@@ -133,14 +133,14 @@ def _waiting(rollout: Rollout, target: Target, now: float) -> Target:
 # --- what the state itself calls for ---
 def settle(rollout: Rollout, now: float) -> Step:
     """Do what is due: form the groups, ask, give up, judge, end."""
-    if rollout.phase is Phase.GATHERING:
+    if rollout.phase is RolloutPhase.GATHERING:
         rollout = _gathered(rollout, now)
     commands: list[Command] = []
-    if rollout.phase is Phase.RUNNING:
+    if rollout.phase is RolloutPhase.RUNNING:
         rollout = _judged(_overdue(rollout, now), now)
-    if rollout.phase is Phase.RUNNING:
+    if rollout.phase is RolloutPhase.RUNNING:
         rollout, commands = _asked(rollout, now)
-    if rollout.phase is Phase.STOPPING:
+    if rollout.phase is RolloutPhase.STOPPING:
         rollout, commands = _withdrawing(rollout, now)
     return rollout, commands
 
@@ -164,7 +164,7 @@ def _gathered(rollout: Rollout, now: float) -> Rollout:
         for number, group in enumerate(groups)
         for device in group
     }
-    return replace(rollout, phase=Phase.RUNNING, targets=targets, opened=0)
+    return replace(rollout, phase=RolloutPhase.RUNNING, targets=targets, opened=0)
 
 
 def _overdue(rollout: Rollout, now: float) -> Rollout:
@@ -184,17 +184,17 @@ def _open(rollout: Rollout) -> tuple[Target, ...]:
 def _judged(rollout: Rollout, now: float) -> Rollout:
     """Stop, open the next group, or finish, as the groups stand."""
     for number in range(rollout.opened + 1):
-        verdict, why = judge(standing_of(rollout.group(number)), rollout.rules)
-        if verdict is Verdict.FAILED:
+        verdict, why = judge(count_group(rollout.group(number)), rollout.rules)
+        if verdict is GroupVerdict.FAILED:
             return stop(rollout, f"{group_name(number)}: {why}", now)
-    if verdict is not Verdict.SUCCEEDED:
+    if verdict is not GroupVerdict.SUCCEEDED:
         return rollout
     if rollout.opened + 1 < rollout.groups:
         waiting = [_waiting(rollout, one, now) for one in rollout.group(rollout.opened + 1)]
         opened = replace(rollout, opened=rollout.opened + 1)
         return replace(opened, targets={**opened.targets, **{one.device: one for one in waiting}})
     done = all(target.settled for target in rollout.targets.values())
-    return replace(rollout, phase=Phase.FINISHED) if done else rollout
+    return replace(rollout, phase=RolloutPhase.FINISHED) if done else rollout
 
 
 def group_name(number: int) -> str:
@@ -215,7 +215,7 @@ def _asked(rollout: Rollout, now: float) -> Step:
         if target.status in UNDER_WAY or target.status is Status.SILENT:
             patience = ASK_AGAIN_S if target.status is Status.ASKED else CHECK_UP_S
             rollout = rollout.put(replace(target, ask_at=now + patience))
-            commands.append(Send(target.device, _offer(rollout, target)))
+            commands.append(SendMessage(target.device, _offer(rollout, target)))
     return rollout, commands
 
 
@@ -236,12 +236,12 @@ def _offer(rollout: Rollout, target: Target) -> ModelOffer:
 # --- stopping ---
 def stop(rollout: Rollout, why: str, now: float) -> Rollout:
     """Open nothing more, and have every device go back that may serve the new model."""
-    if rollout.phase is Phase.STOPPING:
+    if rollout.phase is RolloutPhase.STOPPING:
         return rollout
     at_once = [replace(one, ask_at=now) for one in rollout.targets.values()]
     return replace(
         rollout,
-        phase=Phase.STOPPING,
+        phase=RolloutPhase.STOPPING,
         why=why,
         stop_until=now + rollout.rules.silent_s,
         targets={one.device: one for one in at_once},
@@ -256,9 +256,9 @@ def _withdrawing(rollout: Rollout, now: float) -> Step:
     for target in told:
         if rollout.alive(target.device) and now >= target.ask_at:
             rollout = rollout.put(replace(target, ask_at=now + ASK_AGAIN_S))
-            commands.append(Send(target.device, _withdrawal(rollout, target)))
+            commands.append(SendMessage(target.device, _withdrawal(rollout, target)))
     if not awaited or now >= rollout.stop_until:
-        return replace(rollout, phase=Phase.STOPPED), commands
+        return replace(rollout, phase=RolloutPhase.STOPPED), commands
     return rollout, commands
 
 

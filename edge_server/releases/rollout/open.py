@@ -13,9 +13,9 @@ from pathlib import Path
 from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import TierModel, Version
-from edge_server.releases.rollout.journal import Known, RolloutJournal, new_id
+from edge_server.releases.rollout.journal import RolloutEntry, RolloutJournal, new_id
 from edge_server.releases.rollout.rules import Rules
-from edge_server.releases.rollout.state import Phase, Rollout, TierFile
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, TierFile
 from schemas.errors import ConfigError
 from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.tensors.chunks import BlobRef
@@ -123,12 +123,12 @@ def to_withdraw(journal: RolloutJournal, version: Version, files: dict[int, Tier
         raise ConfigError(f"{version.version} was never rolled out: there is nothing to withdraw")
     _refuse_others(journal, version, known[0])
     loaded = journal.load(known[0].id, files, now=time.monotonic())
-    return replace(loaded, phase=Phase.RUNNING) if loaded.over else loaded
+    return replace(loaded, phase=RolloutPhase.RUNNING) if loaded.over else loaded
 
 
-def _refuse_others(journal: RolloutJournal, version: Version, meant: Known) -> None:
+def _refuse_others(journal: RolloutJournal, version: Version, meant: RolloutEntry) -> None:
     """What was rolled out after it, and not stopped, is what devices serve now."""
-    lasting = [one for one in journal.newest(version.federation) if one.phase is not Phase.STOPPED]
+    lasting = [one for one in journal.newest(version.federation) if one.phase is not RolloutPhase.STOPPED]
     newest = lasting[0] if lasting else meant
     if newest.version != meant.version:
         raise ConfigError(

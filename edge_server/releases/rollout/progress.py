@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from edge_server.config.units import clean, clock_text, ms_text, names_text, percent_text
-from edge_server.releases.rollout.acceptance import Verdict, judge, standing_of
+from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge
 from edge_server.releases.rollout.groups import missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Status, Target
 
 QUIET = frozenset({Status.WAITING, Status.ASKED, Status.SWITCHING})
@@ -62,7 +62,7 @@ class Progress:
 
 def waiting_for(rollout: Rollout, now: float) -> str:
     """What holds the rollout up, if it is that devices are not there."""
-    if rollout.phase is Phase.GATHERING:
+    if rollout.phase is RolloutPhase.GATHERING:
         if rollout.gather_until is None or now < rollout.gather_until:
             return ""
         there, expected = len(eligible(rollout)), rollout.rules.expect
@@ -73,7 +73,7 @@ def waiting_for(rollout: Rollout, now: float) -> str:
             if not there
             else f"{there} of {expected} devices are online: waiting"
         )
-    if rollout.phase is not Phase.RUNNING:
+    if rollout.phase is not RolloutPhase.RUNNING:
         return ""
     group = [one for one in rollout.group(rollout.opened) if not one.settled or one.status is Status.AWAY]
     absent = [one.device for one in group if not rollout.alive(one.device)]
@@ -125,20 +125,20 @@ def measured(target: Target) -> str:
 
 
 def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:
-    phase = Phase.GATHERING if before is None else before.phase
-    if phase is Phase.GATHERING and now.phase is not Phase.GATHERING:
+    phase = RolloutPhase.GATHERING if before is None else before.phase
+    if phase is RolloutPhase.GATHERING and now.phase is not RolloutPhase.GATHERING:
         yield from _groups(now)
-    opened = before.opened if before is not None and phase is not Phase.GATHERING else now.opened
+    opened = before.opened if before is not None and phase is not RolloutPhase.GATHERING else now.opened
     for number in range(opened, now.opened):
-        why = judge(standing_of(now.group(number)), now.rules)[1]
+        why = judge(count_group(now.group(number)), now.rules)[1]
         yield f"{group_name(number)}: {why}; {group_name(number + 1)} is open"
     if phase is now.phase:
         return
-    if now.phase is Phase.STOPPING:
+    if now.phase is RolloutPhase.STOPPING:
         yield f"stopping: {now.why}"
-    if now.phase is Phase.FINISHED:
+    if now.phase is RolloutPhase.FINISHED:
         yield f"finished: {_outcome(now)}"
-    if now.phase is Phase.STOPPED:
+    if now.phase is RolloutPhase.STOPPED:
         yield f"stopped: {now.why}" if now.why else "stopped"
         if now.left_with_it:
             yield f"not heard to have gone back: {names_text(now.left_with_it)}"
@@ -157,7 +157,7 @@ def _groups(rollout: Rollout) -> Iterator[str]:
 
 
 def _outcome(rollout: Rollout) -> str:
-    standing = standing_of(rollout.targets.values())
+    standing = count_group(rollout.targets.values())
     parts = [f"{standing.kept} of {standing.devices} devices serve {rollout.version}"]
     parts += [f"{standing.failed} do not"] if standing.failed else []
     parts += [f"{standing.away} were away"] if standing.away else []
@@ -168,7 +168,7 @@ def summary(rollout: Rollout) -> dict[str, Any]:
     """How it ended, for programs."""
     groups = []
     for number in range(rollout.groups):
-        standing = standing_of(rollout.group(number))
+        standing = count_group(rollout.group(number))
         verdict, why = judge(standing, rollout.rules)
         groups.append(
             {
@@ -178,7 +178,7 @@ def summary(rollout: Rollout) -> dict[str, Any]:
                 "failed": standing.failed,
                 "away": standing.away,
                 "opened": number <= rollout.opened,
-                "verdict": str(verdict) if number <= rollout.opened else str(Verdict.OPEN),
+                "verdict": str(verdict) if number <= rollout.opened else str(GroupVerdict.OPEN),
                 "why": why,
             }
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import ENDED, FAILED
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
@@ -22,8 +22,8 @@ def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
     """What there is to say of a rollout that was `before`; of one that is taken up, where it is."""
     if before is None or before.phase is not after.phase:
         yield _note(f"rollout {after.phase}", f"{after.version}{f': {after.why}' if after.why else ''}")
-    opened = -1 if before is None or before.phase is Phase.GATHERING else before.opened
-    if after.phase is Phase.RUNNING and opened < after.opened:
+    opened = -1 if before is None or before.phase is RolloutPhase.GATHERING else before.opened
+    if after.phase is RolloutPhase.RUNNING and opened < after.opened:
         count = len(after.group(after.opened))
         what, of = f"group {after.opened + 1} open", f"of {after.groups}"
         yield _note(what, f"{of}, {count} device{'' if count == 1 else 's'}: {after.version}")

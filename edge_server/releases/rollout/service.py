@@ -22,9 +22,9 @@ from edge_server.releases.rollout.events import (
     Command,
     Connected,
     Event,
-    Heard,
-    Send,
+    MessageReceived,
     SendChunks,
+    SendMessage,
     Tick,
     Withdrawn,
 )
@@ -156,7 +156,7 @@ class RolloutService:
         if message.device != where.device:
             detail = f"'{message.kind}' of {message.device} on the topic of {where.device}"
             raise PeerError(detail, reason=Reason.WRONG_SENDER)
-        self._step(Heard(message))
+        self._step(MessageReceived(message))
 
     def _step(self, event: Event) -> None:
         before = self._rollout
@@ -168,7 +168,7 @@ class RolloutService:
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(device, message):
+            case SendMessage(device, message):
                 self._link.publish(self._topic(device, Channel.DOWN_ROLLOUT), encode_message(message))
             case SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):

@@ -16,7 +16,7 @@ from schemas.tensors.chunks import BlobRef
 from schemas.values import CapabilityProfile
 
 
-class Phase(StrEnum):
+class RolloutPhase(StrEnum):
     """Where the rollout is. It is stopping while devices are told to go back."""
 
     GATHERING = "gathering"
@@ -26,7 +26,7 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
-OVER = frozenset({Phase.FINISHED, Phase.STOPPED})
+OVER = frozenset({RolloutPhase.FINISHED, RolloutPhase.STOPPED})
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Rollout:
     federation: str
     rules: Rules
     files: Mapping[int, TierFile]
-    phase: Phase = Phase.GATHERING
+    phase: RolloutPhase = RolloutPhase.GATHERING
     targets: Mapping[str, Target] = field(default_factory=dict)
     opened: int = 0
     why: str = ""

@@ -25,7 +25,7 @@ Channels = frozenset[int]
 
 
 @dataclass(frozen=True)
-class Piece:
+class ChunkRange:
     """Adjacent chunks of one blob, published on one shared topic one after the other."""
 
     channel: int
@@ -63,7 +63,7 @@ class Broadcast:
 
     run: str
     attempt: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ChunkRange, ...]
     asked_at: float
     quiet_since: float
     begun: bool = False
@@ -97,10 +97,10 @@ def broadcast_of(tasks: Iterable[Task], now: float) -> Broadcast | None:
     return Broadcast(told.run, told.attempt, pieces, asked_at=now, quiet_since=now)
 
 
-def _pieces(channel: int, ref: BlobRef) -> Iterator[Piece]:
+def _pieces(channel: int, ref: BlobRef) -> Iterator[ChunkRange]:
     step = max(1, PIECE_BYTES // ref.chunk_bytes)
     for first in range(0, ref.chunks, step):
-        yield Piece(channel, ref, first, min(step, ref.chunks - first))
+        yield ChunkRange(channel, ref, first, min(step, ref.chunks - first))
 
 
 def joined(broadcast: Broadcast, device: str, listens: Iterable[int], now: float) -> Broadcast:
@@ -176,6 +176,6 @@ def stalled(broadcast: Broadcast, names: Iterable[str], now: float) -> tuple[str
     return tuple(name for name, since in quiet.items() if now >= since + STALL_S)
 
 
-def published(broadcast: Broadcast, now: float) -> tuple[Broadcast, Piece]:
+def published(broadcast: Broadcast, now: float) -> tuple[Broadcast, ChunkRange]:
     """The next piece, and what is left."""
     return replace(broadcast, next=broadcast.next + 1, sent_at=now), broadcast.pieces[broadcast.next]

@@ -40,7 +40,7 @@ from schemas.errors import ConfigError
 AUTHORITY_S = 20 * 365 * DAY_S
 STATION_S = 2 * 365 * DAY_S
 """Broker, server and service: any `edge-server enroll` renews them in their last third."""
-RESERVED = tuple(mosquitto.STATIONS.values())
+RESERVED = tuple(mosquitto.SERVICE_IDENTITIES.values())
 """Names that would let a device pose as one of these."""
 
 
@@ -147,12 +147,14 @@ def prepare_stations(authority: Authority) -> None:
     """Give broker, server and service what they lack or what ends soon, and write the broker's files."""
     folder, settings = authority.folder, authority.settings
     write_private(folder / FILE, settings.to_toml().encode())
-    for place in ("broker", *mosquitto.STATIONS):
+    for place in ("broker", *mosquitto.SERVICE_IDENTITIES):
         # An authority of an earlier version has no folder for the newest of them.
         write_private(private_folder(folder / place) / "ca.pem", authority.ca_pem)
-    write_private(authority.broker / mosquitto.DOOR_CA, authority.door.certificate.public_bytes(Encoding.PEM))
+    write_private(
+        authority.broker / mosquitto.ENROLMENT_CA, authority.door.certificate.public_bytes(Encoding.PEM)
+    )
     _renew_station(authority, authority.broker / "broker", None)
-    for place, name in mosquitto.STATIONS.items():
+    for place, name in mosquitto.SERVICE_IDENTITIES.items():
         _renew_station(authority, folder / place / place, name)
     if not (authority.broker / mosquitto.REVOKED).exists():
         authority.write_revocation_list()

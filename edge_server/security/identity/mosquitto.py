@@ -14,7 +14,7 @@ HOME, SPARKPLUG = "edge-home", "edge-sparkplug"
 """Those of what tells Home Assistant and SCADA hosts of a run."""
 HOME_ASSISTANT, SCADA = "home-assistant", "scada-host"
 """Those of Home Assistant itself and of a SCADA host."""
-STATIONS = {
+SERVICE_IDENTITIES = {
     "server": SERVER,
     "service": SERVICE,
     "rollout": ROLLOUT,
@@ -24,7 +24,7 @@ STATIONS = {
     "scada-host": SCADA,
 }
 """Whose identity lies in which folder of the authority."""
-CONF, ACL, REVOKED, DOOR_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.pem"
+CONF, ACL, REVOKED, ENROLMENT_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.pem"
 
 _CONF = """\
 # Written by `edge-server enroll`, which writes it anew: put what is yours into a file of its own.

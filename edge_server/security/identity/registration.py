@@ -29,7 +29,7 @@ MOST_VALID = 4
 """Certificates of one device at a time: two while it changes from one to the next, and some lost answers."""
 
 
-class Desk:
+class RegistrationAuthority:
     """Answers requests in the name of an authority."""
 
     def __init__(self, authority: Authority) -> None:

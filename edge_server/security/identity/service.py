@@ -14,7 +14,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
 from edge_server.security.identity import mosquitto
 from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.registration import Desk
+from edge_server.security.identity.registration import RegistrationAuthority
 from schemas.errors import PeerError
 from schemas.messages import encode_message
 from schemas.topics import authority_filters
@@ -31,7 +31,7 @@ class Service:
     """Answers until it is stopped."""
 
     def __init__(self, authority: Authority, address: BrokerAddress) -> None:
-        self._address, self._desk = address, Desk(authority)
+        self._address, self._desk = address, RegistrationAuthority(authority)
         self.inbox: Inbox = queue.SimpleQueue()
         filters = authority_filters(authority.settings.federation)
         self._link = Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)

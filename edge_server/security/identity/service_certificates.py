@@ -9,7 +9,7 @@ from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from schemas.errors import ConfigError
 
 
-def station_address(
+def service_broker_address(
     address: BrokerAddress, station: str, authority: Path | None, *, section: str
 ) -> BrokerAddress:
     """The server's broker as that part connects to it; raises `ConfigError` where its files are missing.

@@ -30,7 +30,7 @@ def inverse_axes(layout: ParameterLayout, order: Order) -> dict[int, NDArray[np.
     return {axis: np.argsort(old) for axis, old in moved_axes(layout, order).items()}
 
 
-class Reaches(Mapping[str, NDArray[np.bool_]]):
+class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
     """What an update reaches of every parameter: as a `Reach`, or, asked for by name, as a mask."""
 
     def __init__(self, channel_map: ChannelMap, find: Callable[[str], Reach]) -> None:
@@ -45,17 +45,17 @@ class Reaches(Mapping[str, NDArray[np.bool_]]):
     def __len__(self) -> int:
         return len(self.channel_map.parameters)
 
-    def moved(self, order: Order) -> Reaches:
+    def moved(self, order: Order) -> UpdateCoverage:
         """Where they are once channels have been put in this order."""
         layouts = self.channel_map.parameters
-        return Reaches(
+        return UpdateCoverage(
             self.channel_map, lambda name: self.reach(name).moved(inverse_axes(layouts[name], order))
         )
 
 
-def all_of(channel_map: ChannelMap) -> Reaches:
+def all_of(channel_map: ChannelMap) -> UpdateCoverage:
     """Every coordinate of every parameter."""
-    return Reaches(channel_map, lambda name: everywhere(channel_map.parameters[name].shape))
+    return UpdateCoverage(channel_map, lambda name: everywhere(channel_map.parameters[name].shape))
 
 
 def common(reaches: Sequence[Reach]) -> Reach:

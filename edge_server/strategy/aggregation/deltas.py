@@ -15,7 +15,7 @@ from edge_client.compression.decoding import Decoded
 from edge_client.pruning.index_sets import Places, Reach, everywhere
 from edge_client.pruning.lazy_slicing import rows_at
 from edge_client.pruning.slicing import moved_axes
-from edge_server.strategy.aggregation.coverage import Order, Reaches, all_of
+from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage, all_of
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
@@ -97,7 +97,7 @@ class Deltas(LazyArrays):
 class Placed(Deltas):
     """What a client sent, at the places of its sub-model; `InvariantError` for shapes that are not its."""
 
-    def __init__(self, arrays: Arrays, reaches: Reaches, channel_map: ChannelMap) -> None:
+    def __init__(self, arrays: Arrays, reaches: UpdateCoverage, channel_map: ChannelMap) -> None:
         super().__init__(channel_map)
         self._arrays, self.reaches = arrays, reaches
 
@@ -170,7 +170,7 @@ class MovedModel(Deltas):
 class Within(Deltas):
     """Changes where they count, 0 elsewhere."""
 
-    def __init__(self, changes: Deltas, reaches: Reaches) -> None:
+    def __init__(self, changes: Deltas, reaches: UpdateCoverage) -> None:
         super().__init__(changes.channel_map)
         self._changes, self._reaches = changes, reaches
 

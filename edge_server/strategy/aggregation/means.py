@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edge_client.pruning.index_sets import Reach
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.accumulator import Adding
-from edge_server.strategy.aggregation.coverage import Reaches, common, mass
+from edge_server.strategy.aggregation.coverage import UpdateCoverage, common, mass
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import Kind, kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays
@@ -71,7 +71,7 @@ def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float])
 def overlap(updates: Sequence[GlobalUpdate]) -> Mapping[str, NDArray[np.bool_]]:
     """Which coordinates every client of the round holds, as masks of the full shapes P."""
     first, *_ = updates
-    return Reaches(
+    return UpdateCoverage(
         first.coverage.channel_map, lambda name: common([update.coverage.reach(name) for update in updates])
     )
 

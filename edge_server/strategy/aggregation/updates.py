@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from edge_client.pruning.index_sets import Reach, nowhere, reach_of
 from edge_client.pruning.slicing import check
-from edge_server.strategy.aggregation.coverage import Order, Reaches
+from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage
 from edge_server.strategy.aggregation.deltas import Deltas, Part, Placed, part_of
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -44,8 +44,8 @@ class GlobalUpdate:
 
     source: ClientUpdate
     delta: Arrays
-    coverage: Reaches
-    held: Reaches
+    coverage: UpdateCoverage
+    held: UpdateCoverage
     order: Order = field(default_factory=dict)
 
     def part(self, name: str, start: int, stop: int) -> Part:
@@ -123,9 +123,9 @@ class Holdings:
 
     def __init__(self, channel_map: ChannelMap) -> None:
         self.channel_map = channel_map
-        self._known: dict[Any, Reaches] = {}
+        self._known: dict[Any, UpdateCoverage] = {}
 
-    def held(self, names: Set[str], spec: SubModelSpec) -> Reaches:
+    def held(self, names: Set[str], spec: SubModelSpec) -> UpdateCoverage:
         """Of a sub-model whose parameters of these names were sent; `InvariantError` if it does not fit."""
         # Lists of channels differ from client to client, and would be kept for nothing.
         if not all(isinstance(kept, int) for kept in spec.kept.values()):
@@ -133,7 +133,7 @@ class Holdings:
         key = (frozenset(names), *sorted(spec.kept.items()))
         if key not in self._known:
             found = _held(names, spec, self.channel_map)
-            self._known[key] = Reaches(self.channel_map, cache(found.reach))
+            self._known[key] = UpdateCoverage(self.channel_map, cache(found.reach))
         return self._known[key]
 
 
@@ -152,7 +152,7 @@ def globalised(
     return GlobalUpdate(update, Placed(arrays, held, channel_map), held, held)
 
 
-def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple[Arrays, Reaches]:
+def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple[Arrays, UpdateCoverage]:
     """A group that came beside the model, in global coordinates and in the order that the update was given.
 
     Only arrays that bear a parameter's name; none where the client sent none.
@@ -165,16 +165,16 @@ def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple
     return (delta.moved(update.order), held.moved(update.order)) if update.order else (delta, held)
 
 
-def _placed(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> tuple[Deltas, Reaches]:
+def _placed(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> tuple[Deltas, UpdateCoverage]:
     held = _held(set(arrays), spec, channel_map)
     return Placed(arrays, held, channel_map), held
 
 
-def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> Reaches:
+def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> UpdateCoverage:
     check(spec, channel_map)
 
     def find(name: str) -> Reach:
         layout = channel_map.parameters[name]
         return reach_of(layout, spec) if name in names else nowhere(layout.shape)
 
-    return Reaches(channel_map, find)
+    return UpdateCoverage(channel_map, find)

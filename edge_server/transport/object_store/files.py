@@ -35,7 +35,7 @@ def object_at(place: str, digest: str) -> str | None:
     return place if found["digest"] == digest else None
 
 
-class Shelf:
+class ObjectFiles:
     """Objects and parts of them; what is older than `keep_s` goes when another one comes."""
 
     def __init__(self, folder: Path, *, keep_s: float) -> None:

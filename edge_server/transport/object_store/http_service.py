@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.transport.http_server import FewAtOnce
-from edge_server.transport.object_store.files import Shelf
+from edge_server.transport.object_store.files import ObjectFiles
 from edge_server.transport.object_store.http_handler import SILENCE_S, Handler
 from schemas.errors import ConfigError
 
@@ -28,7 +28,7 @@ class Service(FewAtOnce):
     request_queue_size = 128
 
     def __init__(
-        self, address: tuple[str, int], shelf: Shelf, key: bytes, context: ssl.SSLContext | None
+        self, address: tuple[str, int], shelf: ObjectFiles, key: bytes, context: ssl.SSLContext | None
     ) -> None:
         self.shelf, self.key, self._context = shelf, key, context
         super().__init__(address, Handler, most=CONNECTIONS)
@@ -64,7 +64,7 @@ def serving(
         except (ssl.SSLError, OSError) as error:
             raise ConfigError(f"--cert {pair[0]} and --key {pair[1]}: {error}") from error
     try:
-        service = Service((host, port), Shelf(folder, keep_s=keep_hours * 3600), key, context)
+        service = Service((host, port), ObjectFiles(folder, keep_s=keep_hours * 3600), key, context)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(

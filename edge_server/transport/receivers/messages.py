@@ -60,15 +60,15 @@ class Ready(Frozen):
     kind: Literal["ready"] = "ready"
 
 
-Told = Expect | Placed | Misfit | NoRoom | Unable | Ready
-_ADAPTER: TypeAdapter[Told] = TypeAdapter(Annotated[Told, Field(discriminator="kind")])
+ReceiverMessage = Expect | Placed | Misfit | NoRoom | Unable | Ready
+_ADAPTER: TypeAdapter[ReceiverMessage] = TypeAdapter(Annotated[ReceiverMessage, Field(discriminator="kind")])
 
 
-def line_of(told: Told) -> bytes:
+def encode_line(told: ReceiverMessage) -> bytes:
     """One line."""
     return told.model_dump_json().encode() + b"\n"
 
 
-def told_in(line: bytes) -> Told:
+def decode_line(line: bytes) -> ReceiverMessage:
     """Read a line."""
     return _ADAPTER.validate_json(line)

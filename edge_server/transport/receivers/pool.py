@@ -19,7 +19,7 @@ from typing import Any
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.mqtt_client import Inbox
-from edge_server.transport.receivers.messages import Expect, Told, line_of, told_in
+from edge_server.transport.receivers.messages import Expect, ReceiverMessage, decode_line, encode_line
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import BlobRef
 
@@ -32,7 +32,7 @@ END_S, PAUSE_S = 5.0, 1.0
 class FromReceiver:
     """Event: a receiver says something."""
 
-    told: Told
+    told: ReceiverMessage
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class _Running:
         for thread in self._threads:
             thread.start()
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: ReceiverMessage) -> None:
         """Say it soon."""
-        self._to_tell.put(line_of(told))
+        self._to_tell.put(encode_line(told))
 
     def end(self) -> None:
         """Close its standard input, upon which it ends."""
@@ -154,7 +154,7 @@ class _Running:
         for line in self._process.stdout:
             # One that is killed may leave half a line.
             if line.endswith(b"\n"):
-                self._inbox.put(FromReceiver(told_in(line)))
+                self._inbox.put(FromReceiver(decode_line(line)))
         self._to_tell.put(None)
         # One that cannot even start must not be started over and over at once.
         if not self._ending.wait(pause_s):

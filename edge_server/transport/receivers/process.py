@@ -25,10 +25,10 @@ from edge_server.transport.receivers.messages import (
     NoRoom,
     Placed,
     Ready,
-    Told,
+    ReceiverMessage,
     Unable,
-    line_of,
-    told_in,
+    decode_line,
+    encode_line,
 )
 from edge_server.transport.receivers.placement import Placing
 from schemas.errors import PeerError
@@ -72,7 +72,7 @@ class Receiver:
 
     def _listen(self) -> None:
         for line in sys.stdin.buffer:
-            self._inbox.put(told_in(line))
+            self._inbox.put(decode_line(line))
         self._inbox.put(Ended())
 
     def _handle(self, event: Any) -> None:
@@ -110,9 +110,9 @@ class Receiver:
             )
             self._tell(misfit)
 
-    def _tell(self, *told: Told | Placed) -> None:
+    def _tell(self, *told: ReceiverMessage | Placed) -> None:
         for one in told:
-            sys.stdout.buffer.write(line_of(one))
+            sys.stdout.buffer.write(encode_line(one))
         sys.stdout.buffer.flush()
 
 

@@ -119,7 +119,7 @@ def test_a_task_without_memory_is_shown_and_kept_once_and_counts_against_nobody(
     assert of(Strike, commands) == [Strike("a", 1, Reason.NO_MEMORY)]
     assert run.status("a") is Status.DECLINED
     assert of(Strike, run.hear(no_memory("a"))) == []
-    assert run.federation.conducts == {}
+    assert run.federation.reputations == {}
 
 
 def trained_or_refused(bench: Bench, task: Task) -> str:

@@ -8,7 +8,7 @@ from edge_server.observability.counters import Tally
 from edge_server.observability.snapshot import DeviceView
 from edge_server.observability.views import make_snapshot
 from edge_server.rounds.participant import Status
-from edge_server.rounds.reputation import ConductRules
+from edge_server.rounds.reputation import ReputationRules
 from edge_server.storage.records import RoundRecord
 from schemas.messages import Telemetry
 from schemas.values import BoardState, CapabilityProfile, Eligibility, Reason
@@ -115,7 +115,7 @@ def test_a_word_on_another_round_or_on_none_says_nothing_of_this_one():
 
 
 def test_who_is_away_or_in_quarantine_is_shown_so_whatever_it_said():
-    run, tally = started("a", "b", rounds=9, conduct=ConductRules(after=1), quorum=0.1), Tally()
+    run, tally = started("a", "b", rounds=9, reputation=ReputationRules(after=1), quorum=0.1), Tally()
     run.plan("b")
     run.upload("b", reason=Reason.NOT_FINITE)
     told(tally, "idle", None)

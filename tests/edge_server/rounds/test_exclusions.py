@@ -8,7 +8,7 @@ from edge_server.rounds import exclusions as module
 from edge_server.rounds.events import PlanRound, RoundClosed
 from edge_server.rounds.machine import Buffering
 from edge_server.rounds.modes import missed
-from edge_server.rounds.reputation import ConductRules
+from edge_server.rounds.reputation import ReputationRules
 from schemas.values import Eligibility, Reason
 from tests.edge_server.rounds.by_hand import of, started
 from tests.edge_server.rounds.test_fleet import birth, death
@@ -41,7 +41,7 @@ def test_who_is_away_or_held_by_its_owner_is_named_with_the_reason():
 
 def test_a_device_in_quarantine_is_named_with_what_led_to_it_and_when_it_ends():
     # Strikes in rounds 1 to 3, one of them doubtful (a half): 1 + 1/2 + 1 is enough for two rounds.
-    run = started("a", "b", rounds=9, conduct=ConductRules(after=2, window=10, rounds=2), quorum=0.1)
+    run = started("a", "b", rounds=9, reputation=ReputationRules(after=2, window=10, rounds=2), quorum=0.1)
     run.plan("a", "b")
     for number, reason in enumerate((Reason.NOT_FINITE, Reason.DIGEST_MISMATCH, Reason.NOT_FINITE), start=1):
         run.upload("a", reason=reason)

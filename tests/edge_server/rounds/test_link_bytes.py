@@ -9,7 +9,7 @@ import pytest
 
 from edge_client.transport.broker_address import parse_address
 from edge_server.observability.counters import Tally
-from edge_server.rounds.link_bytes import Beside, LinkBytes, link_bytes
+from edge_server.rounds.link_bytes import IndirectTraffic, LinkBytes, link_bytes
 from edge_server.transport.broker.launch import RunningBroker
 from tests.benchmarks.wire import relay
 from tests.edge_client.compression.test_egress import HALVES, agents, config
@@ -46,7 +46,7 @@ def test_a_devices_bytes_are_those_that_went_over_its_connection(
 def heard(claim: int | None, *, published: int = 1000, fetched: int = 0, most: int = 0) -> int:
     tally = Tally()
     tally.published(["pi"], 3, published)
-    tally.beside.claimed("pi", 3, heard=claim, fetched=fetched, most_fetched=most)
+    tally.indirect.claimed("pi", 3, heard=claim, fetched=fetched, most_fetched=most)
     return tally.over_link("pi").received
 
 
@@ -61,7 +61,7 @@ def test_what_a_device_says_to_have_fetched_is_bounded_by_its_tasks_blobs() -> N
 
 
 def test_a_word_counts_once_and_only_for_its_own_attempt() -> None:
-    beside = Beside()
+    beside = IndirectTraffic()
     for attempt in (1, 2):
         beside.published(["pi"], attempt, 1000)
     for _ in range(3):
@@ -75,7 +75,7 @@ def test_a_run_that_goes_on_goes_on_counting() -> None:
     tally.published(["pi"], 1, 1000)
     tally.sent("pi", 30)
     tally.received("pi", 7)
-    tally.beside.stored["pi"] += 400
+    tally.indirect.stored["pi"] += 400
     again = Tally()
     again.restore(tally.traffic(), ())
     assert again.over_link("pi") == link_bytes(tally.traffic(), "pi") == LinkBytes(1030, 407)

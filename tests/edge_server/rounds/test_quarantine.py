@@ -5,17 +5,17 @@ from __future__ import annotations
 from edge_server.rounds.events import End, Misbehaved, Note, PlanRound, RoundClosed, Strike
 from edge_server.rounds.machine import Buffering, Phase
 from edge_server.rounds.participant import MAX_CLAIMS, Status
-from edge_server.rounds.reputation import ConductRules
+from edge_server.rounds.reputation import ReputationRules
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import Run, of, refusals, started, update
 
-ONCE = ConductRules(after=1, window=10, rounds=2)
+ONCE = ReputationRules(after=1, window=10, rounds=2)
 NAN = Reason.NOT_FINITE
 
 
 def training(**rules) -> Run:
     """Round one with devices a, b and c; one refusal is enough for two rounds of quarantine."""
-    run = started("a", "b", "c", **{"rounds": 9, "conduct": ONCE, "quorum": 0.1, **rules})
+    run = started("a", "b", "c", **{"rounds": 9, "reputation": ONCE, "quorum": 0.1, **rules})
     run.plan("a", "b", "c")
     return run
 
@@ -52,7 +52,7 @@ def test_a_device_in_quarantine_that_sends_an_update_learns_why_it_is_not_select
 
 
 def test_what_is_no_message_counts_too_and_only_once_a_round():
-    run = training(conduct=ConductRules(after=2, window=10, rounds=2))
+    run = training(reputation=ReputationRules(after=2, window=10, rounds=2))
     assert of(Strike, run.tell(Misbehaved("a", Reason.WRONG_SENDER)))
     assert run.tell(Misbehaved("a", Reason.WRONG_SENDER)) == []
     assert run.tell(Misbehaved("a", Reason.MALFORMED)) == []
@@ -62,7 +62,7 @@ def test_a_name_that_never_said_it_was_there_is_not_kept():
     run = training()
     for number in range(100):
         assert run.tell(Misbehaved(f"made-up-{number}", Reason.WRONG_SENDER)) == []
-    assert run.federation.conducts == {}
+    assert run.federation.reputations == {}
 
 
 def test_too_many_in_quarantine_abandon_the_round_and_after_some_attempts_end_the_run_with_the_reason():
@@ -83,7 +83,7 @@ def test_with_whoever_is_left_rounds_go_on_as_long_as_they_are_enough():
 
 
 def test_buffered_rounds_leave_out_whoever_is_in_quarantine_too():
-    run = started("a", "b", "c", conduct=ONCE, buffering=Buffering(2, concurrency=3), rounds=9)
+    run = started("a", "b", "c", reputation=ONCE, buffering=Buffering(2, concurrency=3), rounds=9)
     run.plan("a", "b", "c")
     run.upload("a", reason=NAN)
     for device in ("b", "c"):
@@ -92,7 +92,7 @@ def test_buffered_rounds_leave_out_whoever_is_in_quarantine_too():
 
 
 def test_a_buffer_that_nobody_may_fill_ends_the_run_rather_than_wait_for_ever():
-    run = started("a", "b", conduct=ONCE, buffering=Buffering(2, concurrency=2), rounds=9, attempts=1)
+    run = started("a", "b", reputation=ONCE, buffering=Buffering(2, concurrency=2), rounds=9, attempts=1)
     run.plan("a", "b")
     for device in ("a", "b"):
         run.upload(device, reason=NAN)

@@ -1,13 +1,13 @@
-"""Conduct: strikes by round, quarantine after too many, nothing for honest failures."""
+"""Reputation: strikes by round, quarantine after too many, nothing for honest failures."""
 
 from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.reputation import WEIGHTS, Conduct, ConductRules, folded, quarantined
+from edge_server.rounds.reputation import WEIGHTS, Reputation, ReputationRules, quarantined, replay_strikes
 from schemas.values import Reason
 
-RULES = ConductRules(after=2, window=3, rounds=4)
+RULES = ReputationRules(after=2, window=3, rounds=4)
 HONEST = (
     Reason.TASK_FAILED,
     Reason.STALE_ROUND,
@@ -31,9 +31,9 @@ HONEST = (
 NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 
 
-def out(*rows: tuple[int, Reason], at: int, rules: ConductRules = RULES) -> dict[str, int]:
+def out(*rows: tuple[int, Reason], at: int, rules: ReputationRules = RULES) -> dict[str, int]:
     """Who is left out of round `at` after these refusals of device `a`."""
-    return quarantined(folded([("a", number, reason) for number, reason in rows], rules), at)
+    return quarantined(replay_strikes([("a", number, reason) for number, reason in rows], rules), at)
 
 
 def test_as_many_strikes_as_that_within_the_window_lead_to_quarantine():
@@ -52,7 +52,7 @@ def test_a_quarantine_ends_and_leaves_a_clean_slate():
 
 def test_a_round_counts_once_by_the_worst_in_it():
     assert out(*[(1, NAN)] * 50, *[(1, DAMAGED)] * 50, at=2) == {}
-    assert folded([("a", 1, DAMAGED), ("a", 1, NAN)], RULES) == {"a": Conduct({1: 1.0})}
+    assert replay_strikes([("a", 1, DAMAGED), ("a", 1, NAN)], RULES) == {"a": Reputation({1: 1.0})}
 
 
 def test_what_may_have_been_damaged_on_the_way_counts_half():
@@ -62,7 +62,7 @@ def test_what_may_have_been_damaged_on_the_way_counts_half():
 
 @pytest.mark.parametrize("reason", HONEST)
 def test_honest_failures_never_count(reason):
-    assert folded([("a", number, reason) for number in range(1, 9)], RULES) == {}
+    assert replay_strikes([("a", number, reason) for number in range(1, 9)], RULES) == {}
 
 
 def test_every_reason_is_either_honest_or_weighed():
@@ -70,16 +70,20 @@ def test_every_reason_is_either_honest_or_weighed():
 
 
 def test_it_may_be_off():
-    assert folded([("a", number, NAN) for number in range(9)], ConductRules(after=0)) == {}
+    assert replay_strikes([("a", number, NAN) for number in range(9)], ReputationRules(after=0)) == {}
 
 
 def test_devices_are_judged_apart():
-    conducts = folded([("a", 1, NAN), ("b", 1, NAN), ("a", 2, NAN)], RULES)
-    assert quarantined(conducts, 3) == {"a": 6}
+    reputations = replay_strikes([("a", 1, NAN), ("b", 1, NAN), ("a", 2, NAN)], RULES)
+    assert quarantined(reputations, 3) == {"a": 6}
 
 
 def test_no_more_strikes_are_kept_than_the_window_has_rounds():
-    conducts = folded([("a", number, DAMAGED) for number in range(1, 500)], ConductRules(1000, 1000, 1))
-    assert len(conducts["a"].strikes) == 499
-    conducts = folded([("a", number, DAMAGED) for number in range(1, 500)], ConductRules(9, 10, 1))
-    assert len(conducts["a"].strikes) == 10
+    reputations = replay_strikes(
+        [("a", number, DAMAGED) for number in range(1, 500)], ReputationRules(1000, 1000, 1)
+    )
+    assert len(reputations["a"].strikes) == 499
+    reputations = replay_strikes(
+        [("a", number, DAMAGED) for number in range(1, 500)], ReputationRules(9, 10, 1)
+    )
+    assert len(reputations["a"].strikes) == 10

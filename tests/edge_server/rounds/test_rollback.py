@@ -6,7 +6,7 @@ import pytest
 
 from edge_server.rounds.events import End, Note, PlanRound, RollBack, RolledBack, RoundClosed
 from edge_server.rounds.machine import Buffering, Phase
-from edge_server.rounds.reputation import ConductRules
+from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.rollback import TRIES
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import Run, announced, delivery, of, refusals, reply, started
@@ -63,7 +63,7 @@ def test_nothing_is_planned_until_the_earlier_model_is_there():
 
 
 def test_who_is_left_out_is_told_so_and_comes_back_after_the_rounds_of_a_quarantine():
-    run, command = failed_twice("a", "b", "c", conduct=ConductRules(after=0, rounds=2))
+    run, command = failed_twice("a", "b", "c", reputation=ReputationRules(after=0, rounds=2))
     commands = run.tell(RolledBack(command, ("c",))) + run.wait(1)
     assert refusals(commands) == [("c", Reason.QUARANTINED)]
     notes = of(Note, commands)
@@ -78,7 +78,7 @@ def test_who_is_left_out_is_told_so_and_comes_back_after_the_rounds_of_a_quarant
 
 
 def test_what_the_bad_model_made_of_honest_devices_counts_against_nobody():
-    run = second_round("a", "b", conduct=ConductRules(after=1, rounds=5))
+    run = second_round("a", "b", reputation=ReputationRules(after=1, rounds=5))
     # One refusal is enough for a quarantine here: nobody is left for a second attempt.
     (command,) = of(RollBack, fail(run, "a", "b"))
     assert command.forgiven == (("a", 2), ("b", 2))

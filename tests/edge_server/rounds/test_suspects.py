@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edge_server.rounds.reputation import ConductRules, folded, quarantined
+from edge_server.rounds.reputation import ReputationRules, quarantined, replay_strikes
 from edge_server.rounds.suspects import left_out
 
 ALIKE = {name: {"model": size} for name, size in zip("abcde", (1.0, 1.1, 0.9, 1.2, 0.8), strict=True)}
-RULES = ConductRules(after=3, window=10, rounds=5)
+RULES = ReputationRules(after=3, window=10, rounds=5)
 
 
 def test_all_who_had_a_part_are_left_out_where_enough_others_are_there() -> None:
@@ -33,17 +33,17 @@ def test_as_many_stay_as_a_round_needs() -> None:
 
 def test_a_part_in_an_undone_round_is_a_quarantine_whatever_the_rules_say_of_strikes() -> None:
     for after in (0, 3):
-        rules = ConductRules(after=after, rounds=5)
-        conducts = folded([("a", 4, "rolled-back")], rules)
-        assert quarantined(conducts, 9) == {"a": 9}
-        assert quarantined(conducts, 10) == {}
-        assert "round 3" in conducts["a"].cause
+        rules = ReputationRules(after=after, rounds=5)
+        reputations = replay_strikes([("a", 4, "rolled-back")], rules)
+        assert quarantined(reputations, 9) == {"a": 9}
+        assert quarantined(reputations, 10) == {}
+        assert "round 3" in reputations["a"].cause
 
 
 def test_what_is_forgiven_counts_no_more_and_ends_the_quarantine_that_it_led_to() -> None:
     strikes = [("a", 2, "not-finite"), ("a", 3, "not-finite"), ("a", 4, "not-finite")]
-    assert quarantined(folded(strikes, RULES), 5) == {"a": 9}
-    assert quarantined(folded([*strikes, ("a", 4, "forgiven")], RULES), 5) == {}
+    assert quarantined(replay_strikes(strikes, RULES), 5) == {"a": 9}
+    assert quarantined(replay_strikes([*strikes, ("a", 4, "forgiven")], RULES), 5) == {}
     again = [*strikes[:2], ("a", 2, "forgiven"), strikes[2]]
-    assert quarantined(folded(again, RULES), 5) == {}
-    assert quarantined(folded([("a", 4, "rolled-back"), ("a", 4, "forgiven")], RULES), 5) == {}
+    assert quarantined(replay_strikes(again, RULES), 5) == {}
+    assert quarantined(replay_strikes([("a", 4, "rolled-back"), ("a", 4, "forgiven")], RULES), 5) == {}

@@ -121,7 +121,7 @@ def test_an_update_that_is_refused_beside_the_others_is_counted_against_its_devi
     commands = run.tell(RoundClosed(1, refused={"b": "too large"}))
     assert Note("update refused", "b", Reason.OUT_OF_BOUNDS, "too large") in commands
     assert Strike("b", 1, Reason.OUT_OF_BOUNDS) in commands
-    assert run.federation.conducts["b"].strikes == {1: 1.0}
+    assert run.federation.reputations["b"].strikes == {1: 1.0}
 
 
 def test_who_exaggerates_is_named_and_not_struck():
@@ -134,7 +134,7 @@ def test_who_exaggerates_is_named_and_not_struck():
         Note("counts with less than it says", "b", Reason.EXAGGERATED, "examples 1e+12 counts as 300")
     ]
     assert Strike("b", 1, Reason.EXAGGERATED) in commands
-    assert run.federation.conducts == {}
+    assert run.federation.reputations == {}
 
 
 def test_training_took_no_longer_than_it_has_been_asked_for():

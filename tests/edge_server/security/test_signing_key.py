@@ -21,7 +21,7 @@ from edge_server.rounds.events import Assignment, Command, Send
 from edge_server.rounds.participant import Participant
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, Phase, RoundRules
-from edge_server.security.manifest_signer import Notary, run_notary
+from edge_server.security.manifest_signer import ManifestSigner, open_manifest_signer
 from edge_server.security.signing_key import load_or_make_signing_key, public_key_text
 from schemas.errors import ConfigError
 from schemas.messages import Acknowledgement, Delivery, Task, encode_message
@@ -77,13 +77,13 @@ def test_what_is_no_signing_key_is_refused_with_a_remedy(tmp_path: Path):
 
 
 def test_a_run_signs_with_the_files_key_or_one_of_its_own(tmp_path: Path):
-    own = run_notary("home", "run-1", tmp_path / "run", None)
+    own = open_manifest_signer("home", "run-1", tmp_path / "run", None)
     assert own.signer is not None
     assert read_trusted_key(tmp_path / "run" / "signing.pub").fingerprint == own.signer.fingerprint
-    again = run_notary("home", "run-1", tmp_path / "run", None)
+    again = open_manifest_signer("home", "run-1", tmp_path / "run", None)
     assert again.signer is not None
     assert again.signer.fingerprint == own.signer.fingerprint
-    named = run_notary("home", "run-1", tmp_path / "next", tmp_path / "run" / "signing.key")
+    named = open_manifest_signer("home", "run-1", tmp_path / "next", tmp_path / "run" / "signing.key")
     assert named.signer is not None
     assert named.signer.fingerprint == own.signer.fingerprint
     assert not (tmp_path / "next" / "signing.key").exists()
@@ -93,8 +93,10 @@ def test_a_run_signs_with_the_files_key_or_one_of_its_own(tmp_path: Path):
 # --- a run ---
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    notary = Notary("federation", "run-1", SERVER)
-    return Bench(tmp_path_factory.mktemp("bench"), "attending", "model.name=two-nn", notary=notary)
+    manifest_signer = ManifestSigner("federation", "run-1", SERVER)
+    return Bench(
+        tmp_path_factory.mktemp("bench"), "attending", "model.name=two-nn", manifest_signer=manifest_signer
+    )
 
 
 def test_every_task_is_signed_for_its_device(bench: Bench):
@@ -126,7 +128,7 @@ def test_a_tiers_onnx_file_is_signed_as_what_it_says_that_it_is(tmp_path: Path):
     (tmp_path / "tier-2.onnx").write_bytes(b"the model of tier 2")
     provenance = {"round": "7", "tier": "2", "prune_ratio": "0.5", "parent_sha256": "0" * 64}
     spec = SubModelSpec(kept={"conv2": 3})
-    Notary("home", "run-1", SERVER).export(tmp_path / "tier-2.onnx", provenance, spec)
+    ManifestSigner("home", "run-1", SERVER).export(tmp_path / "tier-2.onnx", provenance, spec)
     manifest = check_model(tmp_path / "tier-2.onnx", b"the model of tier 2", TRUSTED, exported_by="server")
     assert (manifest.what, manifest.federation, manifest.run) == ("tier-export", "home", "run-1")
     assert (manifest.round, manifest.tier, manifest.ratio) == (7, 2, "0.5")
@@ -151,7 +153,7 @@ def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(ben
     )
     after, commands = receive(federation, delivery, 0.0)
     answer = answer_in(commands)
-    sent = bench.workshop.notary.countersigned(answer.message, answer.vouched)
+    sent = bench.workshop.manifest_signer.sign_message(answer.message, answer.to_sign)
     assert isinstance(sent, Acknowledgement)
     assert sent.manifest is not None
     manifest = TRUSTED.check(sent.manifest)
@@ -164,7 +166,7 @@ def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(ben
     assert answer_in(receive(after, delivery, 1.0)[1]) == answer
     for odd in ({"device": "strong"}, {"attempt": 8}, {"run": "run-2"}):
         other = Delivery.model_validate({**delivery.model_dump(), **odd})
-        assert answer_in(receive(federation, other, 0.0)[1]).vouched is None
+        assert answer_in(receive(federation, other, 0.0)[1]).to_sign is None
 
 
 def answer_in(commands: list[Command]) -> Send:
@@ -183,7 +185,7 @@ def test_a_training_task_earns_no_signature_for_a_model(bench: Bench):
         Phase.TRAINING,
         participants=Participants.of([Participant("weak", Assignment(task, 1000), 60.0)]),
     )
-    assert answer_in(receive(federation, delivery, 0.0)[1]).vouched is None
+    assert answer_in(receive(federation, delivery, 0.0)[1]).to_sign is None
 
 
 def test_without_a_key_nothing_is_signed_and_all_goes_on(tmp_path: Path):

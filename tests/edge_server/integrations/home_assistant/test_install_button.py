@@ -15,12 +15,12 @@ from edge_server.integrations.home_assistant.install_button import Installer, ou
 from edge_server.integrations.home_assistant.model_versions import Shelf, read_shelf
 from edge_server.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
-from edge_server.releases.rollout.events import Connected, Heard
+from edge_server.releases.rollout.events import Connected, MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import step
 from edge_server.releases.rollout.open import begun_or_left, files_of
 from edge_server.releases.rollout.rules import Rules
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Status
 from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import Cause, Stage
@@ -79,7 +79,7 @@ def test_one_device_after_the_other(room, monkeypatch) -> None:
 
     def slow(self: Any, device: str) -> Rollout:
         go_on.wait(DEADLINE_S)
-        return Rollout("r", "v1", "home", Rules(), FILES, phase=Phase.STOPPED, why="enough")
+        return Rollout("r", "v1", "home", Rules(), FILES, phase=RolloutPhase.STOPPED, why="enough")
 
     monkeypatch.setattr(Installer, "_rolled_out", slow)
     assert room.installer.begin("pi-1")
@@ -105,10 +105,10 @@ def rollout_at(stage: Stage | None, **more: Any) -> Rollout:
     """The rollout to pi-1 after it has said this."""
     rollout = Rollout("r-1", "v2", "home", rules_for("pi-1", 5.0), FILES)
     rollout, _ = step(rollout, Connected(CHUNK_BYTES), 0.0)
-    rollout, _ = step(rollout, Heard(birth("pi-1")), 0.0)
+    rollout, _ = step(rollout, MessageReceived(birth("pi-1")), 0.0)
     if stage is not None:
         words = {"federation": "home", "device": "pi-1", "rollout": "r-1", "version": "v2", "stage": stage}
-        rollout, _ = step(rollout, Heard(ModelReport(**{**words, **more})), 1.0)
+        rollout, _ = step(rollout, MessageReceived(ModelReport(**{**words, **more})), 1.0)
     return rollout
 
 
@@ -122,10 +122,10 @@ def test_how_far_it_is_goes_by_stage(stage, percent) -> None:
 
 def test_how_it_ended_is_what_the_device_said() -> None:
     kept = rollout_at(Stage.KEPT, candidate=DONE, running=DONE)
-    assert kept.phase is Phase.FINISHED
+    assert kept.phase is RolloutPhase.FINISHED
     assert outcome("pi-1", kept) == Installation("pi-1", None, "v2: pi-1 keeps it.")
     refused = rollout_at(Stage.REFUSED, cause=Cause.ACCURACY, detail="worse on 9 of 100")
-    assert refused.phase is Phase.STOPPED
+    assert refused.phase is RolloutPhase.STOPPED
     assert outcome("pi-1", refused).said == "v2: pi-1 refuses it (accuracy): worse on 9 of 100."
 
 

@@ -10,7 +10,7 @@ from edge_client.transport.broker_address import TlsFiles, parse_address
 from edge_server.cli.main import main
 from edge_server.config.load import check_config
 from edge_server.integrations.open import bridges
-from edge_server.security.identity.service_certificates import station_address
+from edge_server.security.identity.service_certificates import service_broker_address
 from schemas.errors import ConfigError
 
 
@@ -56,10 +56,10 @@ def test_each_part_uses_its_own_certificate_beside_the_servers(tmp_path: Path) -
     own = tmp_path / "server"
     files = TlsFiles(own / "ca.pem", own / "server.pem", own / "server.key")
     address = parse_address("mqtts://broker", files)
-    found = station_address(address, "home", None, section="home-assistant")
+    found = service_broker_address(address, "home", None, section="home-assistant")
     assert found.tls.certificate == tmp_path / "home" / "home.pem"
-    assert station_address(address, "home", tmp_path, section="home-assistant") == found
+    assert service_broker_address(address, "home", tmp_path, section="home-assistant") == found
     with pytest.raises(ConfigError, match=r"\[sparkplug\] there is no .*sparkplug/ca.pem"):
-        station_address(address, "sparkplug", None, section="sparkplug")
+        service_broker_address(address, "sparkplug", None, section="sparkplug")
     plain = parse_address("mqtt://broker")
-    assert station_address(plain, "home", None, section="home-assistant") is plain
+    assert service_broker_address(plain, "home", None, section="home-assistant") is plain

@@ -13,7 +13,7 @@ from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.difference import differences, weight_distance
 from edge_server.releases.registry.register import default_registry, enter_or_say_why_not, enter_run
 from edge_server.releases.registry.registry import Registry
-from edge_server.security.manifest_signer import run_notary
+from edge_server.security.manifest_signer import open_manifest_signer
 from edge_server.storage.journal import Aggregated, Journal
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
@@ -41,13 +41,13 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
     for attempt, clients in enumerate(({"pi": (3, 90), "gone": (2, 50)}, {"pi": (1, 90)}), start=1):
         journal.planned(attempt, attempt, {}, clients=clients)
     journal.close()
-    notary = run_notary("home", run, path, None)
+    manifest_signer = open_manifest_signer("home", run, path, None)
     params = {"weight": np.full((2, 2), scale, np.float32)}
     folder.save_model(3, params, ChannelMap(groups={}, parameters={}), {"federation": "home"}, durable=False)
-    notary.model(folder.version(3) / "manifest.json", 3)
+    manifest_signer.model(folder.version(3) / "manifest.json", 3)
     onnx = classifier(folder.onnx(1), fitted() * scale)
     provenance = {"round": "3", "tier": "1", "prune_ratio": "0.5", "parent_sha256": STATES[2]}
-    notary.export(onnx, provenance, SubModelSpec())
+    manifest_signer.export(onnx, provenance, SubModelSpec())
     device = DeviceRecord(
         device="pi",
         tier=1,

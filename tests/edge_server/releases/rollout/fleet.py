@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.releases.rollout.events import Connected, Event, Heard, SendChunks, Tick
+from edge_server.releases.rollout.events import Connected, Event, MessageReceived, SendChunks, Tick
 from edge_server.releases.rollout.machine import step
 from edge_server.releases.rollout.rules import Rules
 from edge_server.releases.rollout.state import Rollout, TierFile
@@ -61,7 +61,7 @@ class World:
         """Connect, have these devices born, and form the groups."""
         self.do(Connected(CHUNK_BYTES))
         for device in devices:
-            self.do(Heard(birth(device, tier=(tiers or {}).get(device, 1))))
+            self.do(MessageReceived(birth(device, tier=(tiers or {}).get(device, 1))))
         self.wait(self.rules.gather_s)
         return self
 
@@ -79,11 +79,11 @@ class World:
             cause=cause,
             **{**measured, **more},
         )
-        return self.do(Heard(report))
+        return self.do(MessageReceived(report))
 
     def lost(self, device: str) -> None:
         """Its last will comes."""
-        self.do(Heard(Death(federation=FEDERATION, device=device, session=1)))
+        self.do(MessageReceived(Death(federation=FEDERATION, device=device, session=1)))
 
     def status(self, device: str) -> Status:
         """Where the machine thinks that it is."""

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from edge_client.data.sources import load_source
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import TierModel, Version
-from edge_server.security.manifest_signer import Notary
+from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.security.signing_key import Signer, load_or_make_signing_key
 from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.submodel import SubModelSpec
@@ -61,7 +61,7 @@ def entered(
     aside.mkdir(parents=True, exist_ok=True)
     path = classifier(aside / "tier-1.onnx", weights)
     manifest_path(path).unlink(missing_ok=True)
-    Notary(federation, name, signer).export(path, PROVENANCE, SubModelSpec())
+    ManifestSigner(federation, name, signer).export(path, PROVENANCE, SubModelSpec())
     signed = decode_manifest(manifest_path(path).read_bytes()) if signer else None
     data = path.read_bytes()
     version = Version(

@@ -35,7 +35,7 @@ from edge_server.releases.rollout import events as server_events
 from edge_server.releases.rollout import machine as server_machine
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.rules import Rules
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal
 from schemas.messages.rollout_terms import Measured, Terms
 from schemas.tensors.chunks import CHUNK_BYTES, Chunk
@@ -109,7 +109,7 @@ class Joined:
         """The server is connected, and the broker tells it of everybody."""
         self.server(server_events.Connected(CHUNK_BYTES))
         for name in self.boards:
-            self.server(server_events.Heard(birth(name)))
+            self.server(server_events.MessageReceived(birth(name)))
 
     def restart_server(self) -> None:
         """The server dies; the next one reads the journal."""
@@ -141,7 +141,7 @@ class Joined:
     def heard(self, said: list[Any]) -> None:
         for message in said:
             for _ in range(self.copies()):
-                self.server(server_events.Heard(message))
+                self.server(server_events.MessageReceived(message))
 
     def copies(self) -> int:
         """A message is lost, comes once, or comes twice."""
@@ -171,7 +171,7 @@ def joined(tmp_path: Path, seed: int, compare: Callable[[str], tuple[Comparison,
 @pytest.mark.parametrize("seed", range(3))
 def test_a_good_model_reaches_every_device(tmp_path: Path, seed: int) -> None:
     world = joined(tmp_path, seed, lambda _: (BETTER, BETTER))
-    assert world.to_the_end().phase is Phase.FINISHED
+    assert world.to_the_end().phase is RolloutPhase.FINISHED
     assert all(board.new for board in world.boards.values())
 
 
@@ -181,7 +181,7 @@ def test_a_model_that_is_found_bad_after_the_switch_reaches_the_canary_and_nobod
 ) -> None:
     world = joined(tmp_path, seed, lambda _: (BETTER, WORSE))
     ended = world.to_the_end()
-    assert ended.phase is Phase.STOPPED
+    assert ended.phase is RolloutPhase.STOPPED
     canary = {target.device for target in ended.group(0)}
     assert {name for name, board in world.boards.items() if board.ever} <= canary
     assert not any(board.new for board in world.boards.values())
@@ -190,7 +190,7 @@ def test_a_model_that_is_found_bad_after_the_switch_reaches_the_canary_and_nobod
 @pytest.mark.parametrize("seed", range(3))
 def test_a_model_that_is_found_bad_in_the_comparison_is_never_in_use(tmp_path: Path, seed: int) -> None:
     world = joined(tmp_path, seed, lambda _: (WORSE, WORSE))
-    assert world.to_the_end().phase is Phase.STOPPED
+    assert world.to_the_end().phase is RolloutPhase.STOPPED
     assert not any(board.ever for board in world.boards.values())
 
 
@@ -198,6 +198,6 @@ def test_a_model_that_is_bad_for_a_later_group_alone_is_taken_from_everybody(tmp
     first = joined(tmp_path, 0, lambda _: (BETTER, BETTER)).to_the_end()
     canary = {target.device for target in first.group(0)}
     world = joined(tmp_path, 1, lambda name: (BETTER, BETTER if name in canary else WORSE))
-    assert world.to_the_end().phase is Phase.STOPPED
+    assert world.to_the_end().phase is RolloutPhase.STOPPED
     assert all(world.boards[name].ever for name in canary)
     assert not any(board.new for board in world.boards.values())

@@ -9,11 +9,11 @@ import pytest
 
 from edge_server.cli.main import main
 from edge_server.releases.registry.registry import Registry
-from edge_server.releases.rollout.events import Heard
+from edge_server.releases.rollout.events import MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.open import begun_for, begun_or_left, files_of
 from edge_server.releases.rollout.service import RolloutService
-from edge_server.releases.rollout.state import Phase
+from edge_server.releases.rollout.state import RolloutPhase
 from edge_server.releases.rollout.target import Status
 from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Stage
@@ -27,26 +27,26 @@ def test_nobody_else_is_offered_the_model_and_it_finishes_with_its_device() -> N
     world = World(ONLY).begin("pi-1", "pi-2", "pi-3")
     assert world.offered() == {"pi-2"}
     world.say("pi-2", Stage.KEPT)
-    assert world.rollout.phase is Phase.FINISHED
+    assert world.rollout.phase is RolloutPhase.FINISHED
     assert set(world.rollout.targets) == {"pi-2"}
 
 
 def test_who_comes_later_does_not_join() -> None:
     world = World(ONLY).begin("pi-2")
-    world.do(Heard(birth("pi-9")))
+    world.do(MessageReceived(birth("pi-9")))
     world.wait(10)
     assert set(world.rollout.targets) == {"pi-2"}
 
 
 def test_it_waits_for_its_device_whoever_else_is_there() -> None:
     world = World(ONLY).begin("pi-1", "pi-3")
-    assert world.rollout.phase is Phase.GATHERING
+    assert world.rollout.phase is RolloutPhase.GATHERING
 
 
 def test_a_device_that_refuses_stops_it() -> None:
     world = World(ONLY).begin("pi-1", "pi-2")
     world.say("pi-2", Stage.REFUSED)
-    assert (world.status("pi-2"), world.rollout.phase) == (Status.REFUSED, Phase.STOPPED)
+    assert (world.status("pi-2"), world.rollout.phase) == (Status.REFUSED, RolloutPhase.STOPPED)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_the_command_names_devices_and_leaves_the_active_version_alone(tmp_path,
 
     def run(service: RolloutService):
         seen.append(service._rollout.rules.only)
-        return replace(service._rollout, phase=Phase.FINISHED)
+        return replace(service._rollout, phase=RolloutPhase.FINISHED)
 
     monkeypatch.setattr(RolloutService, "run", run)
     words = ["rollout", "v1", "--registry", str(registry.folder), "--only", "pi-1", "--only", "pi-2"]

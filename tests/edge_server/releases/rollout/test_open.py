@@ -22,7 +22,7 @@ from edge_server.releases.rollout.open import (
 )
 from edge_server.releases.rollout.progress import Progress, summary
 from edge_server.releases.rollout.rules import Rules
-from edge_server.releases.rollout.state import Phase
+from edge_server.releases.rollout.state import RolloutPhase
 from edge_server.releases.rollout.target import Status
 from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Cause, Stage
@@ -67,7 +67,7 @@ def test_another_version_waits_until_that_one_is_over(registry, journal) -> None
     rollout, _ = begun_or_left(journal, one, RULES, files_of(registry, one))
     with pytest.raises(ConfigError, match=r"a rollout of v1 is not over: go on .* or take it back"):
         begun_or_left(journal, two, RULES, files_of(registry, two))
-    journal.save(rollout, replace(rollout, phase=Phase.STOPPED))
+    journal.save(rollout, replace(rollout, phase=RolloutPhase.STOPPED))
     assert begun_or_left(journal, two, RULES, files_of(registry, two))[1] is False
 
 
@@ -81,7 +81,7 @@ def test_the_journal_gives_back_what_was_reached(registry, journal) -> None:
     world.say(second, Stage.SWITCHED, Cause.ERRORS)
     journal.save(before, world.rollout)
     loaded = journal.load("r-1", FILES, now=5.0)
-    assert (loaded.phase, loaded.opened, loaded.rules) == (Phase.RUNNING, 1, RULES)
+    assert (loaded.phase, loaded.opened, loaded.rules) == (RolloutPhase.RUNNING, 1, RULES)
     assert {name: one.status for name, one in loaded.targets.items()} == {
         name: one.status for name, one in world.rollout.targets.items()
     }
@@ -107,10 +107,10 @@ def test_a_version_is_withdrawn_from_those_that_it_was_rolled_out_to(registry, j
     before = world.rollout
     world.say("a", Stage.KEPT)
     journal.save(before, world.rollout)
-    assert world.rollout.phase is Phase.FINISHED
+    assert world.rollout.phase is RolloutPhase.FINISHED
     opened = to_withdraw(journal, version, FILES)
     stopping = stop(opened, "withdrawn by hand", 0.0)
-    assert (stopping.phase, stopping.left_with_it) == (Phase.STOPPING, ("a",))
+    assert (stopping.phase, stopping.left_with_it) == (RolloutPhase.STOPPING, ("a",))
 
 
 def test_only_the_last_version_that_was_rolled_out_can_be_withdrawn(registry, journal) -> None:
@@ -119,12 +119,12 @@ def test_only_the_last_version_that_was_rolled_out_can_be_withdrawn(registry, jo
         to_withdraw(journal, one, {})
     for version in (one, two):
         rollout, _ = begun_or_left(journal, version, RULES, files_of(registry, version))
-        journal.save(rollout, replace(rollout, phase=Phase.FINISHED))
+        journal.save(rollout, replace(rollout, phase=RolloutPhase.FINISHED))
     with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
         to_withdraw(journal, one, {})
     # One that was stopped is served by nobody.
     last = journal.load(journal.newest("home")[0].id, {}, now=0.0)
-    journal.save(last, replace(last, phase=Phase.STOPPED))
+    journal.save(last, replace(last, phase=RolloutPhase.STOPPED))
     assert to_withdraw(journal, one, {}).version == "v1"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.releases.rollout.events import Connected, Heard, Withdrawn
-from edge_server.releases.rollout.state import Phase
+from edge_server.releases.rollout.events import Connected, MessageReceived, Withdrawn
+from edge_server.releases.rollout.state import RolloutPhase
 from edge_server.releases.rollout.target import CHECK_UP_S, Status
 from schemas.messages import BlobRequest
 from schemas.messages.rollout_terms import Cause, Stage
@@ -19,9 +19,9 @@ def test_it_waits_for_a_device_and_for_as_many_as_are_expected() -> None:
     world = World(RULES.model_copy(update={"expect": 2}))
     world.begin("a")
     assert world.wait(1000) == []
-    assert world.rollout.phase is Phase.GATHERING
-    world.do(Heard(birth("b")))
-    assert world.rollout.phase is Phase.RUNNING
+    assert world.rollout.phase is RolloutPhase.GATHERING
+    world.do(MessageReceived(birth("b")))
+    assert world.rollout.phase is RolloutPhase.RUNNING
 
 
 def test_only_the_canary_is_offered_the_model_at_first() -> None:
@@ -39,7 +39,7 @@ def test_groups_open_one_after_the_other_and_the_last_one_finishes_it() -> None:
         for device in world.group(number):
             world.say(device, Stage.SWITCHED)
             world.say(device, Stage.KEPT)
-    assert world.rollout.phase is Phase.FINISHED
+    assert world.rollout.phase is RolloutPhase.FINISHED
 
 
 def test_a_device_gets_the_file_of_its_own_tier_and_of_no_other() -> None:
@@ -49,7 +49,7 @@ def test_a_device_gets_the_file_of_its_own_tier_and_of_no_other() -> None:
     assert world.sent[0][1].blob == FILES[tier].ref
     for number, file in FILES.items():
         asked = BlobRequest(federation=FEDERATION, device=device, digest=file.ref.digest, first=0, count=2)
-        world.do(Heard(asked))
+        world.do(MessageReceived(asked))
         assert bool(world.chunks) is (number == tier)
         world.chunks.clear()
 
@@ -60,9 +60,9 @@ def test_a_device_that_states_no_tier_gets_the_file_of_the_one_that_it_trained()
     world.rollout = replace(world.rollout, device_tiers={"a": 2, "late": 2, "stated": 2})
     world.do(Connected(CHUNK_BYTES))
     for device, tier in {"a": None, "b": None, "stated": 1}.items():
-        world.do(Heard(birth(device, tier=tier)))
+        world.do(MessageReceived(birth(device, tier=tier)))
     world.wait(RULES.gather_s)
-    world.do(Heard(birth("late", tier=None)))
+    world.do(MessageReceived(birth("late", tier=None)))
     assert {device: message.tier for device, message in world.sent} == {
         "a": 2,
         "b": 1,
@@ -76,14 +76,16 @@ def test_a_device_of_a_group_that_is_not_open_gets_no_chunks() -> None:
     world = World().begin(*FIVE)
     later = world.group(1)[0]
     digest = FILES[1].ref.digest
-    world.do(Heard(BlobRequest(federation=FEDERATION, device=later, digest=digest, first=0, count=2)))
+    world.do(
+        MessageReceived(BlobRequest(federation=FEDERATION, device=later, digest=digest, first=0, count=2))
+    )
     assert world.chunks == []
 
 
 def test_chunks_are_small_where_the_broker_takes_only_small_packets() -> None:
     world = World()
     world.do(Connected(SMALL_CHUNK_BYTES))
-    world.do(Heard(birth("a")))
+    world.do(MessageReceived(birth("a")))
     world.wait(5)
     assert world.sent[0][1].blob.chunk_bytes == SMALL_CHUNK_BYTES
 
@@ -93,7 +95,7 @@ def test_a_bad_model_stops_at_the_canary_which_alone_is_told_to_go_back() -> Non
     (canary,) = world.group(0)
     world.say(canary, Stage.SWITCHED)
     world.say(canary, Stage.ROLLED_BACK, Cause.ERRORS)
-    assert world.rollout.phase is Phase.STOPPED
+    assert world.rollout.phase is RolloutPhase.STOPPED
     assert world.rollout.why == "canary: 1 of 1 failed, more than 0.05 of the group"
     assert world.offered() == {canary}
     assert world.withdrawn() == set()
@@ -106,12 +108,12 @@ def test_a_failure_in_a_later_group_takes_the_model_from_those_who_have_kept_it(
     one, two = world.group(1)
     world.say(one, Stage.SWITCHED)
     world.say(two, Stage.REFUSED, Cause.ACCURACY)
-    assert world.rollout.phase is Phase.STOPPING
+    assert world.rollout.phase is RolloutPhase.STOPPING
     assert world.withdrawn() == {canary, one}
     world.say(one, Stage.ROLLED_BACK, Cause.WITHDRAWN)
-    assert world.rollout.phase is Phase.STOPPING
+    assert world.rollout.phase is RolloutPhase.STOPPING
     world.say(canary, Stage.ROLLED_BACK, Cause.WITHDRAWN)
-    assert world.rollout.phase is Phase.STOPPED
+    assert world.rollout.phase is RolloutPhase.STOPPED
     assert world.rollout.left_with_it == ()
     assert world.offered() == {canary, one, two}
 
@@ -123,7 +125,7 @@ def test_a_withdrawal_that_is_lost_is_said_again_and_at_last_given_up() -> None:
     assert world.wait(1) == []
     assert [message.kind for _, message in world.wait(5)] == ["model-withdrawal"]
     world.wait(RULES.silent_s)
-    assert world.rollout.phase is Phase.STOPPED
+    assert world.rollout.phase is RolloutPhase.STOPPED
     assert world.rollout.left_with_it == ("a",)
 
 
@@ -131,7 +133,7 @@ def test_a_device_that_had_the_version_before_is_not_told_to_go_back() -> None:
     world = World(RULES.model_copy(update={"canary": "2"})).begin("a", "b")
     world.say("a", Stage.KEPT, candidate=None, running=None)
     world.say("b", Stage.REFUSED, Cause.LATENCY)
-    assert world.rollout.phase is Phase.STOPPED
+    assert world.rollout.phase is RolloutPhase.STOPPED
     assert world.withdrawn() == set()
     assert world.status("a") is Status.KEPT
 
@@ -150,17 +152,19 @@ def test_a_device_that_is_back_is_asked_at_once() -> None:
     world.say("a", Stage.FETCHED)
     world.lost("a")
     assert world.wait(50) == []
-    assert [message.kind for _, message in world.do(Heard(birth("a", session=2)))] == ["model-offer"]
+    assert [message.kind for _, message in world.do(MessageReceived(birth("a", session=2)))] == [
+        "model-offer"
+    ]
 
 
 def test_a_device_that_stays_away_is_left_out_and_one_that_comes_back_counts_again() -> None:
     world = World(RULES.model_copy(update={"canary": "2", "groups": 1})).begin("a", "b")
     world.lost("a")
     world.say("b", Stage.KEPT)
-    assert world.rollout.phase is Phase.RUNNING
+    assert world.rollout.phase is RolloutPhase.RUNNING
     world.wait(RULES.away_s)
     assert world.status("a") is Status.AWAY
-    assert world.rollout.phase is Phase.FINISHED
+    assert world.rollout.phase is RolloutPhase.FINISHED
 
 
 def test_a_group_that_is_away_as_a_whole_is_waited_for() -> None:
@@ -169,9 +173,9 @@ def test_a_group_that_is_away_as_a_whole_is_waited_for() -> None:
     world.lost(canary)
     world.wait(10 * RULES.away_s)
     assert world.status(canary) is Status.AWAY
-    assert world.rollout.phase is Phase.RUNNING
+    assert world.rollout.phase is RolloutPhase.RUNNING
     assert world.offered() == {canary}
-    world.do(Heard(birth(canary, session=2)))
+    world.do(MessageReceived(birth(canary, session=2)))
     world.say(canary, Stage.KEPT)
     assert world.rollout.opened == 1
 
@@ -183,7 +187,7 @@ def test_a_device_that_goes_silent_after_the_switch_has_failed() -> None:
     world.lost(canary)
     world.wait(RULES.terms.watch_s + RULES.silent_s)
     assert world.status(canary) is Status.SILENT
-    assert world.rollout.phase is Phase.STOPPING
+    assert world.rollout.phase is RolloutPhase.STOPPING
 
 
 def test_no_more_devices_than_allowed_fetch_at_a_time() -> None:
@@ -207,7 +211,7 @@ def test_a_device_that_waits_for_its_turn_is_not_taken_for_away() -> None:
 
 def test_a_device_that_joins_late_is_in_the_last_group() -> None:
     world = World().begin("a", "b", "c")
-    world.do(Heard(birth("late")))
+    world.do(MessageReceived(birth("late")))
     assert world.rollout.targets["late"].group == 2
     assert "late" not in world.offered()
 
@@ -224,7 +228,7 @@ def test_what_is_said_of_another_rollout_is_nobodys_business() -> None:
     report = world.say("a", Stage.FETCHED)
     assert report == []
     said = world.rollout.targets["a"].report.model_copy(update={"rollout": "r-0", "stage": Stage.KEPT})
-    world.do(Heard(said))
+    world.do(MessageReceived(said))
     assert world.status("a") is Status.COMPARING
 
 
@@ -233,4 +237,4 @@ def test_when_it_is_over_nothing_changes_it() -> None:
     world.say("a", Stage.REFUSED, Cause.ACCURACY)
     over = world.rollout
     world.say("a", Stage.KEPT)
-    assert (over.phase, world.rollout) == (Phase.STOPPED, over)
+    assert (over.phase, world.rollout) == (RolloutPhase.STOPPED, over)

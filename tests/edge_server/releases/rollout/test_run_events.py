@@ -18,7 +18,7 @@ from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.open import begun_or_left, files_of
 from edge_server.releases.rollout.rules import Rules
 from edge_server.releases.rollout.run_events import RolloutEvents, run_of
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Status, Target
 from edge_server.storage.event_list.file import read_events
 from tests.edge_server.observability.dashboard.test_reading_only import state_of
@@ -42,7 +42,7 @@ def begun(registry: Registry) -> tuple[RolloutJournal, Version, Rollout]:
 
 def with_targets(rollout: Rollout, **statuses: Status) -> Rollout:
     targets = {name: Target(name, 1, 0 if name == "pi" else 1, status) for name, status in statuses.items()}
-    return replace(rollout, phase=Phase.RUNNING, targets=targets)
+    return replace(rollout, phase=RolloutPhase.RUNNING, targets=targets)
 
 
 def asked(run: Path) -> list[dict]:
@@ -58,7 +58,7 @@ def test_a_rollout_is_listed_in_the_run_that_has_made_its_version(registry: Regi
     events.show(running)
     failed = with_targets(rollout, pi=Status.ROLLED_BACK, nano=Status.WAITING)
     events.show(failed)
-    events.show(replace(failed, phase=Phase.STOPPED, why="1 of 1 failed"))
+    events.show(replace(failed, phase=RolloutPhase.STOPPED, why="1 of 1 failed"))
     events.close()
     rows = [row.event for row in read_events(tmp_path / "kitchen" / "events.sqlite")]
     assert [(row.kind, row.device, row.text) for row in rows] == [

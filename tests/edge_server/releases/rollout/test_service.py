@@ -12,7 +12,7 @@ from edge_client.transport.mqtt_client import Arrived, LinkDown, LinkUp
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.service import Interrupted, RolloutService
-from edge_server.releases.rollout.state import Phase, Rollout
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, Telemetry, decode_message, encode_message
 from schemas.tensors.chunks import SMALL_CHUNK_BYTES, digest_of
@@ -119,7 +119,7 @@ def test_what_is_none_of_a_rollouts_business_is_refused(
 def test_junk_does_not_end_a_rollout(service, payload: bytes) -> None:
     service.inbox.put(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.UP_ROLLOUT)), payload))
     service._turn()
-    assert service._rollout.phase is Phase.GATHERING
+    assert service._rollout.phase is RolloutPhase.GATHERING
 
 
 def test_a_retained_message_that_was_cleared_says_nothing(service) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.releases.rollout.acceptance import Standing, Verdict, judge
+from edge_server.releases.rollout.acceptance import GroupStanding, GroupVerdict, judge
 from edge_server.releases.rollout.rules import Rules
 
 STRICT, LENIENT = Rules(success=0.95), Rules(success=0.5, error=0.3)
@@ -14,25 +14,29 @@ STRICT, LENIENT = Rules(success=0.95), Rules(success=0.5, error=0.3)
     ("standing", "rules", "verdict"),
     [
         # 95% of 20 are 19: reached with one failure, and one of 20 is no more than the 5% that may fail.
-        (Standing(devices=20, away=0, kept=19, failed=1), STRICT, Verdict.SUCCEEDED),
-        (Standing(devices=20, away=0, kept=18, failed=1), STRICT, Verdict.OPEN),
-        (Standing(devices=20, away=0, kept=18, failed=2), STRICT, Verdict.FAILED),
+        (GroupStanding(devices=20, away=0, kept=19, failed=1), STRICT, GroupVerdict.SUCCEEDED),
+        (GroupStanding(devices=20, away=0, kept=18, failed=1), STRICT, GroupVerdict.OPEN),
+        (GroupStanding(devices=20, away=0, kept=18, failed=2), STRICT, GroupVerdict.FAILED),
         # The devices that are away are not counted: 10 of 10.
-        (Standing(devices=20, away=10, kept=10, failed=0), STRICT, Verdict.SUCCEEDED),
-        (Standing(devices=3, away=3, kept=0, failed=0), STRICT, Verdict.OPEN),
+        (GroupStanding(devices=20, away=10, kept=10, failed=0), STRICT, GroupVerdict.SUCCEEDED),
+        (GroupStanding(devices=3, away=3, kept=0, failed=0), STRICT, GroupVerdict.OPEN),
         # 30% of 10 are three: a fourth stops it, though half have kept it.
-        (Standing(devices=10, away=0, kept=5, failed=3), LENIENT, Verdict.SUCCEEDED),
-        (Standing(devices=10, away=0, kept=5, failed=4), LENIENT, Verdict.FAILED),
-        (Standing(devices=1, away=0, kept=0, failed=1), STRICT, Verdict.FAILED),
-        (Standing(devices=1, away=0, kept=0, failed=0), STRICT, Verdict.OPEN),
+        (GroupStanding(devices=10, away=0, kept=5, failed=3), LENIENT, GroupVerdict.SUCCEEDED),
+        (GroupStanding(devices=10, away=0, kept=5, failed=4), LENIENT, GroupVerdict.FAILED),
+        (GroupStanding(devices=1, away=0, kept=0, failed=1), STRICT, GroupVerdict.FAILED),
+        (GroupStanding(devices=1, away=0, kept=0, failed=0), STRICT, GroupVerdict.OPEN),
         # Half may fail, but nine of ten must keep it: with two failures eight are left, and it would hang.
-        (Standing(devices=10, away=0, kept=3, failed=2), Rules(success=0.9, error=0.5), Verdict.FAILED),
+        (
+            GroupStanding(devices=10, away=0, kept=3, failed=2),
+            Rules(success=0.9, error=0.5),
+            GroupVerdict.FAILED,
+        ),
     ],
 )
-def test_what_follows_from_a_standing(standing: Standing, rules: Rules, verdict: Verdict) -> None:
+def test_what_follows_from_a_standing(standing: GroupStanding, rules: Rules, verdict: GroupVerdict) -> None:
     assert judge(standing, rules)[0] is verdict
 
 
 def test_a_failure_says_why() -> None:
-    said = judge(Standing(devices=2, away=0, kept=0, failed=2), STRICT)[1]
+    said = judge(GroupStanding(devices=2, away=0, kept=0, failed=2), STRICT)[1]
     assert said == "2 of 2 failed, more than 0.05 of the group"

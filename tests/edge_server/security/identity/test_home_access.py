@@ -10,8 +10,8 @@ from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_server.cli.main import main
 from edge_server.integrations.home_assistant.topics import Places
 from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.mosquitto import STATIONS
-from edge_server.security.identity.service_certificates import station_address
+from edge_server.security.identity.mosquitto import SERVICE_IDENTITIES
+from edge_server.security.identity.service_certificates import service_broker_address
 from schemas.topics import Channel, DeviceTopic
 from tests.edge_server.security.identity.clients import Client
 from tests.edge_server.security.identity.conftest import (
@@ -44,7 +44,7 @@ def connect(
 
 
 def place(authority: Authority, name: str, factory: pytest.TempPathFactory) -> BrokerAddress:
-    if name in STATIONS:
+    if name in SERVICE_IDENTITIES:
         folder = authority.folder / name
         files = TlsFiles(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
         return address_of(authority, files)
@@ -103,7 +103,7 @@ def test_the_edge_node_and_a_scada_host_hear_each_other(connect) -> None:
 def test_each_part_finds_its_certificate_beside_the_servers(authority, connect) -> None:
     address = address_of(authority, server_files(authority))
     for name in ("home", "rollout", "sparkplug"):
-        client = Client(station_address(address, name, None, section="home-assistant"))
+        client = Client(service_broker_address(address, name, None, section="home-assistant"))
         client.close()
 
 

@@ -20,7 +20,7 @@ from edge_client.security.identity.enrolment import check_answer, check_code
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.enrolment_codes import MAX_WRONG_TRIES, find, give_out, withdraw
 from edge_server.security.identity.rate_limit import MOST, REFILL_S, Allowance
-from edge_server.security.identity.registration import MOST_VALID, Desk, requested_key
+from edge_server.security.identity.registration import MOST_VALID, RegistrationAuthority, requested_key
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
 from schemas.security.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
@@ -55,8 +55,8 @@ def authority(tmp_path: Path, clock: Clock) -> Authority:
 
 
 @pytest.fixture
-def desk(authority: Authority) -> Desk:
-    return Desk(authority)
+def desk(authority: Authority) -> RegistrationAuthority:
+    return RegistrationAuthority(authority)
 
 
 def with_code(code: EnrolmentCode, key: ec.EllipticCurvePrivateKey, **other: str) -> CertificateRequest:
@@ -73,7 +73,7 @@ def with_code(code: EnrolmentCode, key: ec.EllipticCurvePrivateKey, **other: str
     )
 
 
-def asked(desk: Desk, who: str, request: CertificateRequest) -> IssuedCertificate | Refusal:
+def asked(desk: RegistrationAuthority, who: str, request: CertificateRequest) -> IssuedCertificate | Refusal:
     where = EnrolTopic(FEDERATION, who, "request")
     back, answer = desk.answer(str(where), encode_message(request))
     assert back == EnrolTopic(FEDERATION, who, "answer")
