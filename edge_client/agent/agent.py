@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.agent import server_contact
 from edge_client.agent.disk_errors import keep_blob, keep_chunk
-from edge_client.agent.eligibility.machine import GiveBack, GoOn, Hold, Tell
-from edge_client.agent.eligibility.monitor import Watch
+from edge_client.agent.eligibility.machine import GiveBack, Hold, ReportVerdict, Resume
+from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.presence import Presence
-from edge_client.agent.rollout.events import Ran
-from edge_client.agent.rollout.lazy_start import RolloutDoor
-from edge_client.agent.server_contact import Audience
+from edge_client.agent.rollout.events import ComparisonEnded
+from edge_client.agent.rollout.lazy_start import LazyRollout
+from edge_client.agent.server_contact import ServerContact
 from edge_client.agent.session import machine, results
 from edge_client.agent.session.events import (
     ChunkArrived,
@@ -38,10 +38,10 @@ from edge_client.agent.session.events import (
     GivenBack,
     MaskUpdate,
     Received,
-    Remembered,
     RunEnded,
-    Send,
     SendChunks,
+    SendMessage,
+    SessionRestored,
     Settled,
     StartWork,
     StopWork,
@@ -50,13 +50,13 @@ from edge_client.agent.session.events import (
     WorkDone,
     WorkFailed,
 )
-from edge_client.agent.session.machine import Phase, Session
-from edge_client.agent.session.secure_participation import Partaking
-from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session.machine import Session, SessionPhase
+from edge_client.agent.session.secure_participation import SecureParticipation
+from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.settings import AgentSettings
-from edge_client.agent.signature_policy import SignedOnly
-from edge_client.agent.state_store import Belongings
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.signature_policy import SignaturePolicy
+from edge_client.agent.state_store import StateStore
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import DataChanged, Progress, Worker
 from edge_client.data.local import LocalData
@@ -137,9 +137,9 @@ class Agent:
     ) -> None:
         self._settings = settings
         self.inbox: Inbox = queue.SimpleQueue()
-        self._belongings = Belongings(settings)
+        self._belongings = StateStore(settings)
         self._store = self._belongings.store
-        self._place = Workplace(
+        self._place = TaskContext(
             settings.device,
             self._store,
             data,
@@ -154,14 +154,16 @@ class Agent:
             look_again=look_again,
         )
         self._said_few = False
-        self._signed = SignedOnly(settings.federation, settings.device, settings.state, settings.trust)
-        self._earlier: Memory | None = self._belongings.wake()
+        self._signed = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
+        self._earlier: SessionSnapshot | None = self._belongings.wake()
         self._worker = Worker(self.inbox, threads=settings.threads)
         self._carrier = Carrier(self.inbox, self._store, web_of(settings.address.tls))
         self._keeper = keeper = _keeper(settings)
         self._presence = Presence(settings, data.train, lambda: keeper.valid_until if keeper else None)
         self._telemetry = WorkTelemetry(settings, self._presence, root=root)
-        self._watch = Watch.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
+        self._watch = EligibilityMonitor.of_board(
+            settings.eligibility, cores=settings.profile.cores, root=root
+        )
         kept = self._keeper.filters if self._keeper else ()
         self._link = Link(
             settings.address,
@@ -175,16 +177,16 @@ class Agent:
             settings.federation,
             settings.device,
             held=self._store.digests(),
-            masks=Partaking(only_masked=settings.only_masked),
+            masks=SecureParticipation(only_masked=settings.only_masked),
         )
-        self._rollout = RolloutDoor(settings, data, self.inbox, partial(self._publish, Channel.UP_ROLLOUT))
+        self._rollout = LazyRollout(settings, data, self.inbox, partial(self._publish, Channel.UP_ROLLOUT))
         self._watchdog = watchdog_of(os.environ)
         self._freed = GivingBack()
         self._next_tick = 0.0
         self._warm_up_at = math.inf
         self._outcome: str | None = None
         self._reaching = Reaching(settings.address, settings.keep_trying)
-        self._audience = Audience()
+        self._audience = ServerContact()
         self._rivalled = 0
         self.refused = 0
 
@@ -215,15 +217,15 @@ class Agent:
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             self._step(Tick())
-            self._rollout.tick(training=self._session.phase is Phase.WORKING)
+            self._rollout.tick(training=self._session.phase is SessionPhase.WORKING)
             self._watchdog.alive(now)
             self._warm_up(now)
-            self._freed.turn(now, busy=self._session.phase is not Phase.IDLE)
+            self._freed.turn(now, busy=self._session.phase is not SessionPhase.IDLE)
             self._look_at_the_board(now)
             self._look_for_a_server(now)
             self._say_where(self._telemetry.turn(self._session, now))
         if self._keeper is not None:
-            idle = self._session.phase is Phase.IDLE
+            idle = self._session.phase is SessionPhase.IDLE
             self._keeper.turn(self._link, time.time(), connected=self._session.connected, idle=idle)
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
@@ -255,12 +257,12 @@ class Agent:
             match command:
                 case Hold():
                     self._worker.hold()
-                case GoOn():
+                case Resume():
                     self._worker.go_on()
                 case GiveBack(detail):
                     log.warning("the task is given back: %s", detail)
                     self._step(GivenBack(detail))
-                case Tell(verdict):
+                case ReportVerdict(verdict):
                     log.warning("%s%s", verdict.eligibility, f": {verdict.detail}" if verdict.detail else "")
                     if self._session.connected:
                         self._publish(Channel.BIRTH, self._presence.standing(verdict), retain=True)
@@ -288,7 +290,7 @@ class Agent:
                 self._arrived(topic, payload)
             case Progress():
                 self._progressed(event)
-            case Ran():
+            case ComparisonEnded():
                 self._rollout.ran(event)
             case DataChanged(data):
                 self._take_data(data)
@@ -331,7 +333,7 @@ class Agent:
             self._rollout.connected()
             self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
         elif isinstance(event, LinkDown):
-            self._audience = Audience()
+            self._audience = ServerContact()
             if not event.downgrade:
                 self._reaching, said = self._reaching.failed(event)
                 log.warning("%s", said)
@@ -351,7 +353,7 @@ class Agent:
         """Go on where an earlier process was: now that the server can be heard, and only once."""
         earlier, self._earlier = self._earlier, None
         if earlier is not None:
-            self._step(Remembered(earlier, self._present(earlier.task)))
+            self._step(SessionRestored(earlier, self._present(earlier.task)))
 
     def _say_goodbye(self) -> None:
         """A clean disconnect sends no last will, so say it oneself, unless the name is another's."""
@@ -448,7 +450,7 @@ class Agent:
 
     def _progressed(self, event: Progress) -> None:
         task = self._session.task
-        if self._session.phase is not Phase.WORKING or task is None or task != event.task:
+        if self._session.phase is not SessionPhase.WORKING or task is None or task != event.task:
             return
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
         self._say_where(self._telemetry.progressed(event, time.monotonic()))
@@ -472,7 +474,7 @@ class Agent:
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(message):
+            case SendMessage(message):
                 self._publish(Channel.UP, message)
             case SendChunks():
                 self._send_chunks(command)

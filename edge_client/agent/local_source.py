@@ -27,7 +27,7 @@ WHOLE = Partition("iid")
 
 
 @dataclass(frozen=True)
-class Choice:
+class DataChoice:
     """Which data: the source, this device's share of it (`index` from 0), how much it holds out."""
 
     source: str
@@ -47,7 +47,7 @@ class Choice:
 class LocalSource:
     """Reads the chosen data; used by one thread at a time."""
 
-    def __init__(self, choice: Choice, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, choice: DataChoice, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._choice, self._clock = choice, clock
         self._files = files_of(choice.source, data_root=choice.data_root)
         self._mark: Mark | None = None

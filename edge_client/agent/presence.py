@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edge_client.agent.eligibility.verdict import MAY_TRAIN, Verdict
+from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict
 from edge_client.agent.server_contact import NOBODYS
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
@@ -62,20 +62,20 @@ class Presence:
         topic = DeviceTopic(self._settings.federation, self._settings.device, Channel.BIRTH)
         return str(topic), encode_message(self._death(session))
 
-    def connected(self, session: int, verdict: Verdict = MAY_TRAIN) -> Birth:
+    def connected(self, session: int, verdict: EligibilityVerdict = MAY_TRAIN) -> Birth:
         """The connection with this number is up, and from now on all is said in its name."""
         self.session, self._origin = session, origin(self._settings.address)
         note_session(self._sessions, session)
         return self.standing(verdict)
 
-    def standing(self, verdict: Verdict) -> Birth:
+    def standing(self, verdict: EligibilityVerdict) -> Birth:
         """The device is there, and may train or not; class names that do not fit its birth are left out."""
         birth = self._birth(verdict, self._card)
         if len(birth.model_dump_json()) <= Birth.max_bytes:
             return birth
         return self._birth(verdict, self._card.model_copy(update={"class_names": ()}))
 
-    def _birth(self, verdict: Verdict, card: DataCard) -> Birth:
+    def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,

@@ -39,7 +39,7 @@ Command = Ask | SayBirth | NobodyAnswers
 
 
 @dataclass(frozen=True)
-class Audience:
+class ServerContact:
     """Since when the device is connected and unheard, in seconds, and when what is due."""
 
     since: float = 0.0
@@ -48,25 +48,25 @@ class Audience:
     birth_at: float = math.inf
 
 
-def connected(now: float) -> Audience:
+def connected(now: float) -> ServerContact:
     """A connection is up."""
-    return Audience(now, ask_at=now + ASK_AFTER_S, say_at=now + SAY_AFTER_S)
+    return ServerContact(now, ask_at=now + ASK_AFTER_S, say_at=now + SAY_AFTER_S)
 
 
-def heard(audience: Audience) -> Audience:
+def heard(audience: ServerContact) -> ServerContact:
     """A server has said something."""
     if math.isinf(audience.ask_at) and math.isinf(audience.say_at):
         return audience
     return replace(audience, ask_at=math.inf, say_at=math.inf)
 
 
-def turned_away(audience: Audience, now: float, chance: float) -> Audience:
+def turned_away(audience: ServerContact, now: float, chance: float) -> ServerContact:
     """A server does not take the birth now; `chance`, from 0 to 1, says when it is said again."""
     first, last = AGAIN_AFTER_S
     return replace(audience, birth_at=now + first + chance * (last - first))
 
 
-def turn(audience: Audience, now: float) -> tuple[Audience, list[Command]]:
+def turn(audience: ServerContact, now: float) -> tuple[ServerContact, list[Command]]:
     """What is due: questions until there is an answer, and now and then a word on that there is none."""
     commands: list[Command] = []
     if now >= audience.birth_at:

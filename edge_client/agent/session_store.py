@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.storage.atomic_files import write_synced
 
 log = logging.getLogger(__name__)
 
 
-class MemoryFile:
+class SnapshotFile:
     """A device's memory on disk; where it cannot be written or read there is none, and the device goes on.
 
     The disk is waited for where a power cut would cost a training, or what was promised of masks. Of all else
@@ -23,13 +23,13 @@ class MemoryFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._last: Memory | None = None
+        self._last: SessionSnapshot | None = None
 
-    def load(self, federation: str, device: str) -> Memory:
+    def load(self, federation: str, device: str) -> SessionSnapshot:
         """What was remembered last; nothing of a file that is damaged or another device's or version's."""
-        nothing = Memory(federation=federation, device=device)
+        nothing = SessionSnapshot(federation=federation, device=device)
         try:
-            memory = Memory.model_validate_json(self._path.read_bytes())
+            memory = SessionSnapshot.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
             return nothing
         except (OSError, ValidationError) as error:
@@ -40,7 +40,7 @@ class MemoryFile:
             return nothing
         return memory
 
-    def save(self, memory: Memory) -> bool:
+    def save(self, memory: SessionSnapshot) -> bool:
         """Remember this instead; returns whether it is anything new."""
         if memory == self._last:
             return False

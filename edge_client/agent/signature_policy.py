@@ -14,7 +14,7 @@ from schemas.security.manifest import SignedManifest
 log = logging.getLogger(__name__)
 
 
-class SignedOnly:
+class SignaturePolicy:
     """Checks every message that comes; without a key a device takes part as if nothing was ever signed.
 
     Below `state` lie the models and the memory of the newest task.

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from edge_client.agent.disk_errors import forget_others, settle
 from edge_client.agent.session.events import Settled
-from edge_client.agent.session.snapshot import Memory, blobs_of
-from edge_client.agent.session.state import Phase, Session
-from edge_client.agent.session_store import MemoryFile
+from edge_client.agent.session.snapshot import SessionSnapshot, blobs_of
+from edge_client.agent.session.state import Session, SessionPhase
+from edge_client.agent.session_store import SnapshotFile
 from edge_client.agent.settings import AgentSettings
 from edge_client.storage.atomic_files import sweep
 from edge_client.storage.blob_store import BlobStore
@@ -17,7 +17,7 @@ from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 
 
-class Belongings:
+class StateStore:
     """The state folder of one device, with all that lies in it but certificates and finished models."""
 
     def __init__(self, settings: AgentSettings) -> None:
@@ -27,10 +27,10 @@ class Belongings:
         self.private = PrivateState(settings.state / "private")
         self.checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
         self._settings = settings
-        self._memory = MemoryFile(settings.state / "task.json")
+        self._memory = SnapshotFile(settings.state / "task.json")
         self._remembered: Session | None = None
 
-    def wake(self) -> Memory:
+    def wake(self) -> SessionSnapshot:
         """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
         memory = self._memory.load(self._settings.federation, self._settings.device)
         self.store.drop_parts(memory.blobs())
@@ -50,7 +50,7 @@ class Belongings:
         """Let what was kept of a round count, or not, and make room where nothing is under way."""
         settle(self.private, settled)
         # An answer may come late, and a worker's own files must not be taken from under it.
-        return session if session.phase is Phase.WORKING else self.make_room(session)
+        return session if session.phase is SessionPhase.WORKING else self.make_room(session)
 
     def make_room(self, session: Session) -> Session:
         """Forget the blobs that nobody is going to ask for; those of the task and its result stay."""

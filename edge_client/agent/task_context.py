@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Workplace:
+class TaskContext:
     """Where a device works: its blobs, its data, the folder for finished models, what it keeps to itself.
 
     `model_code` names the factories outside this package that a task may use. With `signed_only` a finished

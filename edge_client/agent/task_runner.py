@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.compression.decoding import decoded
 from edge_client.compression.layered_model import received_groups
 from edge_client.compression.unpacking import unpacked
@@ -28,7 +28,7 @@ from schemas.values import DeliveryMetrics
 
 def do_training(
     task: Task,
-    place: Workplace,
+    place: TaskContext,
     *,
     on_epoch: Callable[[EpochReport], None],
     should_stop: Callable[[], bool],
@@ -56,7 +56,7 @@ def do_training(
 
 def _trained(
     task: Task,
-    place: Workplace,
+    place: TaskContext,
     channel_map: ChannelMap,
     received: Groups,
     *,
@@ -109,7 +109,7 @@ def _trained(
     )
 
 
-def do_delivery(task: Task, place: Workplace) -> Delivery:
+def do_delivery(task: Task, place: TaskContext) -> Delivery:
     """Export the task's sub-model, measure it on the device's held-out data, use it if it is good enough.
 
     It is then `models/model.onnx`; where only signed models are served it waits for that (see `placement`).
@@ -161,7 +161,7 @@ def do_delivery(task: Task, place: Workplace) -> Delivery:
     )
 
 
-def _given_graph(task: Task, place: Workplace) -> Iterator[bytes]:
+def _given_graph(task: Task, place: TaskContext) -> Iterator[bytes]:
     """The network without its weights, where the task has brought it."""
     ref = task.blobs.get("graph")
     if ref is not None:
@@ -169,7 +169,7 @@ def _given_graph(task: Task, place: Workplace) -> Iterator[bytes]:
 
 
 @contextmanager
-def _received(task: Task, place: Workplace) -> Iterator[tuple[ChannelMap, Groups]]:
+def _received(task: Task, place: TaskContext) -> Iterator[tuple[ChannelMap, Groups]]:
     """What the task starts from, to be read within the block."""
     place.check_model(task.model.name)
     channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
@@ -183,10 +183,10 @@ def _channel_map(path: Path) -> ChannelMap:
     return decode_json(ChannelMap, path.read_bytes(), source="channel map")
 
 
-def _previous(task: Task, place: Workplace) -> Groups:
+def _previous(task: Task, place: TaskContext) -> Groups:
     return place.private.load(task.run, task.round) if place.private is not None else {}
 
 
-def _kept(task: Task, place: Workplace, channel_map: ChannelMap) -> Groups:
+def _kept(task: Task, place: TaskContext, channel_map: ChannelMap) -> Groups:
     """What the device kept after its last round, cut to this round's sub-model."""
     return in_sub_model(_previous(task, place), task.spec, channel_map)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.agent.presence import Presence
-from edge_client.agent.session.state import Phase, Session
+from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import Progress
 from edge_client.system.hardware.state import board_state
@@ -96,12 +96,12 @@ def _at_work(task: Task) -> str:
 
 def _phase(session: Session) -> str:
     """What the server calls the session's phase; a model in place is told, not uploaded."""
-    if session.task is None or session.phase is Phase.IDLE:
+    if session.task is None or session.phase is SessionPhase.IDLE:
         return "idle"
     match session.phase:
-        case Phase.FETCHING:
+        case SessionPhase.FETCHING:
             return "fetching"
-        case Phase.REPORTING if isinstance(session.result, Update):
+        case SessionPhase.REPORTING if isinstance(session.result, Update):
             return "uploading"
         case _:
             return _at_work(session.task)

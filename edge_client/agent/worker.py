@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from edge_client.agent.session.events import Result, UpdateMasked, WorkDone, WorkFailed
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.storage.atomic_files import DISK_FULL
@@ -63,11 +63,11 @@ class Worker:
         """Import torch now, in idle time, rather than when the first task is there."""
         threading.Thread(target=_import_work, name="warm-up", daemon=True).start()
 
-    def start(self, task: Task, place: Workplace) -> None:
+    def start(self, task: Task, place: TaskContext) -> None:
         """Begin a task; its end comes as `WorkDone` or `WorkFailed`."""
         self._begin(task, partial(self._do, task, place))
 
-    def mask(self, update: Update, membership: Membership, place: Workplace) -> None:
+    def mask(self, update: Update, membership: Membership, place: TaskContext) -> None:
         """Begin to mask an update; its end comes as `UpdateMasked` or `WorkFailed`."""
         from edge_client.security.secure_aggregation.mask_update import mask_update
 
@@ -112,13 +112,13 @@ class Worker:
         if not cancelled.is_set():
             self._inbox.put(event)
 
-    def _do(self, task: Task, place: Workplace, cancelled: threading.Event) -> Ended:
+    def _do(self, task: Task, place: TaskContext, cancelled: threading.Event) -> Ended:
         result = self._work(task, self._as_it_is_now(place), cancelled)
         # A result that is too large to be told is no result: say so rather than stay silent.
         encode_message(result)
         return WorkDone(result)
 
-    def _as_it_is_now(self, place: Workplace) -> Workplace:
+    def _as_it_is_now(self, place: TaskContext) -> TaskContext:
         """The place with its data as it is now: reading it takes as long as it takes."""
         data = place.look_again() if place.look_again is not None else None
         if data is not None:
@@ -149,7 +149,7 @@ class Worker:
             log.exception("round %d: the task failed", task.round)
             return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
 
-    def _work(self, task: Task, place: Workplace, cancelled: threading.Event) -> Result:
+    def _work(self, task: Task, place: TaskContext, cancelled: threading.Event) -> Result:
         task_runner: Any = _import_work()
         if self._threads:
             import torch

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.logging.context import about
@@ -93,9 +93,9 @@ class ClientWork:
         )
         return encode_message(update).decode()
 
-    def _place(self, device: str) -> Workplace:
+    def _place(self, device: str) -> TaskContext:
         clients = self._setup.clients
-        return Workplace(
+        return TaskContext(
             device,
             self._store,
             self._data.of(device),

@@ -22,15 +22,15 @@ from edge_client.agent.session.events import (
     MaskUpdate,
     Received,
     Result,
-    Send,
     SendChunks,
+    SendMessage,
     Settled,
     StartWork,
     UpdateMasked,
     WorkDone,
     WorkFailed,
 )
-from edge_client.agent.session.machine import Phase, Session
+from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
@@ -235,7 +235,7 @@ class DeviceEdge:
     # --- the work ---
     def awaited(self, attempt: int) -> Any:
         """The job whose outcome is due now; None if its task was dropped meanwhile."""
-        working = self._session.phase is Phase.WORKING and self._attempt == attempt
+        working = self._session.phase is SessionPhase.WORKING and self._attempt == attempt
         return self._job if working else None
 
     def work_ends(self, outcome: Outcome) -> None:
@@ -265,7 +265,7 @@ class DeviceEdge:
     def _match_job(self) -> None:
         """Have the engine do what the session is about, as soon as it is known: workers need not wait."""
         task = self._session.task
-        wanted = task is not None and self._session.phase in (Phase.FETCHING, Phase.WORKING)
+        wanted = task is not None and self._session.phase in (SessionPhase.FETCHING, SessionPhase.WORKING)
         if self._job is not None and not (wanted and task is not None and task.attempt == self._attempt):
             self._drop_job()
         if wanted and task is not None and self._job is None and task.attempt != self._attempt:
@@ -292,7 +292,7 @@ class DeviceEdge:
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(message):
+            case SendMessage(message):
                 if self.online:
                     self._send(message)
             case SendChunks(ref, _, _):

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
@@ -97,10 +97,10 @@ def _carry(sender: BlobStore, receiver: BlobStore, ref: BlobRef) -> None:
         raise RuntimeError(f"{ref.digest} did not arrive")
 
 
-def _place(folder: Path, data: LabelledData) -> Workplace:
+def _place(folder: Path, data: LabelledData) -> TaskContext:
     code = frozenset(f"{__name__}:{name}" for name in LARGE)
     store = BlobStore(folder / "blobs", durable=False)
-    return Workplace("pi", store, LocalData(data, data.subset([0])), folder / "models", model_code=code)
+    return TaskContext("pi", store, LocalData(data, data.subset([0])), folder / "models", model_code=code)
 
 
 def _examples(shape: tuple[int, ...], count: int) -> LabelledData:

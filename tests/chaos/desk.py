@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
@@ -66,7 +66,7 @@ class Device:
 
     name: str
     store: BlobStore
-    place: Workplace
+    place: TaskContext
     answers: dict[str, tuple[Update, bytes]] = field(default_factory=dict)
     claimed: Update | None = None
     acknowledged: set[str] = field(default_factory=set)
@@ -92,7 +92,7 @@ def make_devices(folder: Path) -> dict[str, Device]:
         store = BlobStore(folder / name / "blobs", durable=False)
         private = PrivateState(folder / name / "private", durable=False)
         local = LocalData(train, held_out)
-        place = Workplace(name, store, local, folder / name / "models", private=private)
+        place = TaskContext(name, store, local, folder / name / "models", private=private)
         devices[name] = Device(name, store, place)
     return devices
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
@@ -45,7 +45,7 @@ class Bench:
         self.workshop = Workshop(config, "run-1", self.folder, manifest_signer=manifest_signer)
         train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
         self.places = {
-            name: Workplace(
+            name: TaskContext(
                 name,
                 BlobStore(folder / name),
                 LocalData(train, held_out),

@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 from edge_client.agent import task_runner
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.inference.onnx_model import load_model
 from edge_client.transport.broker_address import BrokerAddress, parse_address
 from edge_server.cli.demo import device_name, devices, end_device, start_device
@@ -163,7 +163,7 @@ def test_a_broker_restart_is_survived(
     """In round two, which nobody can be done with before the broker is gone."""
     gone, train = threading.Event(), task_runner.do_training
 
-    def do_training(task: Task, place: Workplace, **more: Any) -> Update:
+    def do_training(task: Task, place: TaskContext, **more: Any) -> Update:
         assert task.round == 1 or gone.wait(DEADLINE_S)
         return train(task, place, **more)
 

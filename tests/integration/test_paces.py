@@ -12,7 +12,7 @@ import pytest
 
 from edge_client.agent import task_runner
 from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
@@ -66,7 +66,7 @@ class Gate:
         self.let_go: list[tuple[str, int]] = []
 
     def do_training(
-        self, task: Task, place: Workplace, *, should_stop: Callable[[], bool], **more: Any
+        self, task: Task, place: TaskContext, *, should_stop: Callable[[], bool], **more: Any
     ) -> Update:
         """Stands for the device's own; waits first."""
         wanted = self._until.get((place.device, task.round), 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.pruning.slicing import cut_axes
 from edge_server.coordinator.executor import Workshop
@@ -27,7 +27,7 @@ RECIPES = {
 }
 
 
-def trained(task: Task, place: Workplace) -> Groups:
+def trained(task: Task, place: TaskContext) -> Groups:
     """The groups that a device answers with."""
     update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
     return read_groups(place.store.path(update.blob.digest))

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 
 from edge_client.agent.eligibility.conditions import Conditions
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.eligibility.verdict import MAY_TRAIN, Verdict, judge
+from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict, judge
 from schemas.values import Eligibility
 
 
 @dataclass(frozen=True)
-class Standing:
+class EligibilityState:
     """The verdict, and since when, in seconds, it is in the way of a task at hand; None where none waits."""
 
-    verdict: Verdict = MAY_TRAIN
+    verdict: EligibilityVerdict = MAY_TRAIN
     waits_since: float | None = None
 
     @property
@@ -32,15 +32,15 @@ class Hold:
 
 
 @dataclass(frozen=True)
-class GoOn:
+class Resume:
     """Command: let it go on with that batch."""
 
 
 @dataclass(frozen=True)
-class Tell:
+class ReportVerdict:
     """Command: tell the server, and the log, where the device stands."""
 
-    verdict: Verdict
+    verdict: EligibilityVerdict
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class GiveBack:
     detail: str
 
 
-Command = Hold | GoOn | Tell | GiveBack
-Step = tuple[Standing, list[Command]]
+Command = Hold | Resume | ReportVerdict | GiveBack
+Step = tuple[EligibilityState, list[Command]]
 
 
-def step(standing: Standing, rules: Rules, seen: Conditions, now: float, *, at_work: bool) -> Step:
+def step(standing: EligibilityState, rules: Rules, seen: Conditions, now: float, *, at_work: bool) -> Step:
     """Take what the board says at `now`, in seconds; `at_work` is whether a training task is at hand."""
     verdict = judge(rules, seen, standing.verdict)
-    after = Standing(verdict)
+    after = EligibilityState(verdict)
     if verdict.eligibility is Eligibility.TRAIN:
-        return after, [] if standing.may_train else [GoOn(), Tell(verdict)]
+        return after, [] if standing.may_train else [Resume(), ReportVerdict(verdict)]
     commands: list[Command] = [Hold()] if standing.may_train else []
     if verdict.eligibility is not standing.verdict.eligibility:
-        commands.append(Tell(verdict))
+        commands.append(ReportVerdict(verdict))
     if not at_work:
         return after, commands
     since = now if standing.waits_since is None else standing.waits_since

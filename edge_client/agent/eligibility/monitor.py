@@ -8,24 +8,24 @@ from functools import partial
 from pathlib import Path
 
 from edge_client.agent.eligibility.conditions import Conditions, conditions
-from edge_client.agent.eligibility.machine import Command, Standing, step
+from edge_client.agent.eligibility.machine import Command, EligibilityState, step
 from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.eligibility.verdict import unknown
 
 log = logging.getLogger(__name__)
 
 
-class Watch:
+class EligibilityMonitor:
     """Holds a device to its owner's rules; `look` reads the board."""
 
     def __init__(self, rules: Rules, look: Callable[[], Conditions]) -> None:
         self._rules, self._look, self._asks_nothing = rules, look, rules.asks_nothing
         self._next = 0.0
         self._unknown: tuple[str, ...] = ()
-        self.standing = Standing()
+        self.standing = EligibilityState()
 
     @classmethod
-    def of_board(cls, rules: Rules, *, cores: int, root: Path) -> Watch:
+    def of_board(cls, rules: Rules, *, cores: int, root: Path) -> EligibilityMonitor:
         """One that looks at the machine whose files lie below `root`."""
         return cls(rules, partial(conditions, cores=cores, root=root))
 

@@ -20,7 +20,7 @@ COOLER_C, FULLER_PERCENT, SPARE = 5.0, 5.0, 0.8
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EligibilityVerdict:
     """Whether to train, and what is in the way: by rule, in words for people."""
 
     eligibility: Eligibility = Eligibility.TRAIN
@@ -32,12 +32,12 @@ class Verdict:
         return "; ".join((self.why or {}).values())
 
 
-MAY_TRAIN = Verdict()
+MAY_TRAIN = EligibilityVerdict()
 Breach = Callable[[Rules, Conditions, bool], str | None]
 """What is in the way, if anything; with something to spare where the rule was broken before."""
 
 
-def judge(rules: Rules, now: Conditions, before: Verdict = MAY_TRAIN) -> Verdict:
+def judge(rules: Rules, now: Conditions, before: EligibilityVerdict = MAY_TRAIN) -> EligibilityVerdict:
     """The verdict on these conditions after an earlier one."""
     broken = before.why or {}
     why = {
@@ -48,7 +48,7 @@ def judge(rules: Rules, now: Conditions, before: Verdict = MAY_TRAIN) -> Verdict
     if not why:
         return MAY_TRAIN
     lasting = any(BREACHES[name][0] is Eligibility.INFER_ONLY for name in why)
-    return Verdict(Eligibility.INFER_ONLY if lasting else Eligibility.PAUSE, why)
+    return EligibilityVerdict(Eligibility.INFER_ONLY if lasting else Eligibility.PAUSE, why)
 
 
 def unknown(rules: Rules, now: Conditions) -> tuple[str, ...]:

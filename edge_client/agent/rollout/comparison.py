@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edge_client.agent.rollout.events import Comparison, Made, Objection
+from edge_client.agent.rollout.events import Comparison, Objection, ServedForm
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE, Wish
 from schemas.messages.rollout_terms import Cause, Measured
@@ -26,7 +26,7 @@ LAST_LINES = 300
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """What is to be compared: the model in use, if there is one, and the candidate.
 
     With `made`, other forms of the candidate are tried first, and one that is better is written there.
@@ -37,7 +37,7 @@ class Pair:
     made: Path | None = None
 
 
-class Measuring:
+class ComparisonRunner:
     """One comparison at a time, in a thread that waits for its process."""
 
     def __init__(self, data: LocalData, examples: Path, wish: Wish = EXPORT_ALONE) -> None:
@@ -45,7 +45,7 @@ class Measuring:
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
 
-    def begin(self, pair: Pair, most: int, tell: Callable[[Comparison], None]) -> None:
+    def begin(self, pair: ModelPair, most: int, tell: Callable[[Comparison], None]) -> None:
         """Compare on `most` examples at most, then `tell`, in another thread, what was found."""
         work = threading.Thread(target=lambda: tell(self.compare(pair, most)), name="comparison", daemon=True)
         work.start()
@@ -64,7 +64,7 @@ class Measuring:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
-    def compare(self, pair: Pair, most: int) -> Comparison:
+    def compare(self, pair: ModelPair, most: int) -> Comparison:
         """Compare on `most` examples at most, and wait for what is found."""
         try:
             # Arrays are nothing that a device needs before it has something to do.
@@ -111,7 +111,7 @@ def read_comparison(text: str) -> Comparison:
             candidate=_measured(found.get("candidate")),
             lost=int(found.get("lost", 0)),
             won=int(found.get("won", 0)),
-            made=None if made is None else Made(*made),
+            made=None if made is None else ServedForm(*made),
             objection=None if objection is None else (Cause(objection[0]), str(objection[1])),
         )
     except (ValueError, IndexError, TypeError, AttributeError, ValidationError) as error:

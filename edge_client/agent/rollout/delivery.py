@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 
 from edge_client.agent.rollout.acceptance import judge_comparison
-from edge_client.agent.rollout.comparison import Measuring, Pair
+from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.events import Comparison, Objection
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import Served, ServedModel
@@ -33,7 +33,7 @@ class Delivered:
     bytes: int
 
 
-def put_delivered_in_use(place: Workplace, model: ServedModel, terms: Terms | None) -> Delivered:
+def put_delivered_in_use(place: TaskContext, model: ServedModel, terms: Terms | None) -> Delivered:
     """Use the waiting model that this note is of, unless by these terms it is worse than the one in use.
 
     Without terms nothing is compared. A model that is in use already stays as it is, in whichever form: done
@@ -57,7 +57,7 @@ def put_delivered_in_use(place: Workplace, model: ServedModel, terms: Terms | No
     return Delivered(model, verdict, size)
 
 
-def _verdict(place: Workplace, now: Served | None, terms: Terms | None) -> DeliveryVerdict:
+def _verdict(place: TaskContext, now: Served | None, terms: Terms | None) -> DeliveryVerdict:
     if now is None:
         return DeliveryVerdict(served=True, why=FIRST)
     if terms is None:
@@ -66,12 +66,12 @@ def _verdict(place: Workplace, now: Served | None, terms: Terms | None) -> Deliv
     return judged(found, judge_comparison(found, terms), earlier=now.model.version, data=place.data)
 
 
-def _compare(place: Workplace, now: Served, terms: Terms) -> Comparison:
+def _compare(place: TaskContext, now: Served, terms: Terms) -> Comparison:
     """The model in use beside the waiting one, on the same examples, in a process of its own."""
     candidate = installed_model.waiting(place.models)
-    measuring = Measuring(place.data, candidate.with_name("examples.npz"))
+    measuring = ComparisonRunner(place.data, candidate.with_name("examples.npz"))
     try:
-        return measuring.compare(Pair(now.path, candidate), terms.examples)
+        return measuring.compare(ModelPair(now.path, candidate), terms.examples)
     finally:
         measuring.forget()
 
@@ -101,7 +101,7 @@ def _comparison_text(found: Comparison) -> str:
 
 
 def _use(
-    place: Workplace, model: ServedModel, verdict: DeliveryVerdict, *, instead_of: Served | None
+    place: TaskContext, model: ServedModel, verdict: DeliveryVerdict, *, instead_of: Served | None
 ) -> DeliveryVerdict:
     """Use the waiting model, or let it wait for its signature; returns what that came to."""
     compared_with = None if instead_of is None else instead_of.model.digest

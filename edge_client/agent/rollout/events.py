@@ -28,7 +28,7 @@ Objection = tuple[Cause, str]
 
 
 @dataclass(frozen=True)
-class Made:
+class ServedForm:
     """Another form of the offered file that is served in its place, and its own sha256."""
 
     variant: Variant
@@ -47,7 +47,7 @@ class Comparison:
     candidate: Measured | None = None
     lost: int = 0
     won: int = 0
-    made: Made | None = None
+    made: ServedForm | None = None
     objection: Objection | None = None
 
 
@@ -72,7 +72,7 @@ class Withdrawn:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class TrialRestored:
     """Event: what an earlier process of this device was at, and the chunks that it had."""
 
     trial: Trial
@@ -88,7 +88,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Rechecked:
     """Event: a look at the model while it is watched: compared again, and how serving has gone.
 
     `before` and `after` are the health of the former model and of this one; `serving` is what is in use now.
@@ -107,7 +107,7 @@ class Switched:
 
 
 @dataclass(frozen=True)
-class NotSwitched:
+class SwitchFailed:
     """Event: the new model could not be put in its place; the one before is in use."""
 
     cause: Cause
@@ -115,7 +115,7 @@ class NotSwitched:
 
 
 @dataclass(frozen=True)
-class WentBack:
+class RolledBack:
     """Event: the former model is in use again, or `detail` says why not."""
 
     detail: str = ""
@@ -124,23 +124,23 @@ class WentBack:
 Event = (
     Offered
     | Withdrawn
-    | Remembered
+    | TrialRestored
     | Connected
     | Disconnected
     | ChunkArrived
     | ChunkLost
     | BlobChecked
     | Compared
-    | Looked
+    | Rechecked
     | Switched
-    | NotSwitched
-    | WentBack
+    | SwitchFailed
+    | RolledBack
     | Tick
 )
 
 
 @dataclass(frozen=True)
-class Send:
+class SendRolloutMessage:
     """Command: publish a message on the device's rollout topic."""
 
     message: Message
@@ -154,32 +154,32 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Look:
-    """Command: run the model in use beside the former one, then say `Looked`."""
+class Recheck:
+    """Command: run the model in use beside the former one, then say `Rechecked`."""
 
     offer: ModelOffer
 
 
 @dataclass(frozen=True)
 class Switch:
-    """Command: put the offered model in its place, then say `Switched` or `NotSwitched`."""
+    """Command: put the offered model in its place, then say `Switched` or `SwitchFailed`."""
 
     trial: Trial
 
 
 @dataclass(frozen=True)
-class GoBack:
-    """Command: use the former model again, if that of this digest is in use; then say `WentBack`."""
+class RollBack:
+    """Command: use the former model again, if that of this digest is in use; then say `RolledBack`."""
 
     digest: str
 
 
 @dataclass(frozen=True)
-class Forget:
+class DiscardFiles:
     """Command: the file that was fetched is needed no more."""
 
 
-Command = Send | WriteChunk | VerifyBlob | Compare | Look | Switch | GoBack | Forget
+Command = SendRolloutMessage | WriteChunk | VerifyBlob | Compare | Recheck | Switch | RollBack | DiscardFiles
 
 
 def trial_path(state: Path) -> Path:
@@ -188,8 +188,8 @@ def trial_path(state: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Ran:
+class ComparisonEnded:
     """Event in the agent's inbox: a comparison has ended; `of` is what asked for it."""
 
-    of: Compare | Look
+    of: Compare | Recheck
     comparison: Comparison

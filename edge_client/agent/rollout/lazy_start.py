@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edge_client.agent.rollout.events import Ran, trial_path
+from edge_client.agent.rollout.events import ComparisonEnded, trial_path
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.transport.mqtt_client import Inbox
@@ -16,17 +16,17 @@ from schemas.messages import Message
 from schemas.tensors.chunks import Chunk
 
 if TYPE_CHECKING:
-    from edge_client.agent.rollout.runtime import RolloutPart
+    from edge_client.agent.rollout.runtime import RolloutRuntime
 
 
-class RolloutDoor:
+class LazyRollout:
     """What `Agent` says of what happens, handed on to the device's part in rollouts once it has one."""
 
     def __init__(
         self, settings: AgentSettings, data: LocalData, inbox: Inbox, publish: Callable[[Message], None]
     ) -> None:
         self._made_of = (settings, data, inbox, publish)
-        self._part: RolloutPart | None = None
+        self._part: RolloutRuntime | None = None
         self._connected = False
         if trial_path(settings.state).exists():
             self._open()
@@ -63,7 +63,7 @@ class RolloutDoor:
         """Take a chunk, if it is of the file on its way."""
         return self._part is not None and self._part.takes(chunk)
 
-    def ran(self, event: Ran) -> None:
+    def ran(self, event: ComparisonEnded) -> None:
         """A comparison has ended."""
         self._open().ran(event)
 
@@ -72,11 +72,11 @@ class RolloutDoor:
         if self._part is not None:
             self._part.stop()
 
-    def _open(self) -> RolloutPart:
+    def _open(self) -> RolloutRuntime:
         if self._part is None:
-            from edge_client.agent.rollout.runtime import RolloutPart
+            from edge_client.agent.rollout.runtime import RolloutRuntime
 
-            self._part = RolloutPart(*self._made_of)
+            self._part = RolloutRuntime(*self._made_of)
             if self._connected:
                 self._part.connected()
         return self._part

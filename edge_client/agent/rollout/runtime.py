@@ -13,29 +13,29 @@ from functools import partial
 
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
 from edge_client.agent.rollout import trial as machine
-from edge_client.agent.rollout.comparison import Measuring, Pair
+from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.events import (
     Command,
     Compare,
     Compared,
     Comparison,
+    ComparisonEnded,
+    DiscardFiles,
     Event,
-    Forget,
-    GoBack,
-    Look,
-    Looked,
-    NotSwitched,
     Offered,
-    Ran,
-    Remembered,
-    Send,
+    Recheck,
+    Rechecked,
+    RollBack,
+    SendRolloutMessage,
     Switch,
+    SwitchFailed,
+    TrialRestored,
     Withdrawn,
     trial_path,
 )
 from edge_client.agent.rollout.offer_check import objection_to
 from edge_client.agent.rollout.slot_switch import ServingSlots
-from edge_client.agent.rollout.state import Trials
+from edge_client.agent.rollout.state import TrialState
 from edge_client.agent.rollout.trial_file import TrialFile
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, Tick
 from edge_client.agent.settings import AgentSettings
@@ -56,8 +56,8 @@ LONGEST_WAIT_S = 120.0
 """A comparison waits no longer for a training to end."""
 
 
-class RolloutPart:
-    """What is behind `RolloutDoor`: it is told what happens, and carries on."""
+class RolloutRuntime:
+    """What is behind `LazyRollout`: it is told what happens, and carries on."""
 
     def __init__(
         self, settings: AgentSettings, data: LocalData, inbox: Inbox, publish: Callable[[Message], None]
@@ -68,12 +68,12 @@ class RolloutPart:
         self._slots = ServingSlots(settings.state, self._store)
         # Only the file as it came has the server's word: whoever insists on that serves no other form.
         wish = settings.wish if settings.trust is None else EXPORT_ALONE
-        self._measuring = Measuring(data, folder / "examples.npz", wish)
+        self._measuring = ComparisonRunner(data, folder / "examples.npz", wish)
         self._file = TrialFile(trial_path(settings.state))
-        self._waiting: Compare | Look | None = None
+        self._waiting: Compare | Recheck | None = None
         self._waits_since = 0.0
         self._awake = False
-        self._trials = Trials(settings.federation, settings.device)
+        self._trials = TrialState(settings.federation, settings.device)
 
     # --- what the agent says ---
     def connected(self) -> None:
@@ -120,14 +120,14 @@ class RolloutPart:
         self._step(ChunkArrived(chunk))
         return True
 
-    def ran(self, event: Ran) -> None:
+    def ran(self, event: ComparisonEnded) -> None:
         """A comparison has ended."""
         rollout = event.of.offer.rollout
         if isinstance(event.of, Compare):
             self._step(Compared(rollout, event.comparison))
             return
         before, after = self._slots.health()
-        self._step(Looked(rollout, event.comparison, self._slots.serving(), before, after))
+        self._step(Rechecked(rollout, event.comparison, self._slots.serving(), before, after))
 
     def stop(self) -> None:
         """The process ends."""
@@ -141,7 +141,7 @@ class RolloutPart:
         self._awake = True
         trial = self._file.load(self._settings.federation, self._settings.device)
         if trial is not None:
-            self._step(Remembered(trial, self._store.present(trial.offer.blob)))
+            self._step(TrialRestored(trial, self._store.present(trial.offer.blob)))
 
     def _offered(self, offer: ModelOffer) -> None:
         known = self._trials.trial
@@ -165,32 +165,32 @@ class RolloutPart:
             # What is not noted is not begun: after a power cut nobody would know how to end it.
             if any(isinstance(command, Switch) for command in commands):
                 commands = []
-                self._step(NotSwitched(Cause.NO_SPACE, f"the trial cannot be noted: {error}"))
+                self._step(SwitchFailed(Cause.NO_SPACE, f"the trial cannot be noted: {error}"))
         for command in commands:
             self._do(command)
 
     def _do(self, command: Command) -> None:
         match command:
-            case Send(message):
+            case SendRolloutMessage(message):
                 self._publish(message)
             case WriteChunk():
                 if (lost := keep_chunk(self._store, command)) is not None:
                     self._step(lost)
             case VerifyBlob(ref):
                 self._step(keep_blob(self._store, ref))
-            case Compare() | Look():
+            case Compare() | Recheck():
                 self._waiting, self._waits_since = command, time.monotonic()
             case Switch(trial):
                 self._step(self._slots.switch(trial))
-            case GoBack(digest):
+            case RollBack(digest):
                 self._step(self._slots.go_back(digest))
-            case Forget():
+            case DiscardFiles():
                 self._waiting = None
                 self._measuring.forget()
                 self._slots.forget()
                 forget_others(self._store, frozenset())
 
-    def _begin(self, command: Compare | Look) -> None:
+    def _begin(self, command: Compare | Recheck) -> None:
         self._waiting = None
         pair = self._pair(command)
         tell = partial(self._tell_ran, command)
@@ -199,15 +199,15 @@ class RolloutPart:
         else:
             self._measuring.begin(pair, command.offer.terms.examples, tell)
 
-    def _pair(self, command: Compare | Look) -> Pair | None:
+    def _pair(self, command: Compare | Recheck) -> ModelPair | None:
         if isinstance(command, Compare):
             return self._slots.before_the_switch(command.offer)
         return self._slots.after_the_switch()
 
-    def _tell_ran(self, command: Compare | Look, comparison: Comparison) -> None:
-        self._inbox.put(Ran(command, comparison))
+    def _tell_ran(self, command: Compare | Recheck, comparison: Comparison) -> None:
+        self._inbox.put(ComparisonEnded(command, comparison))
 
-    def _tell(self, before: Trials) -> None:
+    def _tell(self, before: TrialState) -> None:
         """Note for people how far it is."""
         now = self._trials.trial
         if now is None or (before.trial is not None and before.trial.stage is now.stage):

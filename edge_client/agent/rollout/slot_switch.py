@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from edge_client.agent.rollout.comparison import Pair
-from edge_client.agent.rollout.events import NotSwitched, Switched, WentBack
+from edge_client.agent.rollout.comparison import ModelPair
+from edge_client.agent.rollout.events import RolledBack, Switched, SwitchFailed
 from edge_client.agent.rollout.state import Trial
 from edge_client.inference.model_slots import ServedModel, SlotIsEmpty, Slots
 from edge_client.inference.service.health import FILE, Health, read_health
@@ -37,15 +37,15 @@ class ServingSlots:
         now = self._slots.current()
         return None if now is None else now.model.exported
 
-    def before_the_switch(self, offer: ModelOffer) -> Pair:
+    def before_the_switch(self, offer: ModelOffer) -> ModelPair:
         """The model in use, and the one that was fetched."""
         now = self._slots.current()
-        return Pair(None if now is None else now.path, self._store.path(offer.blob.digest), self._made)
+        return ModelPair(None if now is None else now.path, self._store.path(offer.blob.digest), self._made)
 
-    def after_the_switch(self) -> Pair | None:
+    def after_the_switch(self) -> ModelPair | None:
         """The former model, if it is there still, and the one in use; None where none is in use."""
         now, former = self._slots.current(), self._slots.waiting()
-        return None if now is None else Pair(former.path if former else None, now.path)
+        return None if now is None else ModelPair(former.path if former else None, now.path)
 
     def health(self) -> tuple[Health | None, Health | None]:
         """How serving the former model went, and this one."""
@@ -55,7 +55,7 @@ class ServingSlots:
         ]
         return found[0], found[1]
 
-    def switch(self, trial: Trial) -> Switched | NotSwitched:
+    def switch(self, trial: Trial) -> Switched | SwitchFailed:
         """Put the offered file into the spare slot and use that; done again, it changes nothing."""
         offer, measured, digest = trial.offer, trial.candidate, trial.digest
         try:
@@ -79,27 +79,27 @@ class ServingSlots:
                 self._slots.switch(digest)
         except OSError as error:
             cause = Cause.NO_SPACE if error.errno in DISK_FULL else Cause.DAMAGED
-            return NotSwitched(cause, f"it cannot be put in its place: {error}")
+            return SwitchFailed(cause, f"it cannot be put in its place: {error}")
         except SlotIsEmpty as error:
-            return NotSwitched(Cause.DAMAGED, str(error))
+            return SwitchFailed(Cause.DAMAGED, str(error))
         return Switched()
 
     def forget(self) -> None:
         """Remove the form that was made of an offered file."""
         self._made.unlink(missing_ok=True)
 
-    def go_back(self, digest: str) -> WentBack:
+    def go_back(self, digest: str) -> RolledBack:
         """Use the former model, unless the one of that digest is not in use anyway."""
         if not self._is_serving(digest):
-            return WentBack()
+            return RolledBack()
         try:
             former = self._slots.back()
         except OSError as error:
-            return WentBack(f"the former model cannot be put back: {error}")
+            return RolledBack(f"the former model cannot be put back: {error}")
         if former is None:
-            return WentBack(NOTHING_BEFORE)
+            return RolledBack(NOTHING_BEFORE)
         log.info("serving %s again", former.model.version)
-        return WentBack()
+        return RolledBack()
 
     def withdrawn(self, message: ModelWithdrawal) -> ModelReport:
         """Go back from a version of an earlier rollout, if it is in use; done again, the same."""

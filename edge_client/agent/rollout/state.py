@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from edge_client.agent.rollout.events import Command, Send
+from edge_client.agent.rollout.events import Command, SendRolloutMessage
 from edge_client.transport.chunk_transfer import Receiving
 from schemas.base import Frozen
 from schemas.messages import ModelOffer, ModelReport
@@ -52,7 +52,7 @@ class Trial(Frozen):
 
 
 @dataclass(frozen=True)
-class Trials:
+class TrialState:
     """All of it. `receiving` is the file on its way, `busy` a comparison or a switch that is under way.
 
     While the model is watched, the next look is at `look_at` and the last one from `watch_until` on, both in
@@ -68,19 +68,19 @@ class Trials:
     look_at: float = 0.0
     watch_until: float = 0.0
 
-    def with_trial(self, trial: Trial, **more: Any) -> Trials:
+    def with_trial(self, trial: Trial, **more: Any) -> TrialState:
         """With this trial's next state."""
         return replace(self, trial=trial, **more)
 
 
-Step = tuple[Trials, list[Command]]
+Step = tuple[TrialState, list[Command]]
 
 
-def report(trials: Trials) -> Command:
+def report(trials: TrialState) -> Command:
     """Say where the trial is."""
     trial = trials.trial
     assert trial is not None
-    return Send(
+    return SendRolloutMessage(
         ModelReport(
             federation=trials.federation,
             device=trials.device,

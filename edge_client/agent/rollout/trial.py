@@ -20,22 +20,22 @@ from edge_client.agent.rollout.events import (
     Compare,
     Compared,
     Comparison,
+    DiscardFiles,
     Event,
-    Forget,
-    GoBack,
-    Look,
-    Looked,
-    NotSwitched,
     Objection,
     Offered,
-    Remembered,
-    Send,
+    Recheck,
+    Rechecked,
+    RollBack,
+    RolledBack,
+    SendRolloutMessage,
     Switch,
     Switched,
-    WentBack,
+    SwitchFailed,
+    TrialRestored,
     Withdrawn,
 )
-from edge_client.agent.rollout.state import Step, Trial, Trials, report
+from edge_client.agent.rollout.state import Step, Trial, TrialState, report
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
@@ -55,7 +55,7 @@ SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 60.0
 Asking = Callable[[Receiving, float], tuple[Receiving, list[TransferCommand]]]
 
 
-def step(trials: Trials, event: Event, now: float) -> Step:
+def step(trials: TrialState, event: Event, now: float) -> Step:
     """Apply one event; raises `PeerError` for a chunk that does not fit (the state is unchanged)."""
     match event:
         case Connected():
@@ -64,7 +64,7 @@ def step(trials: Trials, event: Event, now: float) -> Step:
             return replace(trials, connected=False), []
         case Offered():
             return _offered(trials, event, now)
-        case Remembered(trial, present):
+        case TrialRestored(trial, present):
             return _remembered(trials, trial, present, now)
         case Withdrawn(message):
             return _withdrawn(trials, message.rollout, message.detail)
@@ -77,7 +77,7 @@ def step(trials: Trials, event: Event, now: float) -> Step:
 
 
 # --- the offer ---
-def _offered(trials: Trials, event: Offered, now: float) -> Step:
+def _offered(trials: TrialState, event: Offered, now: float) -> Step:
     """Take an offer up; one that is known already is answered with where it is."""
     offer = event.offer
     if trials.trial is not None and trials.trial.offer.rollout == offer.rollout:
@@ -92,14 +92,14 @@ def _offered(trials: Trials, event: Offered, now: float) -> Step:
     return begun, [report(begun), *commands]
 
 
-def _remembered(trials: Trials, trial: Trial, present: int, now: float) -> Step:
+def _remembered(trials: TrialState, trial: Trial, present: int, now: float) -> Step:
     """Go on where an earlier process was: done again, each step comes to the same."""
     if trial.final:
         return trials.with_trial(trial), []
     again = trial.model_copy(update={"restarts": trial.restarts + 1})
     known = trials.with_trial(again)
     if again.going_back:
-        return known, [GoBack(trial.digest)]
+        return known, [RollBack(trial.digest)]
     if again.restarts > MAX_RESTARTS:
         return _object(known, again, (Cause.CRASHES, f"{again.restarts} restarts while it was on trial"))
     match trial.stage:
@@ -113,7 +113,7 @@ def _remembered(trials: Trials, trial: Trial, present: int, now: float) -> Step:
             return _watched(known, again.offer.terms, now), []
 
 
-def _withdrawn(trials: Trials, rollout: str, detail: str) -> Step:
+def _withdrawn(trials: TrialState, rollout: str, detail: str) -> Step:
     trial = trials.trial
     if trial is None or trial.offer.rollout != rollout:
         return trials, []
@@ -123,13 +123,13 @@ def _withdrawn(trials: Trials, rollout: str, detail: str) -> Step:
 
 
 # --- the file ---
-def _fetch(trials: Trials, present: int, now: float) -> Step:
+def _fetch(trials: TrialState, present: int, now: float) -> Step:
     assert trials.trial is not None
     receiving, asks = chunk_transfer.start(trials.trial.offer.blob, now, present, pushed=False)
     return replace(trials, receiving=receiving), _requests(trials, asks)
 
 
-def _fetching(trials: Trials, event: ChunkArrived | ChunkLost | BlobChecked, now: float) -> Step:
+def _fetching(trials: TrialState, event: ChunkArrived | ChunkLost | BlobChecked, now: float) -> Step:
     receiving = trials.receiving
     if receiving is None:
         return trials, []
@@ -145,7 +145,7 @@ def _fetching(trials: Trials, event: ChunkArrived | ChunkLost | BlobChecked, now
             return trials, []
 
 
-def _fetched(trials: Trials, receiving: Receiving, sound: bool, now: float) -> Step:
+def _fetched(trials: TrialState, receiving: Receiving, sound: bool, now: float) -> Step:
     assert trials.trial is not None
     if not sound:
         return _fetch(trials, 0, now)
@@ -153,26 +153,26 @@ def _fetched(trials: Trials, receiving: Receiving, sound: bool, now: float) -> S
     return fetched, [report(fetched), Compare(trials.trial.offer)]
 
 
-def _tick(trials: Trials, now: float) -> Step:
+def _tick(trials: TrialState, now: float) -> Step:
     trial = trials.trial
     if trials.receiving is not None:
         return _asking(trials, chunk_transfer.tick, now)
     watched = trial is not None and trial.stage is Stage.SWITCHED and not trial.going_back
     if trial is None or not watched or trials.busy or now < trials.look_at:
         return trials, []
-    return replace(trials, busy=True), [Look(trial.offer)]
+    return replace(trials, busy=True), [Recheck(trial.offer)]
 
 
-def _asking(trials: Trials, ask: Asking, now: float) -> Step:
+def _asking(trials: TrialState, ask: Asking, now: float) -> Step:
     if trials.receiving is None or not trials.connected:
         return trials, []
     receiving, asks = ask(trials.receiving, now)
     return replace(trials, receiving=receiving), _requests(trials, asks)
 
 
-def _requests(trials: Trials, commands: list[TransferCommand]) -> list[Command]:
+def _requests(trials: TrialState, commands: list[TransferCommand]) -> list[Command]:
     return [
-        Send(command.request(trials.federation, trials.device))
+        SendRolloutMessage(command.request(trials.federation, trials.device))
         if isinstance(command, chunk_transfer.Ask)
         else command
         for command in commands
@@ -180,8 +180,8 @@ def _requests(trials: Trials, commands: list[TransferCommand]) -> list[Command]:
 
 
 # --- what was begun has ended ---
-def _ended(trials: Trials, trial: Trial, event: Event, now: float) -> Step:
-    if isinstance(event, Compared | Looked) and event.rollout != trial.offer.rollout:
+def _ended(trials: TrialState, trial: Trial, event: Event, now: float) -> Step:
+    if isinstance(event, Compared | Rechecked) and event.rollout != trial.offer.rollout:
         return trials, []
     idle = replace(trials, busy=False)
     match event:
@@ -194,11 +194,11 @@ def _ended(trials: Trials, trial: Trial, event: Event, now: float) -> Step:
         case Switched() if trial.stage is Stage.COMPARED:
             watched = _watched(idle.with_trial(trial.at(Stage.SWITCHED)), trial.offer.terms, now)
             return watched, [report(watched)]
-        case NotSwitched(cause, detail) if trial.stage is Stage.COMPARED:
+        case SwitchFailed(cause, detail) if trial.stage is Stage.COMPARED:
             return _refuse(idle, trial, (cause, detail))
-        case Looked() if trial.stage is Stage.SWITCHED and not trial.going_back:
+        case Rechecked() if trial.stage is Stage.SWITCHED and not trial.going_back:
             return _looked(idle, trial, event, now)
-        case WentBack(detail) if trial.going_back:
+        case RolledBack(detail) if trial.going_back:
             back = {"going_back": False, "detail": "; ".join(one for one in (trial.detail, detail) if one)}
             return _reported(idle.with_trial(trial.at(Stage.ROLLED_BACK, **back)))
         case _:
@@ -212,7 +212,7 @@ def _measured(trial: Trial, found: Comparison) -> Trial:
     return trial.model_copy(update={**seen, **made})
 
 
-def _watched(trials: Trials, terms: Terms, now: float) -> Trials:
+def _watched(trials: TrialState, terms: Terms, now: float) -> TrialState:
     return replace(trials, look_at=now + _interval(terms), watch_until=now + terms.watch_s)
 
 
@@ -220,7 +220,7 @@ def _interval(terms: Terms) -> float:
     return min(max(terms.watch_s / LOOKS, SHORTEST_LOOK_S), LONGEST_LOOK_S)
 
 
-def _looked(trials: Trials, trial: Trial, seen: Looked, now: float) -> Step:
+def _looked(trials: TrialState, trial: Trial, seen: Rechecked, now: float) -> Step:
     terms = trial.offer.terms
     if seen.serving != trial.digest:
         over = (Cause.SUPERSEDED, "another model has taken its place")
@@ -231,23 +231,23 @@ def _looked(trials: Trials, trial: Trial, seen: Looked, now: float) -> Step:
     if now < trials.watch_until:
         return replace(trials, look_at=min(now + _interval(terms), trials.watch_until)), []
     kept = trials.with_trial(trial.at(Stage.KEPT))
-    return kept, [report(kept), Forget()]
+    return kept, [report(kept), DiscardFiles()]
 
 
 # --- the end ---
-def _object(trials: Trials, trial: Trial, objection: Objection) -> Step:
+def _object(trials: TrialState, trial: Trial, objection: Objection) -> Step:
     """Something speaks against the model: refuse it, or go back from it."""
     if trial.stage in (Stage.OFFERED, Stage.FETCHED):
         return _refuse(trials, trial, objection)
     # After `compared` the switch may be under way, or done by a process that could not note it any more.
     against = {"cause": objection[0], "detail": objection[1], "going_back": True}
-    return trials.with_trial(trial.model_copy(update=against), busy=False), [GoBack(trial.digest)]
+    return trials.with_trial(trial.model_copy(update=against), busy=False), [RollBack(trial.digest)]
 
 
-def _refuse(trials: Trials, trial: Trial, objection: Objection) -> Step:
+def _refuse(trials: TrialState, trial: Trial, objection: Objection) -> Step:
     refused = trial.at(Stage.REFUSED, cause=objection[0], detail=objection[1])
     return _reported(trials.with_trial(refused, receiving=None, busy=False))
 
 
-def _reported(trials: Trials) -> Step:
-    return trials, [report(trials), Forget()]
+def _reported(trials: TrialState) -> Step:
+    return trials, [report(trials), DiscardFiles()]

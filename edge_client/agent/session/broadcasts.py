@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_client.agent.session.downloads import accepted, resume
-from edge_client.agent.session.events import Send
+from edge_client.agent.session.events import SendMessage
 from edge_client.agent.session.state import Session, Step
 from edge_client.transport import chunk_transfer
 from schemas.messages import BroadcastEnd, Heard
@@ -44,7 +44,7 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
         digest=taken.ref.digest,
         index=last if early else chunk.index,
     )
-    return replace(session, untold=0), [*commands, Send(said)]
+    return replace(session, untold=0), [*commands, SendMessage(said)]
 
 
 def pull(session: Session, end: BroadcastEnd, now: float) -> Step:

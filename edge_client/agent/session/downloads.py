@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from edge_client.agent.session.events import Command, DrawEntropy, Send, StartWork
-from edge_client.agent.session.state import Phase, Session, Step
+from edge_client.agent.session.events import Command, DrawEntropy, SendMessage, StartWork
+from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
@@ -43,7 +43,7 @@ def begin(
         untold=0,
         heard=0 if published else None,
         fetched=0,
-        phase=Phase.FETCHING,
+        phase=SessionPhase.FETCHING,
         receiving=receiving,
         runs=session.runs | {task.run},
         attempts={**session.attempts, task.run: task.attempt},
@@ -108,7 +108,7 @@ def _damaged(session: Session, digest: str) -> Command:
         reason=Reason.DIGEST_MISMATCH,
         digest=digest,
     )
-    return Send(refusal)
+    return SendMessage(refusal)
 
 
 def fetched(session: Session, event: FetchEnded, now: float) -> Step:
@@ -137,11 +137,11 @@ def resume(session: Session, digests: Iterable[str], now: float) -> Step:
 
 
 def _work_when_complete(session: Session) -> Step:
-    if session.task is None or session.phase is not Phase.FETCHING:
+    if session.task is None or session.phase is not SessionPhase.FETCHING:
         return session, []
     if session.receiving or session.bypass.fetching:
         return session, []
-    return replace(session, phase=Phase.WORKING), [StartWork(session.task)]
+    return replace(session, phase=SessionPhase.WORKING), [StartWork(session.task)]
 
 
 def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -> Step:
@@ -156,7 +156,7 @@ def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -
 def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) -> list[Command]:
     """Turn the transfer's asks into messages; its other commands are ours as they are."""
     return [
-        Send(command.request(session.federation, session.device))
+        SendMessage(command.request(session.federation, session.device))
         if isinstance(command, chunk_transfer.Ask)
         else command
         for command in commands

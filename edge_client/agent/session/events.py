@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.object_store.http_transfers import BypassCommand, BypassEvent
@@ -28,10 +28,10 @@ class Disconnected:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class SessionRestored:
     """Event: what an earlier process of this device was at, and what is half there of its task's blobs."""
 
-    memory: Memory
+    memory: SessionSnapshot
     present: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -125,7 +125,7 @@ class UpdateMasked:
 Event = (
     Connected
     | Disconnected
-    | Remembered
+    | SessionRestored
     | Received
     | ChunkArrived
     | ChunkLost
@@ -142,7 +142,7 @@ Event = (
 
 
 @dataclass(frozen=True)
-class Send:
+class SendMessage:
     """Command: publish a message to the server."""
 
     message: Message
@@ -200,7 +200,7 @@ class MaskUpdate:
 
 
 Command = (
-    Send
+    SendMessage
     | SendChunks
     | StartWork
     | StopWork

@@ -26,16 +26,16 @@ from edge_client.agent.session.events import (
     Event,
     GivenBack,
     Received,
-    Remembered,
     RunEnded,
-    Send,
+    SendMessage,
+    SessionRestored,
     Tick,
     UpdateMasked,
     WorkDone,
     WorkFailed,
 )
-from edge_client.agent.session.snapshot import Memory
-from edge_client.agent.session.state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.agent.session.snapshot import SessionSnapshot
+from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import FetchEnded, PutEnded
 from schemas.messages import (
@@ -54,7 +54,7 @@ from schemas.messages import (
 )
 from schemas.values import Reason
 
-__all__ = ["RESEND_S", "Phase", "Session", "Step", "step"]
+__all__ = ["RESEND_S", "Session", "SessionPhase", "Step", "step"]
 
 
 def step(session: Session, event: Event, now: float) -> Step:
@@ -64,7 +64,7 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _resume(replace(session, connected=True), now)
         case Disconnected():
             return replace(session, connected=False), []
-        case Remembered(memory, present):
+        case SessionRestored(memory, present):
             return _remembered(session, memory, present, now)
         case ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
@@ -136,7 +136,7 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     if session.is_at(task.run, task.attempt):
         return _repeat(session, task, now)
     if (why := secure_participation.unwilling(session.masks, task)) is not None:
-        return session, [Send(task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
+        return session, [SendMessage(task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
     dropped, commands = drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
         dropped = replace(dropped, unanswered=None)
@@ -144,7 +144,7 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     return begun, [_reply(begun, task), *commands, *more]
 
 
-def _remembered(session: Session, memory: Memory, present: Mapping[str, int], now: float) -> Step:
+def _remembered(session: Session, memory: SessionSnapshot, present: Mapping[str, int], now: float) -> Step:
     """Go on where an earlier process was.
 
     A result is told again, and nothing is done twice for it. A task without one is taken up by itself, as
@@ -162,7 +162,7 @@ def _remembered(session: Session, memory: Memory, present: Mapping[str, int], no
         return known, []
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
         return downloads.begin(known, task, present, now)
-    told = replace(known, task=task, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S)
+    told = replace(known, task=task, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S)
     # The server is about to offer the task again, and with it the address where this belongs.
     return told, [] if http_transfers.belongs_there(task, result) else results.report(result)
 
@@ -179,7 +179,7 @@ def _repeat(session: Session, task: Task, now: float) -> Step:
 
 
 def _reply(session: Session, task: Task) -> Command:
-    return Send(task_reply(session, task, accepted=True, listens=session.listens))
+    return SendMessage(task_reply(session, task, accepted=True, listens=session.listens))
 
 
 def _decline(session: Session, event: Declined) -> list[Command]:
@@ -187,15 +187,15 @@ def _decline(session: Session, event: Declined) -> list[Command]:
     if session.is_at(event.task.run, event.task.attempt):
         return []
     why = {"reason": event.reason, "detail": event.detail[:500]}
-    return [Send(task_reply(session, event.task, accepted=False, **why))]
+    return [SendMessage(task_reply(session, event.task, accepted=False, **why))]
 
 
 def _give_back(session: Session, detail: str) -> Step:
     """Somebody else may do the task; offered again it may be begun again, if it is allowed by then."""
-    if session.task is None or session.phase is Phase.REPORTING:
+    if session.task is None or session.phase is SessionPhase.REPORTING:
         return session, []
     why = {"reason": Reason.INELIGIBLE, "detail": detail[:500]}
-    reply = Send(task_reply(session, session.task, accepted=False, **why))
+    reply = SendMessage(task_reply(session, session.task, accepted=False, **why))
     dropped, commands = drop_task(session)
     return dropped, [*commands, reply]
 
@@ -212,7 +212,7 @@ def _tick(session: Session, now: float) -> Step:
 def _resume(session: Session, now: float) -> Step:
     """The connection is back: ask for missing chunks and repeat the result at once."""
     resumed, commands = downloads.resume(session, session.receiving, now)
-    told = session.phase is Phase.REPORTING and session.bypass.putting is None
+    told = session.phase is SessionPhase.REPORTING and session.bypass.putting is None
     if told and session.result is not None:
         commands += results.report(session.result)
     commands += secure_participation.unheard(session.masks)

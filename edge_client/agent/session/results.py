@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_client.agent.session import secure_aggregation
-from edge_client.agent.session.events import Command, Result, Send, SendChunks, Settled, WorkFailed
-from edge_client.agent.session.state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.agent.session.events import Command, Result, SendChunks, SendMessage, Settled, WorkFailed
+from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import PutEnded
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, TaskReply, Update
@@ -21,7 +21,7 @@ def work_done(session: Session, result: Result, now: float) -> Step:
     task = session.task
     if task is None or task.masking is None or not isinstance(result, Update):
         return ended(session, result, now)
-    if session.phase is not Phase.WORKING or not session.is_at(result.run, result.attempt):
+    if session.phase is not SessionPhase.WORKING or not session.is_at(result.run, result.attempt):
         return session, []
     return secure_aggregation.trained(session, result, now)
 
@@ -36,11 +36,11 @@ def work_failed(session: Session, event: WorkFailed, now: float) -> Step:
 def ended(session: Session, result: Result, now: float) -> Step:
     """Tell a result, if it is that of the task at hand."""
     held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
-    if session.phase is not Phase.WORKING or not session.is_at(result.run, result.attempt):
+    if session.phase is not SessionPhase.WORKING or not session.is_at(result.run, result.attempt):
         return replace(session, held=held), []
     result = _with_bytes(session, result)
     done = replace(
-        session, held=held, phase=Phase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
+        session, held=held, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
     )
     return tell(done)
 
@@ -66,8 +66,8 @@ def tell(session: Session) -> Step:
 def report(result: Result) -> list[Command]:
     """Say a result; a small blob goes with it unasked."""
     if isinstance(result, Update) and result.blob.inline:
-        return [Send(result), SendChunks(result.blob, 0, 1)]
-    return [Send(result)]
+        return [SendMessage(result), SendChunks(result.blob, 0, 1)]
+    return [SendMessage(result)]
 
 
 def deposited(session: Session, event: PutEnded, now: float) -> Step:
@@ -85,7 +85,7 @@ def deposited(session: Session, event: PutEnded, now: float) -> Step:
 
 def repeat(session: Session, now: float) -> Step:
     """Say again what was not answered; what is still on its way past the broker was not told yet."""
-    told = session.phase is Phase.REPORTING and session.bypass.putting is None
+    told = session.phase is SessionPhase.REPORTING and session.bypass.putting is None
     if not told or session.result is None or now < session.resend_at:
         return session, []
     # Where a thousand wait for their turn, what they repeat must not be what they wait for.
@@ -114,7 +114,7 @@ def answer_request(session: Session, request: BlobRequest) -> Command:
         reason=Reason.UNKNOWN_BLOB,
         digest=request.digest,
     )
-    return Send(refusal)
+    return SendMessage(refusal)
 
 
 def answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
@@ -130,9 +130,9 @@ def answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
     idle = replace(drop_task(session)[0], unanswered=None)
     if refusal is not None:
         return idle, [Settled(result, refusal)]
-    if session.phase is not Phase.REPORTING:
+    if session.phase is not SessionPhase.REPORTING:
         return session, []
-    kept = idle if isinstance(result, TaskReply) else replace(session, phase=Phase.IDLE)
+    kept = idle if isinstance(result, TaskReply) else replace(session, phase=SessionPhase.IDLE)
     return kept, [Settled(result)]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_client.agent.session import secure_participation
-from edge_client.agent.session.events import Send
-from edge_client.agent.session.secure_participation import FromGathering
-from edge_client.agent.session.state import RESEND_S, Phase, Session, Step, drop_task, task_reply
+from edge_client.agent.session.events import SendMessage
+from edge_client.agent.session.secure_participation import AggregationMessage
+from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from schemas.errors import PeerError
 from schemas.messages import Acknowledgement, Refusal, Task, Update
 from schemas.values import Reason
@@ -23,7 +23,7 @@ def entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> S
     )
 
 
-def hear(session: Session, message: FromGathering, now: float) -> Step:
+def hear(session: Session, message: AggregationMessage, now: float) -> Step:
     """The server goes on with the agreement; raises `PeerError` for what it has no business to say."""
     try:
         return _with_masks(session, secure_participation.hear(session.masks, message), now)
@@ -48,7 +48,7 @@ def repeat(session: Session, now: float) -> Step:
 def _with_masks(session: Session, stepped: secure_participation.Step, now: float) -> Step:
     """Put the next state of the agreement, and what it says, into the session's."""
     masks, commands = stepped
-    said = any(isinstance(command, Send) for command in commands)
+    said = any(isinstance(command, SendMessage) for command in commands)
     resend_at = now + RESEND_S if said else session.resend_at
     return replace(session, masks=masks, resend_at=resend_at), commands
 
@@ -57,8 +57,10 @@ def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) ->
     """The device cannot agree on masks, and nothing better will come: it declines the task."""
     dropped, stop = drop_task(session)
     reply = task_reply(session, task, accepted=False, reason=Reason(error.reason), detail=str(error)[:500])
-    declined = replace(dropped, task=task, phase=Phase.REPORTING, result=reply, resend_at=now + RESEND_S)
-    return declined, [*stop, Send(reply)]
+    declined = replace(
+        dropped, task=task, phase=SessionPhase.REPORTING, result=reply, resend_at=now + RESEND_S
+    )
+    return declined, [*stop, SendMessage(reply)]
 
 
 def out_of_the_cohort(session: Session, answer: Acknowledgement | Refusal) -> bool:

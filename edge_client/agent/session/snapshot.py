@@ -21,7 +21,7 @@ KEPT_RUNS = 16
 """Of runs that never said that they were over, the newest so many are remembered."""
 
 
-class Memory(Frozen):
+class SessionSnapshot(Frozen):
     """The task that is not settled yet, its result once there is one, and the runs under way.
 
     `attempts` is the newest attempt of each run that this device was asked for, `masked` the last round of
@@ -38,7 +38,7 @@ class Memory(Frozen):
     masked: Mapping[Name, RoundNumber] = {}
 
     @model_validator(mode="after")
-    def _result_is_of_the_task(self) -> Memory:
+    def _result_is_of_the_task(self) -> SessionSnapshot:
         task, result = self.task, self.result
         if result is not None and (task is None or (task.run, task.attempt) != (result.run, result.attempt)):
             raise ValueError("the result is of another task")

@@ -9,8 +9,8 @@ from typing import Any
 
 from edge_client.agent.session import secure_participation
 from edge_client.agent.session.events import Command, Result, StopWork
-from edge_client.agent.session.secure_participation import Partaking
-from edge_client.agent.session.snapshot import KEPT_RUNS, Memory
+from edge_client.agent.session.secure_participation import SecureParticipation
+from edge_client.agent.session.snapshot import KEPT_RUNS, SessionSnapshot
 from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store.http_transfers import Bypass, StopTransfers
 from schemas.messages import Task, TaskReply
@@ -21,7 +21,7 @@ RESEND_S = 5.0
 MAX_LISTENS = 256
 
 
-class Phase(StrEnum):
+class SessionPhase(StrEnum):
     """Where the device is in its task."""
 
     IDLE = "idle"
@@ -47,7 +47,7 @@ class Session:
     device: str
     held: frozenset[str] = frozenset()
     connected: bool = False
-    phase: Phase = Phase.IDLE
+    phase: SessionPhase = SessionPhase.IDLE
     task: Task | None = None
     receiving: Mapping[str, Receiving] = field(default_factory=dict)
     result: Result | None = None
@@ -60,7 +60,7 @@ class Session:
     runs: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
-    masks: Partaking = field(default_factory=Partaking)
+    masks: SecureParticipation = field(default_factory=SecureParticipation)
     bypass: Bypass = field(default_factory=Bypass)
 
     def is_at(self, run: str | None, attempt: int | None) -> bool:
@@ -98,11 +98,11 @@ class Session:
         )
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> SessionSnapshot:
         """What a later process must know: nothing of a task that the server has settled."""
-        open_task = self.phase is not Phase.IDLE
+        open_task = self.phase is not SessionPhase.IDLE
         runs = sorted(self.runs)[-KEPT_RUNS:]
-        return Memory(
+        return SessionSnapshot(
             federation=self.federation,
             device=self.device,
             task=self.task if open_task else None,
@@ -131,9 +131,9 @@ def task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> T
 
 def drop_task(session: Session) -> Step:
     """Without the task at hand; a result of it that was told may still be answered."""
-    stop: list[Command] = [StopWork()] if session.phase is Phase.WORKING else []
+    stop: list[Command] = [StopWork()] if session.phase is SessionPhase.WORKING else []
     stop += [StopTransfers()] if session.bypass.busy else []
-    told = session.result if session.phase is Phase.REPORTING else session.unanswered
-    idle = replace(session, task=None, phase=Phase.IDLE, receiving={}, result=None, unanswered=told)
+    told = session.result if session.phase is SessionPhase.REPORTING else session.unanswered
+    idle = replace(session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None, unanswered=told)
     idle = replace(idle, bypass=Bypass())
     return replace(idle, masks=secure_participation.left(session.masks)), stop

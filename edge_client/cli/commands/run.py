@@ -249,7 +249,7 @@ def default_state(federation: str, device: str) -> Path:
 
 
 def _local_source(args: argparse.Namespace) -> LocalSource:
-    from edge_client.agent.local_source import Choice, LocalSource
+    from edge_client.agent.local_source import DataChoice, LocalSource
     from edge_client.data.partition import parse_partition
 
     match = re.fullmatch(r"(\d+)/(\d+)", args.share)
@@ -260,5 +260,5 @@ def _local_source(args: argparse.Namespace) -> LocalSource:
     if args.data is None:
         raise ConfigError(f"run: no data{_where(args)}: {SOURCES_REMEDY}")
     return LocalSource(
-        Choice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed)
+        DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed)
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
@@ -132,7 +132,7 @@ def _update(
     """What the device sends; raises `ConfigError` where it cannot, or where the server would refuse it."""
     task = assignment.task
     private = PrivateState(scratch / device, durable=False)
-    place = Workplace(
+    place = TaskContext(
         device,
         workshop.store,
         LocalData(examples, examples),

@@ -16,14 +16,14 @@ from edge_client.agent.session.events import (
     Connected,
     Event,
     Received,
-    Send,
     SendChunks,
+    SendMessage,
     Settled,
     StartWork,
     Tick,
     WorkDone,
 )
-from edge_client.agent.session.machine import Phase, Session
+from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.transport.chunk_transfer import VerifyBlob
 from edge_server.transport.broker.packets import Will
 from schemas.errors import PeerError
@@ -86,7 +86,7 @@ class Device:
 
     def tick(self, now: float) -> None:
         """Time has passed; a device that waits for nothing has nothing to do."""
-        if self._session.phase is not Phase.IDLE:
+        if self._session.phase is not SessionPhase.IDLE:
             self._step(Tick(), now)
 
     # --- what comes in ---
@@ -135,7 +135,7 @@ class Device:
     # --- what the machine decides ---
     def _do(self, command: Command) -> None:
         match command:
-            case Send(message):
+            case SendMessage(message):
                 self._place.counts[f"sent {message.kind}"] += 1
                 self.client.publish(self.topics[Channel.UP], encode_message(message))
             case SendChunks(ref, first, count):

@@ -13,7 +13,7 @@ import pytest
 from edge_client.agent import agent as module
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.agent.session.events import WorkDone
-from edge_client.agent.session.machine import Phase
+from edge_client.agent.session.machine import SessionPhase
 from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -116,7 +116,7 @@ class Life:
         return worker.started
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> SessionPhase:
         return self.agent._session.phase
 
     def hand(self, *events: Any) -> None:
@@ -159,7 +159,7 @@ def test_killed_while_it_fetches_it_asks_for_the_chunks_that_are_missing(tmp_pat
     first.hear(task())
     first.receive(1)
     second = Life(tmp_path)
-    assert second.phase is Phase.FETCHING
+    assert second.phase is SessionPhase.FETCHING
     assert [(one.first, one.count) for one in second.said(BlobRequest)] == [(0, 1), (2, 1)]
     second.hear(task(deadline_s=100.0))
     assert len(second.said(BlobRequest)) == 2
@@ -194,7 +194,7 @@ def test_killed_while_it_uploads_it_gives_what_is_missing_and_keeps_its_private_
     second.hear(acknowledgement())
     assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
     third = Life(tmp_path)
-    assert (third.phase, third.said(Update), third.started) == (Phase.IDLE, [], [])
+    assert (third.phase, third.said(Update), third.started) == (SessionPhase.IDLE, [], [])
 
 
 def test_what_a_power_cut_took_of_its_blobs_is_fetched_and_made_again(tmp_path):
@@ -207,7 +207,7 @@ def test_what_a_power_cut_took_of_its_blobs_is_fetched_and_made_again(tmp_path):
     assert (second.started, second.said(Update)) == ([task()], [])
     BlobStore(tmp_path / "blobs").path(STATE.digest).write_bytes(b"")
     third = Life(tmp_path)
-    assert third.phase is Phase.FETCHING
+    assert third.phase is SessionPhase.FETCHING
     assert [(one.first, one.count) for one in third.said(BlobRequest)] == [(0, 3)]
 
 
@@ -257,7 +257,7 @@ def test_an_answer_that_comes_late_takes_nothing_from_the_work_under_way(tmp_pat
     life.receive(0, 1, 2)
     finish(life, tmp_path)
     life.hear(task(2))
-    assert life.phase is Phase.WORKING
+    assert life.phase is SessionPhase.WORKING
     made = BlobStore(tmp_path / "blobs").put(b"what the worker has just made")
     life.hear(acknowledgement())
     assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
@@ -292,7 +292,7 @@ def test_fetching_waits_for_room_on_the_disk(tmp_path, monkeypatch, caplog):
     life.receive(0)
     disk = FullDisk(monkeypatch)
     life.receive(1, 2)
-    assert life.phase is Phase.FETCHING
+    assert life.phase is SessionPhase.FETCHING
     assert "No space left" in caplog.text
     assert cached.digest not in life.agent._store
     disk.room = True
@@ -315,7 +315,7 @@ def test_a_disk_that_fails_at_the_check_of_a_blob_is_tried_again(tmp_path, monke
 
         failing.setattr(BlobStore, "verify", broken)
         life.receive(2)
-    assert life.phase is Phase.FETCHING
+    assert life.phase is SessionPhase.FETCHING
     life.receive(2)
     assert life.started == [task()]
 
@@ -334,7 +334,7 @@ def test_nothing_that_the_disk_refuses_ends_the_agent(tmp_path, monkeypatch, cap
         monkeypatch.setattr(Path, method, read_only)
     life.hear(acknowledgement())
     life.hand(LinkUp(life.link.first_session + 1, None))
-    assert life.phase is Phase.IDLE
+    assert life.phase is SessionPhase.IDLE
     assert caplog.text.count("Read-only file system") >= 4
 
 
@@ -375,7 +375,7 @@ def serve(life: Life, state: Path, counted: list[Update]) -> None:
     if not counted:
         life.hear(task())
         life.receive(0, 1, 2)
-        if life.phase is Phase.WORKING:
+        if life.phase is SessionPhase.WORKING:
             finish(life, state)
         counted += life.said(Update)
     if life.said(Update):
@@ -387,12 +387,12 @@ def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, f
     for second in (0, 3, 5, 8):
         state = tmp_path / str(second)
         last = play(state, [first, second])
-        assert (last.phase, last.agent._session.memory.task) == (Phase.IDLE, None)
+        assert (last.phase, last.agent._session.memory.task) == (SessionPhase.IDLE, None)
         private = PrivateState(state / "private")
         assert (private.load(RUN, 2)["own-control"]["w"] == 1).all()
         assert not list((state / "private" / RUN).glob("*.proposed"))
         after = Life(state)
-        assert (after.phase, after.said(Update), after.started) == (Phase.IDLE, [], [])
+        assert (after.phase, after.said(Update), after.started) == (SessionPhase.IDLE, [], [])
 
 
 def test_a_device_imports_torch_once_and_only_when_nothing_has_come_for_a_while(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edge_client.agent.session.events import WorkFailed
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import Progress, Worker
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -31,9 +31,9 @@ SPEC = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
+def place(tmp_path: Path) -> TaskContext:
     digits = load_source("digits").subset(range(20))
-    return Workplace(
+    return TaskContext(
         "pi",
         BlobStore(tmp_path / "blobs"),
         LocalData(digits, digits),
@@ -42,7 +42,7 @@ def place(tmp_path: Path) -> Workplace:
     )
 
 
-def task(place: Workplace, action: str = "train") -> Task:
+def task(place: TaskContext, action: str = "train") -> Task:
     module = build_model(SPEC, seed=1)
     arrays, channels = arrays_of(module), trace_channels(module, SPEC.input_shape)
     blobs = {
@@ -64,7 +64,7 @@ def task(place: Workplace, action: str = "train") -> Task:
     )
 
 
-def outcome(asked: Task, place: Workplace) -> WorkFailed:
+def outcome(asked: Task, place: TaskContext) -> WorkFailed:
     inbox: queue.SimpleQueue = queue.SimpleQueue()
     Worker(inbox).start(asked, place)
     event = inbox.get(timeout=60)
@@ -116,8 +116,8 @@ from edge_client.agent.disk_errors import keep_blob, keep_chunk
 from edge_client.storage.session_number import note_session
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.storage.atomic_files import write_synced
-from edge_client.agent.session.snapshot import Memory
-from edge_client.agent.session_store import MemoryFile
+from edge_client.agent.session.snapshot import SessionSnapshot
+from edge_client.agent.session_store import SnapshotFile
 from edge_client.storage.private_state import PrivateState
 from edge_client.agent.session.events import BlobChecked, ChunkLost
 from edge_client.transport.chunk_transfer import WriteChunk
@@ -131,7 +131,7 @@ data = np.random.default_rng(0).bytes(300_000)
 ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=100_000)
 piece = lambda n: WriteChunk(ref, n, data[n * 100_000 : (n + 1) * 100_000])
 store, private = BlobStore(root / "blobs"), PrivateState(root / "private")
-memory, epochs = MemoryFile(root / "task.json"), EpochCheckpoint(root / "epochs", "", interval_s=0)
+memory, epochs = SnapshotFile(root / "task.json"), EpochCheckpoint(root / "epochs", "", interval_s=0)
 control = lambda number: {"own-control": {"w": np.full(30_000, number, np.float32)}}
 
 write_synced(root / "model.onnx", b"old" * 1000)
@@ -150,7 +150,7 @@ assert keep_chunk(store, piece(1)) == ChunkLost(ref.digest, 1)
 assert store.present(ref) == 0b001, store.present(ref)
 epochs.save(lambda: {"epoch": np.zeros(30_000)})
 note_session(root / "session", 7)
-memory.save(Memory(federation="home", device="pi", runs=("run",)))
+memory.save(SessionSnapshot(federation="home", device="pi", runs=("run",)))
 for write in (
     lambda: write_synced(root / "model.onnx", b"new" * 100_000),
     lambda: private.propose("run", 2, 2, control(2)),

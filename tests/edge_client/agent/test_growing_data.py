@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.agent.local_source import Choice, LocalSource
+from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.agent.session.events import WorkDone
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
@@ -60,7 +60,7 @@ def photograph(root: Path, numbers: range) -> None:
 
 def test_what_was_held_out_stays_so_and_the_new_fill_up_the_fraction(tmp_path: Path) -> None:
     save(tmp_path / "a.npz", 20)
-    source = LocalSource(Choice(f"npz:{tmp_path / 'a.npz'}"))
+    source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"))
     train, held = pixels(source.read())
     assert source.look_again() is None
     for count in (30, 31, 60):
@@ -79,7 +79,7 @@ def test_new_photographs_are_found_and_said_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     photograph(tmp_path, range(10))
-    source = LocalSource(Choice(f"folder:{tmp_path}"))
+    source = LocalSource(DataChoice(f"folder:{tmp_path}"))
     source.read()
     photograph(tmp_path, range(10, 20))
     with caplog.at_level(logging.INFO, "edge_client"):
@@ -102,7 +102,7 @@ def test_a_function_is_asked_again_and_has_a_tenth_of_the_time() -> None:
         return now[0]
 
     TAKEN.update(count=10, calls=0)
-    source = LocalSource(Choice(f"python:{__name__}:takes_more"), clock=clock)
+    source = LocalSource(DataChoice(f"python:{__name__}:takes_more"), clock=clock)
     source.read()
     TAKEN["count"] = 20
     assert source.look_again() is None
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_read_leaves_what_there_was(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path / "a.npz", 10)
-    source = LocalSource(Choice(f"npz:{tmp_path / 'a.npz'}"))
+    source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"))
     source.read()
     (tmp_path / "a.npz").write_bytes(b"half of it")
     assert [source.look_again(), source.look_again()] == [None, None]
@@ -133,14 +133,14 @@ def test_a_file_that_cannot_be_read_leaves_what_there_was(
 
 
 def test_the_shipped_digits_are_read_once() -> None:
-    source = LocalSource(Choice("digits", index=0, count=10))
+    source = LocalSource(DataChoice("digits", index=0, count=10))
     source.read()
     assert source.look_again() is None
 
 
 def test_one_class_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((5, 1, 2, 2), np.uint8), labels=np.full(5, 3))
-    LocalSource(Choice(f"npz:{tmp_path / 'a.npz'}")).read()
+    LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}")).read()
     assert warnings(caplog) == [f"npz:{tmp_path / 'a.npz'}: all 5 examples are of one class, '3'"]
 
 
@@ -157,7 +157,7 @@ def test_a_task_begins_with_the_data_as_it_is_now_and_the_agent_hears_of_it(
     inbox: Inbox = queue.SimpleQueue()
     worker, seen = Worker(inbox), list[LocalData]()
 
-    def look(task: Task, place: Workplace, cancelled: object) -> Any:
+    def look(task: Task, place: TaskContext, cancelled: object) -> Any:
         seen.append(place.data)
         return update()
 
@@ -165,7 +165,7 @@ def test_a_task_begins_with_the_data_as_it_is_now_and_the_agent_hears_of_it(
     first, more = (LocalData(DIGITS.subset(range(count)), DIGITS.subset([])) for count in (5, 8))
     answers = [None, more, None]
     store = BlobStore(tmp_path)
-    place = Workplace("pi", store, first, tmp_path, look_again=lambda: answers.pop(0))
+    place = TaskContext("pi", store, first, tmp_path, look_again=lambda: answers.pop(0))
     events = []
     for _ in range(3):
         worker.start(task(), place)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.agent.presence import Presence
-from edge_client.agent.session.machine import Phase, Session
+from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import Progress
@@ -21,9 +21,9 @@ from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, deliver,
 from tests.edge_client.system.hardware.trees import PI, tree
 
 IDLE = Session(FEDERATION, DEVICE, connected=True)
-FETCHING = replace(IDLE, phase=Phase.FETCHING, task=task())
-WORKING = replace(FETCHING, phase=Phase.WORKING)
-TOLD = replace(WORKING, phase=Phase.REPORTING, result=update())
+FETCHING = replace(IDLE, phase=SessionPhase.FETCHING, task=task())
+WORKING = replace(FETCHING, phase=SessionPhase.WORKING)
+TOLD = replace(WORKING, phase=SessionPhase.REPORTING, result=update())
 
 
 def telemetry(folder: Path, *, every_s: float = 30.0) -> WorkTelemetry:

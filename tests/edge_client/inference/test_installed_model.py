@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.signature_policy import SignedOnly
+from edge_client.agent.signature_policy import SignaturePolicy
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel
 from edge_client.security.trusted_key import check_model
@@ -250,7 +250,7 @@ def acknowledged(signed: SignedManifest) -> Acknowledgement:
 
 
 def test_a_device_with_a_key_takes_the_servers_word_and_nobody_elses(tmp_path: Path):
-    device = SignedOnly("home", "pi", tmp_path, TRUSTED)
+    device = SignaturePolicy("home", "pi", tmp_path, TRUSTED)
     models = tmp_path / "models"
     export(models, NEW)
     for strange in (
@@ -268,7 +268,7 @@ def test_a_device_with_a_key_takes_the_servers_word_and_nobody_elses(tmp_path: P
 
 
 def test_a_device_without_a_key_keeps_the_word_for_whoever_has_one(tmp_path: Path):
-    device = SignedOnly("home", "pi", tmp_path, None)
+    device = SignaturePolicy("home", "pi", tmp_path, None)
     export(tmp_path / "models", NEW)
     installed_model.put_in_use(tmp_path / "models")
     device.check(acknowledged(word(NEW)))
@@ -280,5 +280,5 @@ def test_what_was_cut_off_is_finished_when_the_device_starts(tmp_path: Path):
     deliver(models, OLD)
     export(models, NEW)
     manifest_path(installed_model.waiting(models)).write_bytes(encode_manifest(word(NEW)))
-    SignedOnly("home", "pi", tmp_path, TRUSTED)
+    SignaturePolicy("home", "pi", tmp_path, TRUSTED)
     assert serves(models) == NEW

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_client.agent.session.events import Declined, Received, Send
-from edge_client.agent.session.machine import Phase, Session, step
+from edge_client.agent.session.events import Declined, Received, SendMessage
+from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_client.security.task_verifier import TaskGate, check_task
 from schemas.errors import PeerError
 from schemas.messages import Task, TaskReply, decode_message, encode_message
@@ -161,7 +161,7 @@ def test_a_task_that_is_not_trusted_is_declined_and_nothing_else_happens():
     session = Session(FEDERATION, DEVICE, connected=True)
     after, (said,) = step(session, Declined(task(), Reason.UNTRUSTED, "it was altered"), 0.0)
     assert after == session
-    assert isinstance(said, Send)
+    assert isinstance(said, SendMessage)
     assert isinstance(said.message, TaskReply)
     reply = said.message
     assert (reply.accepted, reply.attempt, reply.reason) == (False, 1, Reason.UNTRUSTED)
@@ -171,11 +171,11 @@ def test_a_task_that_is_not_trusted_is_declined_and_nothing_else_happens():
 def test_a_forgery_of_the_task_at_hand_does_not_make_the_device_decline_it():
     """Otherwise whoever can send it anything could take it out of every round."""
     session, _ = step(Session(FEDERATION, DEVICE, connected=True), Received(signed_task(task(), DEVICE)), 0.0)
-    assert session.phase is Phase.FETCHING
+    assert session.phase is SessionPhase.FETCHING
     after, said = step(session, Declined(task(tier=2), Reason.UNTRUSTED, "it was altered"), 1.0)
     assert (after, said) == (session, [])
     _, (declined,) = step(session, Declined(task(attempt=2), Reason.UNTRUSTED, "it was altered"), 1.0)
-    assert isinstance(declined, Send)
+    assert isinstance(declined, SendMessage)
 
 
 def test_the_same_key_signs_the_same_bytes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_client.agent import agent
-from edge_client.agent.session.machine import Phase
+from edge_client.agent.session.machine import SessionPhase
 from edge_client.system import process_memory
 from edge_client.system.process_memory import KEPT_S, GivingBack
 from tests.edge_client.agent.session.by_hand import task
@@ -50,10 +50,10 @@ def test_a_device_is_busy_from_its_task_until_that_is_settled(tmp_path, monkeypa
     device.receive(0)
     assert seen[-1]
     device.receive(1, 2)
-    assert device.phase is Phase.WORKING
+    assert device.phase is SessionPhase.WORKING
     finish(device, tmp_path)
     device.hear(acknowledgement())
     device.agent.inbox.put(None)
     device.agent._turn()
-    assert device.phase is Phase.IDLE
+    assert device.phase is SessionPhase.IDLE
     assert not seen[-1]

@@ -13,9 +13,9 @@ from edge_client.agent.server_contact import (
     ASK_AFTER_S,
     SAY_AFTER_S,
     Ask,
-    Audience,
     NobodyAnswers,
     SayBirth,
+    ServerContact,
 )
 from edge_client.cli.main import main
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
@@ -83,7 +83,7 @@ def test_what_may_heal_is_told_from_what_does_not(trouble: object, lasting: bool
     assert is_lasting(trouble) is lasting  # type: ignore[arg-type]
 
 
-def told(until: int, state: Audience, *, heard_at: int | None = None) -> list[tuple[int, object]]:
+def told(until: int, state: ServerContact, *, heard_at: int | None = None) -> list[tuple[int, object]]:
     """What is done from second to second."""
     done: list[tuple[int, object]] = []
     for now in range(until):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from edge_client.agent.session import events as on_device
 from edge_client.agent.session import machine as device_side
 from edge_client.agent.session.machine import Session
-from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport import chunk_transfer
 from edge_server.rounds import events as on_server
 from edge_server.rounds import machine as rounds
@@ -72,7 +72,7 @@ class Node:
     work: Task | None = None
     settled: list[on_device.Settled] = field(default_factory=list)
     ended: int = 0
-    memory: Memory | None = None
+    memory: SessionSnapshot | None = None
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class World:
 
     def _do_on_device(self, name: str, node: Node, command: on_device.Command) -> None:
         match command:
-            case on_device.Send(message):
+            case on_device.SendMessage(message):
                 self._to_server(name, message)
             case on_device.SendChunks(ref, first, count):
                 for chunk in node.disk.chunks(ref, first, count):
@@ -309,7 +309,7 @@ class World:
         if node.memory is not None:
             present = {digest: sum(1 << n for n in part) for digest, part in node.disk.parts.items()}
             memory, node.memory = node.memory, None
-            self.on_device(name, on_device.Remembered(memory, present))
+            self.on_device(name, on_device.SessionRestored(memory, present))
 
     def cut(self, name: str) -> None:
         """The device's link is cut: the broker publishes its last will."""
@@ -331,7 +331,7 @@ class World:
         """The device's process dies; what it has put on its disk is there when it comes back."""
         node = self.nodes[name]
         parts = {digest: dict(part) for digest, part in node.disk.parts.items()}
-        memory = Memory.model_validate_json(node.session.memory.model_dump_json())
+        memory = SessionSnapshot.model_validate_json(node.session.memory.model_dump_json())
         self.kill(name)
         node.disk.parts = parts
         # A process that dies before it was connected has nothing to add to what it found.

@@ -11,7 +11,7 @@ import pytest
 from edge_client.agent import agent as module
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.session.machine import Phase
+from edge_client.agent.session.machine import SessionPhase
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import Birth, TaskReply
@@ -70,7 +70,7 @@ class OnBoard(Life):
         """It has a task and all that it needs for it."""
         self.hear(task())
         self.receive(0, 1, 2)
-        assert self.phase is Phase.WORKING
+        assert self.phase is SessionPhase.WORKING
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_heat_holds_the_training_that_is_under_way_and_the_server_hears_why(tmp_
     device.work()
     device.warm(75_000)
     assert device.worker.held
-    assert (device.phase, device.said(TaskReply)[-1].accepted) == (Phase.WORKING, True)
+    assert (device.phase, device.said(TaskReply)[-1].accepted) == (SessionPhase.WORKING, True)
     birth = device.said(Birth)[-1]
     assert (birth.eligibility, birth.ineligible_because) == (Eligibility.PAUSE, "75 °C, at most 70 °C")
     device.warm(64_000)
@@ -97,14 +97,14 @@ def test_a_task_that_waits_for_too_long_is_given_back_and_the_next_is_declined(t
     device = OnBoard(tmp_path, RULES)
     device.work()
     device.warm(75_000)
-    assert (device.phase, device.worker.stopped) == (Phase.IDLE, 1)
+    assert (device.phase, device.worker.stopped) == (SessionPhase.IDLE, 1)
     (given_back,) = [one for one in device.said(TaskReply) if not one.accepted]
     assert (given_back.reason, given_back.round) == (Reason.INELIGIBLE, 1)
     device.hear(task(2))
-    assert (device.phase, device.said(TaskReply)[-1].reason) == (Phase.IDLE, Reason.INELIGIBLE)
+    assert (device.phase, device.said(TaskReply)[-1].reason) == (SessionPhase.IDLE, Reason.INELIGIBLE)
     device.warm(64_000)
     device.hear(task(2))
-    assert (device.phase, device.agent._session.task) == (Phase.WORKING, task(2))
+    assert (device.phase, device.agent._session.task) == (SessionPhase.WORKING, task(2))
 
 
 def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, caplog):
@@ -117,11 +117,11 @@ def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, c
     (line,) = [one for one in caplog.messages if "max-temperature-c" in one]
     assert "does not tell" in line
     assert not device.worker.held
-    assert device.phase is Phase.WORKING
+    assert device.phase is SessionPhase.WORKING
 
 
 def test_a_model_to_serve_is_taken_in_any_case(tmp_path):
     device = OnBoard(tmp_path, RULES)
     device.warm(75_000)
     device.hear(task(action="deliver", training=None))
-    assert device.phase is Phase.FETCHING
+    assert device.phase is SessionPhase.FETCHING

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge_client.agent.eligibility.conditions import Conditions
-from edge_client.agent.eligibility.machine import Command, GiveBack, GoOn, Hold, Standing, Tell, step
+from edge_client.agent.eligibility.machine import (
+    Command,
+    EligibilityState,
+    GiveBack,
+    Hold,
+    ReportVerdict,
+    Resume,
+    step,
+)
 from edge_client.agent.eligibility.rules import Rules
 from schemas.values import Eligibility
 
@@ -18,7 +26,7 @@ HOT_ON_BATTERY = Conditions(celsius=80, source="battery")
 class Told:
     """A standing that is told what the board says."""
 
-    standing: Standing = field(default_factory=Standing)
+    standing: EligibilityState = field(default_factory=EligibilityState)
 
     def see(self, seen: Conditions, now: float, *, at_work: bool = True) -> list[Command]:
         self.standing, commands = step(self.standing, RULES, seen, now, at_work=at_work)
@@ -37,10 +45,10 @@ def test_as_long_as_the_rules_are_kept_nothing_is_to_be_done():
 
 def test_heat_holds_training_at_once_and_lets_it_go_on_when_it_is_over():
     told = Told()
-    assert kinds(told.see(HOT, 0.0)) == [Hold, Tell]
+    assert kinds(told.see(HOT, 0.0)) == [Hold, ReportVerdict]
     assert told.see(HOT, 5.0) == []
     assert not told.standing.may_train
-    assert kinds(told.see(COOL, 10.0)) == [GoOn, Tell]
+    assert kinds(told.see(COOL, 10.0)) == [Resume, ReportVerdict]
 
 
 def test_a_task_that_waits_for_too_long_is_given_back_once():
@@ -63,7 +71,7 @@ def test_a_short_relief_begins_the_time_anew():
     told = Told()
     told.see(HOT, 0.0)
     told.see(COOL, 50.0)
-    assert kinds(told.see(HOT, 55.0)) == [Hold, Tell]
+    assert kinds(told.see(HOT, 55.0)) == [Hold, ReportVerdict]
     assert told.see(HOT, 70.0) == []
 
 
@@ -71,5 +79,5 @@ def test_another_verdict_is_told_and_holds_nothing_twice():
     told = Told()
     told.see(HOT, 0.0)
     (tell,) = told.see(HOT_ON_BATTERY, 5.0)
-    assert isinstance(tell, Tell)
+    assert isinstance(tell, ReportVerdict)
     assert tell.verdict.eligibility is Eligibility.INFER_ONLY

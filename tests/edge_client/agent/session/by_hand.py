@@ -7,7 +7,7 @@ from edge_client.agent.session.events import (
     ChunkArrived,
     Connected,
     Received,
-    Send,
+    SendMessage,
     WorkDone,
     WorkFailed,
 )
@@ -96,21 +96,21 @@ def end(run: str = RUN) -> Received:
     return Received(FederationEnd(federation=FEDERATION, run=run, outcome="finished", rounds=9))
 
 
-def accepted(number: int = 1, run: str = RUN, attempt: int | None = None) -> Send:
+def accepted(number: int = 1, run: str = RUN, attempt: int | None = None) -> SendMessage:
     sent = {**SENT, "run": run, "round": number, "attempt": attempt or number}
-    return Send(TaskReply(**sent, accepted=True))
+    return SendMessage(TaskReply(**sent, accepted=True))
 
 
-def request(ref: BlobRef, first: int, count: int) -> Send:
-    return Send(
+def request(ref: BlobRef, first: int, count: int) -> SendMessage:
+    return SendMessage(
         BlobRequest(federation=FEDERATION, device=DEVICE, digest=ref.digest, first=first, count=count)
     )
 
 
-def damaged(ref: BlobRef) -> Send:
+def damaged(ref: BlobRef) -> SendMessage:
     """The word that a blob is not what its digest says."""
     about = {"federation": FEDERATION, "device": DEVICE, "run": RUN, "digest": ref.digest}
-    return Send(Refusal(**about, reason=Reason.DIGEST_MISMATCH))
+    return SendMessage(Refusal(**about, reason=Reason.DIGEST_MISMATCH))
 
 
 def chunks(data: bytes) -> list[ChunkArrived]:

@@ -8,17 +8,17 @@ from edge_client.agent.session.events import (
     BlobChecked,
     Connected,
     Received,
-    Remembered,
     RunEnded,
-    Send,
     SendChunks,
+    SendMessage,
+    SessionRestored,
     Settled,
     StartWork,
     StopWork,
     WorkDone,
 )
-from edge_client.agent.session.machine import Phase, Session, step
-from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session.machine import Session, SessionPhase, step
+from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
 from schemas.messages import BlobRequest
 from tests.edge_client.agent.session.by_hand import (
@@ -48,9 +48,9 @@ from tests.edge_client.agent.session.by_hand import (
 
 def back(session: Session, *, held: frozenset[str] = frozenset(), present=None):
     """The session of a new process that finds what `session` left on disk, and its first commands."""
-    memory = Memory.model_validate_json(session.memory.model_dump_json())
+    memory = SessionSnapshot.model_validate_json(session.memory.model_dump_json())
     fresh = after(Session(FEDERATION, DEVICE, held=held), Connected())
-    return step(fresh, Remembered(memory, present or {}), 100.0)
+    return step(fresh, SessionRestored(memory, present or {}), 100.0)
 
 
 HOLDS = frozenset({STATE.digest, RESULT.digest})
@@ -58,10 +58,10 @@ HOLDS = frozenset({STATE.digest, RESULT.digest})
 
 def test_a_result_is_told_again_and_its_missing_chunks_are_given():
     session, commands = back(REPORTING, held=HOLDS)
-    assert (session.phase, commands) == (Phase.REPORTING, [Send(update())])
+    assert (session.phase, commands) == (SessionPhase.REPORTING, [SendMessage(update())])
     # The server has offered the task again on the new birth, and asks for what it lacks.
     session, commands = step(session, Received(task(deadline_s=5.0)), 100.0)
-    assert commands == [Send(update())]
+    assert commands == [SendMessage(update())]
     asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=RESULT.digest, first=1, count=2)
     session, commands = step(session, Received(asked), 100.0)
     assert commands == [SendChunks(RESULT, 1, 2)]
@@ -73,23 +73,23 @@ def test_a_result_is_told_again_and_its_missing_chunks_are_given():
 def test_a_small_result_is_told_again_with_its_bytes():
     small = after(WORKING, WorkDone(update(blob=SMALL)))
     _, commands = back(small, held=frozenset({SMALL.digest}))
-    assert commands == [Send(update(blob=SMALL)), SendChunks(SMALL, 0, 1)]
+    assert commands == [SendMessage(update(blob=SMALL)), SendChunks(SMALL, 0, 1)]
 
 
 def test_a_failure_is_told_again():
     session, commands = back(FAILED)
-    assert session.phase is Phase.REPORTING
-    assert commands == [Send(FAILED.result)]
+    assert session.phase is SessionPhase.REPORTING
+    assert commands == [SendMessage(FAILED.result)]
 
 
 def test_a_result_whose_blob_is_gone_is_made_again():
     session, commands = back(REPORTING, held=frozenset({STATE.digest}))
-    assert (session.phase, session.result, commands) == (Phase.WORKING, None, [StartWork(task())])
+    assert (session.phase, session.result, commands) == (SessionPhase.WORKING, None, [StartWork(task())])
 
 
 def test_work_begins_again_by_itself():
     session, commands = back(WORKING, held=frozenset({STATE.digest}))
-    assert (session.phase, commands) == (Phase.WORKING, [StartWork(task())])
+    assert (session.phase, commands) == (SessionPhase.WORKING, [StartWork(task())])
     # The offer on the new birth changes nothing, the announcement of a later round ends it.
     assert step(session, Received(task()), 100.0)[1] == [accepted()]
     assert step(session, announcement(2), 100.0)[1] == [StopWork()]
@@ -97,7 +97,7 @@ def test_work_begins_again_by_itself():
 
 def test_fetching_goes_on_with_the_chunks_that_are_missing():
     session, commands = back(FETCHING, present={STATE.digest: 0b011})
-    assert (session.phase, commands) == (Phase.FETCHING, [request(STATE, 2, 1)])
+    assert (session.phase, commands) == (SessionPhase.FETCHING, [request(STATE, 2, 1)])
 
 
 def test_a_blob_that_was_complete_and_not_yet_checked_is_checked():
@@ -109,7 +109,7 @@ def test_a_blob_that_was_complete_and_not_yet_checked_is_checked():
 @pytest.mark.parametrize("phase", ["idle", "settled"])
 def test_of_a_task_that_is_settled_nothing_is_remembered(phase):
     session, commands = back(PHASES[phase], held=HOLDS)
-    assert (session.phase, session.task, commands) == (Phase.IDLE, None, [])
+    assert (session.phase, session.task, commands) == (SessionPhase.IDLE, None, [])
 
 
 def test_the_end_of_a_run_is_understood_that_an_earlier_process_took_part_in():
@@ -124,10 +124,10 @@ def test_a_task_from_before_the_one_at_hand_stays_unwanted():
 
 
 def test_a_memory_does_not_displace_a_task_at_hand():
-    late = Remembered(REPORTING.memory, {})
+    late = SessionRestored(REPORTING.memory, {})
     other = after(IDLE, Received(task(2, state=NEXT)))
     session, commands = step(other, late, 0.0)
-    assert (session.task, session.phase, commands) == (other.task, Phase.FETCHING, [])
+    assert (session.task, session.phase, commands) == (other.task, SessionPhase.FETCHING, [])
 
 
 def test_runs_that_never_end_are_not_all_remembered():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.agent.session.events import Connected, Disconnected, Received, Send, Tick, WorkDone
-from edge_client.agent.session.machine import RESEND_S, Phase, step
+from edge_client.agent.session.events import Connected, Disconnected, Received, SendMessage, Tick, WorkDone
+from edge_client.agent.session.machine import RESEND_S, SessionPhase, step
 from tests.edge_client.agent.session.by_hand import (
     FETCHING,
     PHASES,
@@ -35,10 +35,10 @@ def test_a_cut_link_costs_nothing_but_silence(phase):
 
 def test_work_goes_on_while_the_link_is_cut_and_its_result_is_said_on_return():
     session = after(WORKING, Disconnected(), WorkDone(update()))
-    assert session.phase is Phase.REPORTING
+    assert session.phase is SessionPhase.REPORTING
     session, commands = step(session, Connected(), 50.0)
-    assert commands == [Send(update())]
-    assert step(session, Tick(), 50.0 + RESEND_S)[1] == [Send(update())]
+    assert commands == [SendMessage(update())]
+    assert step(session, Tick(), 50.0 + RESEND_S)[1] == [SendMessage(update())]
 
 
 def test_on_return_only_missing_chunks_are_asked_for():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from edge_client.agent.session.events import Received, RunEnded, StartWork, StopWork, Tick
-from edge_client.agent.session.machine import Phase, step
+from edge_client.agent.session.machine import SessionPhase, step
 from tests.edge_client.agent.session.by_hand import (
     IDLE,
     NEXT,
@@ -26,7 +26,12 @@ from tests.edge_client.agent.session.by_hand import (
 @pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
 def test_the_announcement_of_a_later_round_ends_the_task(phase):
     session, commands = step(PHASES[phase], announcement(2), 0.0)
-    assert (session.phase, session.task, session.result, session.receiving) == (Phase.IDLE, None, None, {})
+    assert (session.phase, session.task, session.result, session.receiving) == (
+        SessionPhase.IDLE,
+        None,
+        None,
+        {},
+    )
     assert commands == ([StopWork()] if phase == "working" else [])
     assert step(session, Tick(), 100.0)[1] == []
 
@@ -51,7 +56,7 @@ def test_the_announcement_of_this_round_or_of_another_run_only_tells_of_the_run(
 @pytest.mark.parametrize("phase", ["fetching", "working", "reporting", "settled"])
 def test_the_end_of_the_run_ends_the_task_and_is_told(phase):
     session, commands = step(PHASES[phase], end(), 0.0)
-    assert (session.phase, session.task, session.runs) == (Phase.IDLE, None, frozenset())
+    assert (session.phase, session.task, session.runs) == (SessionPhase.IDLE, None, frozenset())
     assert session.ended == {RUN}
     assert commands == [*([StopWork()] if phase == "working" else []), RunEnded(end().message)]
     assert step(session, end(), 0.0) == (session, [])
@@ -66,7 +71,11 @@ def test_the_end_of_a_run_that_it_never_saw_is_not_its_end():
 def test_the_end_of_a_run_that_never_selected_it_is_told():
     waiting = after(IDLE, announcement(1))
     session, commands = step(waiting, end(), 0.0)
-    assert (session.phase, session.runs, commands) == (Phase.IDLE, frozenset(), [RunEnded(end().message)])
+    assert (session.phase, session.runs, commands) == (
+        SessionPhase.IDLE,
+        frozenset(),
+        [RunEnded(end().message)],
+    )
 
 
 def test_the_end_of_a_run_is_told_once_also_after_a_late_announcement_of_it():
@@ -83,11 +92,15 @@ def test_a_task_of_a_run_that_is_over_is_ignored(phase, late):
 
 def test_the_next_run_is_taken_part_in_after_the_end_of_one():
     session, commands = step(after(WORKING, end()), Received(task(run="run-2")), 0.0)
-    assert session.phase is Phase.WORKING
+    assert session.phase is SessionPhase.WORKING
     assert commands == [accepted(run="run-2"), StartWork(task(run="run-2"))]
 
 
 def test_the_end_of_an_earlier_run_does_not_stop_the_work_of_this_one():
     session = after(WORKING, Received(task(run="run-2")))
     ended, commands = step(session, end(), 0.0)
-    assert (ended.phase, ended.task, commands) == (Phase.WORKING, session.task, [RunEnded(end().message)])
+    assert (ended.phase, ended.task, commands) == (
+        SessionPhase.WORKING,
+        session.task,
+        [RunEnded(end().message)],
+    )

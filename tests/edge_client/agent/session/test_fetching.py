@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLost, Received, StartWork, Tick
-from edge_client.agent.session.machine import Phase, Session, step
+from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
 from schemas.errors import PeerError
 from schemas.tensors.blobs import Chunk
@@ -32,13 +32,19 @@ from tests.edge_client.agent.session.by_hand import (
 
 
 def test_the_examples_are_where_they_should_be():
-    phases = [Phase.IDLE, Phase.FETCHING, Phase.WORKING, Phase.REPORTING, Phase.IDLE]
+    phases = [
+        SessionPhase.IDLE,
+        SessionPhase.FETCHING,
+        SessionPhase.WORKING,
+        SessionPhase.REPORTING,
+        SessionPhase.IDLE,
+    ]
     assert [session.phase for session in PHASES.values()] == phases
 
 
 def test_an_offer_is_accepted_and_its_missing_blobs_are_asked_for():
     session, commands = step(IDLE, Received(task()), 0.0)
-    assert session.phase is Phase.FETCHING
+    assert session.phase is SessionPhase.FETCHING
     assert commands == [accepted(), request(STATE, 0, 3)]
 
 
@@ -59,7 +65,7 @@ def test_a_blob_that_is_all_there_but_unchecked_is_checked_before_work_begins():
 def test_work_begins_at_once_where_every_blob_is_held():
     holder = Session(FEDERATION, DEVICE, held=frozenset({STATE.digest}), connected=True)
     session, commands = step(holder, Received(task()), 0.0)
-    assert session.phase is Phase.WORKING
+    assert session.phase is SessionPhase.WORKING
     assert commands == [accepted(), StartWork(task())]
 
 
@@ -74,7 +80,7 @@ def test_a_blob_that_a_task_names_twice_is_fetched_once():
     twice = task(blobs={"state": STATE, "channel-map": STATE})
     session, commands = step(IDLE, Received(twice), 0.0)
     assert commands == [accepted(), request(STATE, 0, 3)]
-    assert after(session, *chunks(STATE_DATA), BlobChecked(STATE.digest, True)).phase is Phase.WORKING
+    assert after(session, *chunks(STATE_DATA), BlobChecked(STATE.digest, True)).phase is SessionPhase.WORKING
 
 
 def test_chunks_are_written_and_a_complete_blob_is_checked():
@@ -89,16 +95,16 @@ def test_chunks_are_written_and_a_complete_blob_is_checked():
         WriteChunk(STATE, 2, third),
         VerifyBlob(STATE),
     ]
-    assert session.phase is Phase.FETCHING
+    assert session.phase is SessionPhase.FETCHING
 
 
 def test_work_begins_when_the_last_blob_is_sound():
     both = after(IDLE, Received(task(blobs={"state": STATE, "channel-map": NEXT})))
     both = after(both, *chunks(STATE_DATA), *chunks(NEXT_DATA))
     both, commands = step(both, BlobChecked(NEXT.digest, True), 0.0)
-    assert (both.phase, commands) == (Phase.FETCHING, [])
+    assert (both.phase, commands) == (SessionPhase.FETCHING, [])
     both, commands = step(both, BlobChecked(STATE.digest, True), 0.0)
-    assert (both.phase, [type(one) for one in commands]) == (Phase.WORKING, [StartWork])
+    assert (both.phase, [type(one) for one in commands]) == (SessionPhase.WORKING, [StartWork])
     assert both.held == {STATE.digest, NEXT.digest}
 
 
@@ -108,7 +114,7 @@ def test_a_blob_that_is_not_sound_is_fetched_again():
     assert commands == [damaged(STATE), request(STATE, 0, 3)]
     assert session.held == frozenset()
     again = after(session, *chunks(STATE_DATA), BlobChecked(STATE.digest, True))
-    assert again.phase is Phase.WORKING
+    assert again.phase is SessionPhase.WORKING
 
 
 def test_missing_chunks_are_asked_for_again():
@@ -130,7 +136,7 @@ def test_a_chunk_that_does_not_fit_its_blob_is_refused():
 def test_the_check_of_a_blob_of_an_earlier_task_is_only_remembered():
     session = after(FETCHING, *chunks(STATE_DATA), Received(task(2, state=NEXT)))
     session, commands = step(session, BlobChecked(STATE.digest, True), 0.0)
-    assert (session.phase, commands) == (Phase.FETCHING, [])
+    assert (session.phase, commands) == (SessionPhase.FETCHING, [])
     assert STATE.digest in session.held
 
 

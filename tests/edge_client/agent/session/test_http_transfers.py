@@ -9,15 +9,15 @@ from edge_client.agent.session.events import (
     Connected,
     Disconnected,
     Received,
-    Remembered,
     SendChunks,
+    SessionRestored,
     Settled,
     StartWork,
     Tick,
     WorkDone,
 )
-from edge_client.agent.session.machine import RESEND_S, Phase, Session, step
-from edge_client.agent.session.snapshot import Memory
+from edge_client.agent.session.machine import RESEND_S, Session, SessionPhase, step
+from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from schemas.messages.object_store import Addresses, Depot
@@ -76,7 +76,7 @@ def commands_of(session: Session, event, now: float = 0.0) -> list:
 
 def test_a_large_blob_is_fetched_and_not_asked_for():
     assert commands_of(IDLE, offered()) == [accepted(), fetch()]
-    assert FETCHING.phase is Phase.FETCHING
+    assert FETCHING.phase is SessionPhase.FETCHING
     assert not FETCHING.receiving
 
 
@@ -98,7 +98,7 @@ def test_what_is_missing_after_a_fetch_comes_in_chunks():
     failed, commands = step(FETCHING, FetchEnded(STATE.digest, 0b010), 0.0)
     assert commands == [request(STATE, 0, 1), request(STATE, 2, 1)]
     there = after(failed, chunks(STATE_DATA)[0], chunks(STATE_DATA)[2], BlobChecked(STATE.digest, True))
-    assert there.phase is Phase.WORKING
+    assert there.phase is SessionPhase.WORKING
 
 
 def test_wrong_bytes_of_the_store_are_asked_for_in_chunks():
@@ -204,9 +204,9 @@ def test_addresses_are_not_remembered():
 
 def remembered(session: Session, held: frozenset[str] = frozenset()) -> Session:
     """A later process of the device, connected."""
-    memory = Memory.model_validate_json(session.memory.model_dump_json())
+    memory = SessionSnapshot.model_validate_json(session.memory.model_dump_json())
     return after(
-        Session(FEDERATION, DEVICE, held=held), Connected(), Remembered(memory, {STATE.digest: 0b001})
+        Session(FEDERATION, DEVICE, held=held), Connected(), SessionRestored(memory, {STATE.digest: 0b001})
     )
 
 
@@ -218,7 +218,7 @@ def test_a_device_that_was_killed_while_it_fetched_goes_on_past_the_broker():
 
 def test_a_device_that_was_killed_while_it_put_its_update_there_goes_on_so():
     back = remembered(PUTTING, held=frozenset({RESULT.digest}))
-    assert back.phase is Phase.REPORTING
+    assert back.phase is SessionPhase.REPORTING
     assert commands_of(back, offered(generation=2)) == [put(2)]
     # No task comes again: then the update goes in chunks.
     late = commands_of(back, Tick(), now=RESEND_S + 1)

@@ -6,15 +6,15 @@ import pytest
 
 from edge_client.agent.session.events import (
     Received,
-    Send,
     SendChunks,
+    SendMessage,
     Settled,
     StartWork,
     Tick,
     WorkDone,
     WorkFailed,
 )
-from edge_client.agent.session.machine import RESEND_S, Phase, step
+from edge_client.agent.session.machine import RESEND_S, SessionPhase, step
 from schemas.messages import BlobRequest, Refusal, TaskReply
 from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
@@ -43,29 +43,29 @@ from tests.edge_client.agent.session.by_hand import (
 
 def test_a_result_is_announced_and_its_blob_waits_to_be_asked_for():
     session, commands = step(WORKING, WorkDone(update()), 0.0)
-    assert session.phase is Phase.REPORTING
-    assert commands == [Send(update())]
+    assert session.phase is SessionPhase.REPORTING
+    assert commands == [SendMessage(update())]
     assert RESULT.digest in session.held
 
 
 def test_a_small_result_rides_along():
     commands = step(WORKING, WorkDone(update(blob=SMALL)), 0.0)[1]
-    assert commands == [Send(update(blob=SMALL)), SendChunks(SMALL, 0, 1)]
+    assert commands == [SendMessage(update(blob=SMALL)), SendChunks(SMALL, 0, 1)]
 
 
 def test_a_result_is_repeated_until_it_is_answered():
     assert step(REPORTING, Tick(), RESEND_S - 0.1)[1] == []
     repeated, commands = step(REPORTING, Tick(), RESEND_S)
-    assert commands == [Send(update())]
+    assert commands == [SendMessage(update())]
     # Twice as long as the first time: 5 s, then 10 s more.
     assert step(repeated, Tick(), 3 * RESEND_S - 0.1)[1] == []
-    assert step(repeated, Tick(), 3 * RESEND_S)[1] == [Send(update())]
+    assert step(repeated, Tick(), 3 * RESEND_S)[1] == [SendMessage(update())]
     assert step(after(repeated, ack()), Tick(), 9 * RESEND_S)[1] == []
 
 
 def test_an_acknowledgement_settles_the_result_and_keeps_it():
     session, commands = step(REPORTING, ack(), 0.0)
-    assert (session.phase, session.result) == (Phase.IDLE, update())
+    assert (session.phase, session.result) == (SessionPhase.IDLE, update())
     assert commands == [Settled(update())]
 
 
@@ -97,15 +97,15 @@ def test_a_second_acknowledgement_changes_nothing():
 
 def test_a_refusal_settles_the_result_and_forgets_it():
     session, commands = step(REPORTING, refusal(), 0.0)
-    assert (session.phase, session.task, session.result) == (Phase.IDLE, None, None)
+    assert (session.phase, session.task, session.result) == (SessionPhase.IDLE, None, None)
     assert commands == [Settled(update(), refusal().message)]
 
 
 def test_a_delivery_is_settled_by_an_acknowledgement_without_a_digest():
     session = after(SETTLED, Received(deliver()), WorkDone(delivery()))
-    assert session.phase is Phase.REPORTING
+    assert session.phase is SessionPhase.REPORTING
     session, commands = step(session, ack(2, digest=None), 0.0)
-    assert (session.phase, commands) == (Phase.IDLE, [Settled(delivery())])
+    assert (session.phase, commands) == (SessionPhase.IDLE, [Settled(delivery())])
 
 
 def test_failed_work_is_reported_as_a_declined_task():
@@ -113,20 +113,20 @@ def test_failed_work_is_reported_as_a_declined_task():
     declined = TaskReply(
         **SENT, round=1, attempt=1, accepted=False, reason=Reason.TASK_FAILED, detail="x" * 500
     )
-    assert (session.phase, commands) == (Phase.REPORTING, [Send(declined)])
+    assert (session.phase, commands) == (SessionPhase.REPORTING, [SendMessage(declined)])
 
 
 def test_failed_work_is_reported_until_the_server_has_heard_of_it():
-    assert step(FAILED, Tick(), RESEND_S)[1] == [Send(FAILED.result)]
+    assert step(FAILED, Tick(), RESEND_S)[1] == [SendMessage(FAILED.result)]
     session, commands = step(FAILED, ack(digest=None), 0.0)
-    assert (session.phase, session.task, commands) == (Phase.IDLE, None, [Settled(FAILED.result)])
+    assert (session.phase, session.task, commands) == (SessionPhase.IDLE, None, [Settled(FAILED.result)])
     assert step(session, Tick(), 9 * RESEND_S)[1] == []
 
 
 def test_failed_work_is_tried_again_when_it_is_offered_again_after_that():
     session, commands = step(after(FAILED, ack(digest=None)), Received(task()), 0.0)
     assert commands == [accepted(), StartWork(task())]
-    assert session.phase is Phase.WORKING
+    assert session.phase is SessionPhase.WORKING
 
 
 def test_the_blob_of_the_result_is_given_when_asked_for():
@@ -140,4 +140,4 @@ def test_the_blob_of_the_result_is_given_when_asked_for():
 def test_no_other_blob_is_ever_given_away(phase, digest):
     asked = BlobRequest(federation=FEDERATION, device=DEVICE, digest=digest, first=0, count=1)
     answer = Refusal(federation=FEDERATION, device=DEVICE, reason=Reason.UNKNOWN_BLOB, digest=digest)
-    assert step(PHASES[phase], Received(asked), 0.0) == (PHASES[phase], [Send(answer)])
+    assert step(PHASES[phase], Received(asked), 0.0) == (PHASES[phase], [SendMessage(answer)])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from edge_client.agent.session.snapshot import Memory
-from edge_client.agent.session_store import MemoryFile
+from edge_client.agent.session.snapshot import SessionSnapshot
+from edge_client.agent.session_store import SnapshotFile
 from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
@@ -22,20 +22,20 @@ from tests.edge_client.agent.session.by_hand import (
     update,
 )
 
-NOTHING = Memory(federation=FEDERATION, device=DEVICE)
+NOTHING = SessionSnapshot(federation=FEDERATION, device=DEVICE)
 FULL = NOTHING.model_copy(
     update={"task": task(), "result": update(), "runs": ("run-1",), "attempts": {"run-1": 1}}
 )
 
 
-def load(path: Path) -> Memory:
-    return MemoryFile(path / "task.json").load(FEDERATION, DEVICE)
+def load(path: Path) -> SessionSnapshot:
+    return SnapshotFile(path / "task.json").load(FEDERATION, DEVICE)
 
 
 @pytest.mark.parametrize("result", [None, update(), delivery(attempt=1)])
 def test_what_is_remembered_is_there_in_another_process(tmp_path, result):
     memory = FULL.model_copy(update={"result": result})
-    assert MemoryFile(tmp_path / "task.json").save(memory)
+    assert SnapshotFile(tmp_path / "task.json").save(memory)
     assert load(tmp_path) == memory
 
 
@@ -45,10 +45,10 @@ def test_without_a_file_nothing_is_remembered(tmp_path, caplog):
 
 
 def test_the_same_again_is_not_written_again(tmp_path):
-    file = MemoryFile(tmp_path / "task.json")
+    file = SnapshotFile(tmp_path / "task.json")
     assert file.save(FULL)
     (tmp_path / "task.json").unlink()
-    assert not file.save(Memory.model_validate(FULL.model_dump()))
+    assert not file.save(SessionSnapshot.model_validate(FULL.model_dump()))
     assert not (tmp_path / "task.json").exists()
     assert file.save(NOTHING)
     assert load(tmp_path) == NOTHING
@@ -57,9 +57,9 @@ def test_the_same_again_is_not_written_again(tmp_path):
 def test_the_disk_is_waited_for_where_a_power_cut_would_cost_something(tmp_path, monkeypatch):
     waited = []
     monkeypatch.setattr("edge_client.storage.atomic_files.sync", waited.append)
-    file = MemoryFile(tmp_path / "task.json")
+    file = SnapshotFile(tmp_path / "task.json")
 
-    def waits(memory: Memory) -> bool:
+    def waits(memory: SessionSnapshot) -> bool:
         waited.clear()
         assert file.save(memory)
         return bool(waited)
@@ -70,7 +70,7 @@ def test_the_disk_is_waited_for_where_a_power_cut_would_cost_something(tmp_path,
     assert not waits(NOTHING)
     assert waits(begun.model_copy(update={"masked": {"run-1": 3}}))
     assert not waits(NOTHING.model_copy(update={"masked": {"run-1": 3}}))
-    assert MemoryFile(tmp_path / "fresh.json").save(begun.model_copy(update={"masked": {"run-1": 3}}))
+    assert SnapshotFile(tmp_path / "fresh.json").save(begun.model_copy(update={"masked": {"run-1": 3}}))
     assert waited
 
 
@@ -112,7 +112,7 @@ def test_a_memory_that_is_none_is_ignored_with_a_warning(tmp_path, content, capl
 
 
 def test_a_full_disk_costs_the_memory_and_nothing_else(tmp_path, monkeypatch, caplog):
-    file = MemoryFile(tmp_path / "task.json")
+    file = SnapshotFile(tmp_path / "task.json")
     file.save(FULL)
 
     def full(*args, **more):
@@ -133,7 +133,7 @@ def test_it_names_the_blobs_that_must_stay():
 
 def test_a_result_of_another_task_is_no_memory():
     with pytest.raises(ValidationError, match="another task"):
-        Memory(federation=FEDERATION, device=DEVICE, task=task(), result=update(2))
+        SessionSnapshot(federation=FEDERATION, device=DEVICE, task=task(), result=update(2))
 
 
 def test_a_session_at_work_remembers_its_task():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.agent.session.events import Received, Send, StartWork, StopWork, WorkDone
-from edge_client.agent.session.machine import Phase, step
+from edge_client.agent.session.events import Received, SendMessage, StartWork, StopWork, WorkDone
+from edge_client.agent.session.machine import SessionPhase, step
 from schemas.strategy import TrainingPlan
 from tests.edge_client.agent.session.by_hand import (
     NEXT,
@@ -33,14 +33,14 @@ def test_the_same_offer_again_is_accepted_again_and_changes_nothing(phase):
 def test_the_same_offer_again_is_answered_with_the_result_where_there_is_one():
     for session in (REPORTING, SETTLED):
         repeated, commands = step(session, Received(task()), 7.0)
-        assert commands == [Send(update())]
+        assert commands == [SendMessage(update())]
         assert repeated.phase is session.phase
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_newer_task_replaces_whatever_was_there(phase):
     session, commands = step(PHASES[phase], Received(task(2, state=NEXT)), 0.0)
-    assert (session.phase, session.task, session.result) == (Phase.FETCHING, task(2, state=NEXT), None)
+    assert (session.phase, session.task, session.result) == (SessionPhase.FETCHING, task(2, state=NEXT), None)
     assert commands[:1] == [accepted(2)]
     assert request(NEXT, 0, 3) in commands
     assert (StopWork() in commands) == (phase == "working")
@@ -77,7 +77,7 @@ def test_a_round_planned_anew_replaces_the_work_of_its_first_attempt():
 def test_a_round_planned_anew_with_the_very_same_work_replaces_it_too():
     # The result of the first attempt would be refused as stale.
     session, commands = step(REPORTING, Received(task(attempt=2)), 0.0)
-    assert (session.phase, session.result) == (Phase.WORKING, None)
+    assert (session.phase, session.result) == (SessionPhase.WORKING, None)
     assert commands == [accepted(attempt=2), StartWork(task(attempt=2))]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.agent.session.events import Received, Send, Settled, WorkDone, WorkFailed
-from edge_client.agent.session.machine import Phase, step
+from edge_client.agent.session.events import Received, SendMessage, Settled, WorkDone, WorkFailed
+from edge_client.agent.session.machine import SessionPhase, step
 from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
     FAILED,
@@ -56,43 +56,43 @@ def test_the_end_of_work_that_nobody_waits_for_changes_only_what_is_held(phase):
 @pytest.mark.parametrize("number", [1, 3])
 def test_the_end_of_another_rounds_work_is_no_result(number):
     session = after(WORKING, Received(task(2)))
-    assert session.phase is Phase.WORKING
+    assert session.phase is SessionPhase.WORKING
     session, commands = step(session, WorkDone(update(number)), 0.0)
-    assert (session.phase, session.result, commands) == (Phase.WORKING, None, [])
+    assert (session.phase, session.result, commands) == (SessionPhase.WORKING, None, [])
 
 
 def test_the_end_of_another_runs_work_is_no_result():
     session, commands = step(WORKING, WorkDone(update(run="run-0")), 0.0)
-    assert (session.phase, commands) == (Phase.WORKING, [])
+    assert (session.phase, commands) == (SessionPhase.WORKING, [])
 
 
 @pytest.mark.parametrize("other", [task(9), task(attempt=2), task(run="run-0")])
 def test_the_failure_of_other_work_is_none(other):
     session, commands = step(WORKING, WorkFailed(other, Reason.TASK_FAILED, ""), 0.0)
-    assert (session.phase, commands) == (Phase.WORKING, [])
+    assert (session.phase, commands) == (SessionPhase.WORKING, [])
 
 
 def test_the_end_of_an_earlier_attempt_is_no_result_of_the_same_round_planned_anew():
     session = after(WORKING, Received(task(attempt=2)))
     for event in (WorkDone(update()), WorkFailed(task(), Reason.TASK_FAILED, "")):
         late, commands = step(session, event, 0.0)
-        assert (late.phase, late.result, commands) == (Phase.WORKING, None, [])
+        assert (late.phase, late.result, commands) == (SessionPhase.WORKING, None, [])
     _, commands = step(session, WorkDone(update(attempt=2)), 0.0)
-    assert commands == [Send(update(attempt=2))]
+    assert commands == [SendMessage(update(attempt=2))]
 
 
 def test_the_end_of_training_is_no_result_of_the_delivery_in_the_same_round():
     # The training's end lay in the inbox when the delivery task came, whose blobs were all there.
     session = after(WORKING, Received(deliver()))
-    assert session.phase is Phase.WORKING
+    assert session.phase is SessionPhase.WORKING
     session, commands = step(session, WorkDone(update()), 0.0)
-    assert (session.phase, session.result, commands) == (Phase.WORKING, None, [])
+    assert (session.phase, session.result, commands) == (SessionPhase.WORKING, None, [])
 
 
 def test_an_acknowledgement_of_failed_training_does_not_settle_the_delivery_of_the_same_round():
     # The failure was said twice and acknowledged twice; the second acknowledgement came late.
     failed = after(FAILED, ack(digest=None))
     delivering = after(failed, Received(deliver()), WorkDone(delivery()))
-    assert delivering.phase is Phase.REPORTING
+    assert delivering.phase is SessionPhase.REPORTING
     # Else the delivery would never be said again.
     assert step(delivering, ack(digest=None), 0.0) == (delivering, [])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.cli.config_file import read_client_file
 from edge_client.cli.main import EDGE_CLIENT
@@ -42,7 +42,7 @@ class Adding:
         return Evaluation(2.0, 0.25, 4)
 
 
-def at_work(bench: Bench, name: str) -> Workplace:
+def at_work(bench: Bench, name: str) -> TaskContext:
     return replace(bench.places[name], work=Adding())
 
 

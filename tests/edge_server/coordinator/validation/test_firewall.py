@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -342,7 +342,7 @@ def test_what_a_device_answers_in_the_first_round_passes(tmp_path, examples, fir
     cut = Attention(first_round).cut(by_group, channel_map, Evidence(ordered=False))
     digits = load_source("digits")
     data = LocalData(digits.subset(np.arange(examples)), digits.subset(np.arange(24, 32)))
-    place = Workplace("pi", BlobStore(tmp_path / "blobs"), data, tmp_path / "models")
+    place = TaskContext("pi", BlobStore(tmp_path / "blobs"), data, tmp_path / "models")
     blobs = {
         "state": place.store.put(encode_groups({"model": params})),
         "channel-map": place.store.put(encode_json(channel_map)),

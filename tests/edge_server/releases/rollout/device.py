@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.agent.rollout.comparison import Measuring, Pair
-from edge_client.agent.rollout.events import Comparison, Ran
-from edge_client.agent.rollout.runtime import RolloutPart
+from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
+from edge_client.agent.rollout.events import Comparison, ComparisonEnded
+from edge_client.agent.rollout.runtime import RolloutRuntime
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
@@ -60,7 +60,7 @@ class Device:
         state: Path,
         patch: pytest.MonkeyPatch,
         *,
-        compare: Callable[[Pair], Comparison] = lambda _: GOOD,
+        compare: Callable[[ModelPair], Comparison] = lambda _: GOOD,
         trust: TrustedKey | None = None,
     ) -> None:
         self.slots, self.inbox, self.sent = (
@@ -70,7 +70,7 @@ class Device:
         )
         self.clock = 0.0
         patch.setattr("edge_client.agent.rollout.runtime.time.monotonic", lambda: self.clock)
-        patch.setattr(Measuring, "begin", lambda _, pair, most, tell: tell(compare(pair)))
+        patch.setattr(ComparisonRunner, "begin", lambda _, pair, most, tell: tell(compare(pair)))
         settings = AgentSettings(
             federation="home",
             device="pi",
@@ -80,7 +80,7 @@ class Device:
             profile=CapabilityProfile(),
             trust=trust,
         )
-        self.part = RolloutPart(settings, examples(), self.inbox, self.sent.append)
+        self.part = RolloutRuntime(settings, examples(), self.inbox, self.sent.append)
 
     @property
     def reports(self) -> list[ModelReport]:
@@ -108,7 +108,7 @@ class Device:
             self.part.tick(training=False)
             while not self.inbox.empty():
                 event = self.inbox.get()
-                assert isinstance(event, Ran)
+                assert isinstance(event, ComparisonEnded)
                 self.part.ran(event)
 
 

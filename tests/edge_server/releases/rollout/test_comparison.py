@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from edge_client.agent.rollout.acceptance import judge_comparison
-from edge_client.agent.rollout.comparison import Measuring, Pair, read_comparison
+from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair, read_comparison
 from edge_client.agent.rollout.comparison_process import _better, _found, in_turns
 from edge_client.agent.rollout.events import Comparison
 from edge_client.agent.rollout.examples import local_examples
@@ -47,9 +47,9 @@ def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, A
 
 def test_a_process_of_its_own_compares_two_models_and_says_what_it_found(data, good, tmp_path) -> None:
     bad = classifier(tmp_path / "bad.onnx", np.roll(fitted(), 1, axis=1))
-    measuring, told = Measuring(data, tmp_path / "examples.npz"), list[Comparison]()
+    measuring, told = ComparisonRunner(data, tmp_path / "examples.npz"), list[Comparison]()
     ended = threading.Event()
-    measuring.begin(Pair(good, bad), 60, lambda comparison: (told.append(comparison), ended.set()))
+    measuring.begin(ModelPair(good, bad), 60, lambda comparison: (told.append(comparison), ended.set()))
     assert ended.wait(60)
     (comparison,) = told
     assert comparison.running.examples == comparison.candidate.examples == 60
@@ -98,7 +98,7 @@ def test_a_device_measures_by_the_names_of_the_models_classes(data, good, tmp_pa
 
 def test_names_reach_the_process_that_measures(data, good, tmp_path) -> None:
     model = with_names(tmp_path / "named.onnx", good, list("0123456789"))
-    comparison = Measuring(named(data), tmp_path / "examples.npz").compare(Pair(model, model), 60)
+    comparison = ComparisonRunner(named(data), tmp_path / "examples.npz").compare(ModelPair(model, model), 60)
     assert comparison.candidate.accuracy > 0.7
 
 
@@ -110,7 +110,7 @@ def test_photographs_are_measured_in_the_size_that_a_model_takes(data, good, tmp
         )
     )
     assert large.held_out.input_shape == (1, 32, 32)
-    comparison = Measuring(large, tmp_path / "examples.npz").compare(Pair(good, good), 60)
+    comparison = ComparisonRunner(large, tmp_path / "examples.npz").compare(ModelPair(good, good), 60)
     assert comparison.objection is None
     # Resizing blurs them; a tenth is chance.
     assert comparison.running.accuracy == comparison.candidate.accuracy > 0.5
@@ -184,7 +184,7 @@ def test_a_model_that_takes_the_process_down_is_no_end_of_the_device(
         "edge_client.agent.rollout.comparison.subprocess.Popen",
         lambda _, **more: start([sys.executable, "-c", code], **more),
     )
-    comparison = Measuring(data, tmp_path / "examples.npz").compare(Pair(good, good), 10)
+    comparison = ComparisonRunner(data, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
     assert comparison.objection == (Cause.CRASHES, f"running it ended with {said}")
 
 
@@ -195,7 +195,7 @@ def test_an_answer_that_is_none_counts_as_a_crash(text: str) -> None:
 
 def test_without_examples_nothing_is_compared_and_that_is_said(data, good, tmp_path) -> None:
     empty = LocalData(data.train.subset([]), data.train.subset([]))
-    comparison = Measuring(empty, tmp_path / "examples.npz").compare(Pair(good, good), 10)
+    comparison = ComparisonRunner(empty, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
     assert comparison.objection[0] is Cause.INCOMPATIBLE
 
 

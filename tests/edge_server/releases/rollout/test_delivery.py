@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from edge_client.agent.rollout import delivery
-from edge_client.agent.rollout.comparison import Measuring, Pair
+from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.delivery import put_delivered_in_use
 from edge_client.agent.rollout.events import Comparison
 from edge_client.agent.rollout.examples import local_examples
-from edge_client.agent.task_context import Workplace
+from edge_client.agent.task_context import TaskContext
 from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -42,21 +42,21 @@ SLOWER = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.9, "latenc
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
+def place(tmp_path: Path) -> TaskContext:
     """A device with four examples of each kind, and nothing else yet."""
-    return Workplace("pi", BlobStore(tmp_path / "blobs"), LocalData(SOME, SOME), tmp_path / "models")
+    return TaskContext("pi", BlobStore(tmp_path / "blobs"), LocalData(SOME, SOME), tmp_path / "models")
 
 
 def note(data: bytes, **more: Any) -> ServedModel:
     return ServedModel(version=f"run of {data[:20].decode()}", digest=digest_of(data), **more)
 
 
-def deliver(place: Workplace, data: bytes, terms: Terms | None = TERMS, **more: Any) -> DeliveryVerdict:
+def deliver(place: TaskContext, data: bytes, terms: Terms | None = TERMS, **more: Any) -> DeliveryVerdict:
     installed_model.begin(place.models).write_bytes(data)
     return put_delivered_in_use(place, note(data, **more), terms).verdict
 
 
-def serves(place: Workplace) -> bytes | None:
+def serves(place: TaskContext) -> bytes | None:
     """The model in use, which is the file in `models/`."""
     current = installed_model.slots(place.models).current()
     if current is not None:
@@ -64,21 +64,21 @@ def serves(place: Workplace) -> bytes | None:
     return None if current is None else current.read()
 
 
-Found = Callable[[Pair], Comparison]
+Found = Callable[[ModelPair], Comparison]
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[Found | Comparison], list[Pair]]:
+def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[Found | Comparison], list[ModelPair]]:
     """Let comparisons find this; returns the pairs that were compared."""
 
-    def let(found: Found | Comparison) -> list[Pair]:
-        pairs: list[Pair] = []
+    def let(found: Found | Comparison) -> list[ModelPair]:
+        pairs: list[ModelPair] = []
 
-        def compare(_: Measuring, pair: Pair, most: int) -> Comparison:
+        def compare(_: ComparisonRunner, pair: ModelPair, most: int) -> Comparison:
             pairs.append(pair)
             return found if isinstance(found, Comparison) else found(pair)
 
-        monkeypatch.setattr(Measuring, "compare", compare)
+        monkeypatch.setattr(ComparisonRunner, "compare", compare)
         return pairs
 
     return let
@@ -150,7 +150,7 @@ def test_a_delivery_that_is_done_again_is_not_compared_with_itself(place, compar
 
 @pytest.mark.parametrize("found", [WORSE, AS_GOOD])
 def test_wherever_the_power_goes_a_delivery_that_is_done_again_comes_to_the_same(
-    tmp_path: Path, place: Workplace, monkeypatch: pytest.MonkeyPatch, compared: Any, found: Comparison
+    tmp_path: Path, place: TaskContext, monkeypatch: pytest.MonkeyPatch, compared: Any, found: Comparison
 ):
     compared(found)
     cut_at = 0
@@ -185,7 +185,7 @@ def test_where_models_must_be_signed_only_a_good_one_waits_for_its_signature(pla
 
 
 def test_a_model_that_a_rollout_has_brought_since_is_not_replaced(place, compared):
-    def meanwhile(_: Pair) -> Comparison:
+    def meanwhile(_: ModelPair) -> Comparison:
         slots = installed_model.slots(place.models)
         slots.fill(ROLLED_OUT, note(ROLLED_OUT))
         slots.switch(digest_of(ROLLED_OUT))
@@ -287,7 +287,7 @@ def test_of_large_images_fewer_are_copied_for_the_comparison():
 
 
 def test_a_larger_network_of_a_higher_tier_is_delivered_though_a_rollout_would_find_it_too_slow(
-    place: Workplace, compared: Callable[[Found | Comparison], list[Pair]]
+    place: TaskContext, compared: Callable[[Found | Comparison], list[ModelPair]]
 ) -> None:
     deliver(place, OLD)
     compared(SLOWER)

@@ -15,19 +15,19 @@ from edge_client.agent.rollout.events import (
     Compare,
     Compared,
     Comparison,
-    Forget,
-    GoBack,
-    Look,
-    Looked,
+    DiscardFiles,
     Offered,
-    Remembered,
-    Send,
+    Recheck,
+    Rechecked,
+    RollBack,
+    RolledBack,
+    SendRolloutMessage,
     Switch,
     Switched,
-    WentBack,
+    TrialRestored,
     Withdrawn,
 )
-from edge_client.agent.rollout.state import Trials
+from edge_client.agent.rollout.state import TrialState
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, Tick
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_server.releases.registry.registry import Registry
@@ -56,12 +56,12 @@ class Board:
     name: str
     before: Comparison
     after: Comparison
-    trials: Trials = field(init=False)
+    trials: TrialState = field(init=False)
     new: bool = False
     ever: bool = False
 
     def __post_init__(self) -> None:
-        self.trials = Trials(FEDERATION, self.name, connected=True)
+        self.trials = TrialState(FEDERATION, self.name, connected=True)
 
     def do(self, event: Any, now: float) -> list[Any]:
         """Step, carry out, and return what it says."""
@@ -69,7 +69,7 @@ class Board:
         said: list[Any] = []
         for command in commands:
             match command:
-                case Send(message):
+                case SendRolloutMessage(message):
                     said.append(message)
                 case VerifyBlob(ref):
                     said += self.do(BlobChecked(ref.digest, sound=True), now)
@@ -78,21 +78,21 @@ class Board:
                 case Switch():
                     self.new = self.ever = True
                     said += self.do(Switched(), now)
-                case Look(offer):
+                case Recheck(offer):
                     serving = offer.blob.digest if self.new else None
-                    said += self.do(Looked(offer.rollout, self.after, serving), now)
-                case GoBack():
+                    said += self.do(Rechecked(offer.rollout, self.after, serving), now)
+                case RollBack():
                     self.new = False
-                    said += self.do(WentBack(), now)
-                case WriteChunk() | Forget():
+                    said += self.do(RolledBack(), now)
+                case WriteChunk() | DiscardFiles():
                     pass
         return said
 
     def restart(self, now: float) -> list[Any]:
         """The process dies; the next one reads what was noted."""
         trial = self.trials.trial
-        self.trials = Trials(FEDERATION, self.name, connected=True)
-        return [] if trial is None else self.do(Remembered(trial), now)
+        self.trials = TrialState(FEDERATION, self.name, connected=True)
+        return [] if trial is None else self.do(TrialRestored(trial), now)
 
 
 class Joined:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.rollout.events import Comparison, Made
+from edge_client.agent.rollout.events import Comparison, ServedForm
 from edge_client.inference.service.health import Health, write_health
 from edge_client.security.trusted_key import check_model
 from edge_client.storage.atomic_files import sweep
@@ -79,7 +79,7 @@ def test_requests_that_fail_after_the_switch_bring_the_former_model_back(tmp_pat
         return GOOD
 
     monkeypatch.setattr(
-        "edge_client.agent.rollout.comparison.Measuring.begin",
+        "edge_client.agent.rollout.comparison.ComparisonRunner.begin",
         lambda _, pair, most, tell: tell(fail_once_in_use(pair)),
     )
     begin(device)
@@ -150,7 +150,7 @@ def test_another_form_of_the_file_is_served_where_it_is_the_better_one(tmp_path,
     def compare(pair):
         if pair.made is not None:
             pair.made.write_bytes(other)
-        return replace(GOOD, made=Made("int8", digest_of(other)))
+        return replace(GOOD, made=ServedForm("int8", digest_of(other)))
 
     device = Device(tmp_path, monkeypatch, compare=compare)
     begin(device)

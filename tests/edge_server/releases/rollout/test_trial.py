@@ -11,21 +11,21 @@ from edge_client.agent.rollout.events import (
     Compare,
     Compared,
     Comparison,
+    DiscardFiles,
     Event,
-    Forget,
-    GoBack,
-    Look,
-    Looked,
-    NotSwitched,
     Offered,
-    Remembered,
-    Send,
+    Recheck,
+    Rechecked,
+    RollBack,
+    RolledBack,
+    SendRolloutMessage,
     Switch,
     Switched,
-    WentBack,
+    SwitchFailed,
+    TrialRestored,
     Withdrawn,
 )
-from edge_client.agent.rollout.state import Trial, Trials
+from edge_client.agent.rollout.state import Trial, TrialState
 from edge_client.agent.rollout.trial import MAX_RESTARTS, step
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, Disconnected, Tick
 from edge_client.inference.service.health import Health
@@ -51,14 +51,14 @@ class Device:
     """The machine, its clock, and what it has wanted."""
 
     now: float = 0.0
-    trials: Trials = field(default_factory=lambda: Trials("home", "pi", connected=True))
+    trials: TrialState = field(default_factory=lambda: TrialState("home", "pi", connected=True))
     done: list[Any] = field(default_factory=list)
 
     def do(self, event: Event) -> list[Any]:
         """Step, and return the commands without the reports."""
         self.trials, commands = step(self.trials, event, self.now)
         self.done += commands
-        return [one for one in commands if not isinstance(one, Send)]
+        return [one for one in commands if not isinstance(one, SendRolloutMessage)]
 
     def fetch(self) -> list[Any]:
         """Take the offer and every chunk of the file."""
@@ -78,8 +78,8 @@ class Device:
     def look(self, comparison: Comparison = BETTER, **more: Any) -> list[Any]:
         """Let time pass up to the next look, and tell what it sees."""
         self.now = self.trials.look_at
-        assert self.do(Tick()) == [Look(OFFER)]
-        return self.do(Looked("r-1", comparison, **{"serving": REF.digest, **more}))
+        assert self.do(Tick()) == [Recheck(OFFER)]
+        return self.do(Rechecked("r-1", comparison, **{"serving": REF.digest, **more}))
 
     @property
     def stage(self) -> Stage:
@@ -89,7 +89,7 @@ class Device:
     @property
     def reports(self) -> list[ModelReport]:
         """What was said so far."""
-        messages = [one.message for one in self.done if isinstance(one, Send)]
+        messages = [one.message for one in self.done if isinstance(one, SendRolloutMessage)]
         return [message for message in messages if isinstance(message, ModelReport)]
 
 
@@ -141,7 +141,7 @@ def test_a_chunk_that_does_not_fit_is_the_peers_fault_and_changes_nothing() -> N
 def test_a_worse_model_is_refused_before_anything_is_switched() -> None:
     device = Device()
     device.fetch()
-    assert device.do(Compared("r-1", WORSE)) == [Forget()]
+    assert device.do(Compared("r-1", WORSE)) == [DiscardFiles()]
     assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.ACCURACY)
     assert not any(isinstance(one, Switch) for one in device.done)
 
@@ -155,7 +155,7 @@ def test_a_model_that_takes_its_process_down_is_refused() -> None:
 
 def test_what_speaks_against_an_offer_is_said_without_fetching_anything() -> None:
     device = Device()
-    assert device.do(Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [Forget()]
+    assert device.do(Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [DiscardFiles()]
     assert device.reports[-1].cause is Cause.UNTRUSTED
     assert device.trials.receiving is None
 
@@ -187,8 +187,8 @@ def test_the_same_offer_again_is_answered_with_where_it_is() -> None:
 def test_a_model_that_does_worse_while_it_is_watched_is_given_up_with_nobodys_help(seen, cause) -> None:
     device = Device()
     device.switch()
-    assert device.look(**seen) == [GoBack(REF.digest)]
-    device.do(WentBack())
+    assert device.look(**seen) == [RollBack(REF.digest)]
+    device.do(RolledBack())
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, cause)
 
 
@@ -203,7 +203,7 @@ def test_going_back_is_noted_before_it_is_done() -> None:
 def test_where_another_model_has_taken_its_place_there_is_nothing_to_go_back_from() -> None:
     device = Device()
     device.switch()
-    assert device.look(serving=digest_of(b"of a later run")) == [Forget()]
+    assert device.look(serving=digest_of(b"of a later run")) == [DiscardFiles()]
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, Cause.SUPERSEDED)
 
 
@@ -220,10 +220,10 @@ def test_a_version_that_is_withdrawn_is_left_wherever_it_is(stage: str) -> None:
         device.look()
     commands = device.do(Withdrawn(TAKEN_BACK))
     if stage in ("fetching", "comparing"):
-        assert (commands, device.stage) == ([Forget()], Stage.REFUSED)
+        assert (commands, device.stage) == ([DiscardFiles()], Stage.REFUSED)
     else:
-        assert commands == [GoBack(REF.digest)]
-        device.do(WentBack())
+        assert commands == [RollBack(REF.digest)]
+        device.do(RolledBack())
         assert device.stage is Stage.ROLLED_BACK
     assert device.reports[-1].cause is Cause.WITHDRAWN
 
@@ -247,7 +247,7 @@ def test_a_switch_that_fails_leaves_the_model_refused() -> None:
     device = Device()
     device.fetch()
     device.do(Compared("r-1", BETTER))
-    device.do(NotSwitched(Cause.NO_SPACE, "disk full"))
+    device.do(SwitchFailed(Cause.NO_SPACE, "disk full"))
     assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
 
 
@@ -257,43 +257,45 @@ def test_a_switch_that_fails_leaves_the_model_refused() -> None:
     [
         (Trial(offer=OFFER, stage=Stage.FETCHED), Compare),
         (Trial(offer=OFFER, stage=Stage.COMPARED, candidate=GOOD), Switch),
-        (Trial(offer=OFFER, stage=Stage.SWITCHED, cause=Cause.ERRORS, going_back=True), GoBack),
-        (Trial(offer=OFFER, stage=Stage.KEPT, cause=Cause.WITHDRAWN, going_back=True), GoBack),
+        (Trial(offer=OFFER, stage=Stage.SWITCHED, cause=Cause.ERRORS, going_back=True), RollBack),
+        (Trial(offer=OFFER, stage=Stage.KEPT, cause=Cause.WITHDRAWN, going_back=True), RollBack),
     ],
 )
 def test_a_process_that_finds_a_trial_half_done_goes_on_with_it(trial: Trial, wanted: type) -> None:
     device = Device()
-    (command,) = device.do(Remembered(trial))
+    (command,) = device.do(TrialRestored(trial))
     assert isinstance(command, wanted)
 
 
 def test_a_watch_that_was_cut_off_begins_anew() -> None:
     device = Device(now=500.0)
-    assert device.do(Remembered(Trial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD))) == []
+    assert (
+        device.do(TrialRestored(Trial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD))) == []
+    )
     assert device.trials.watch_until == 510.0
 
 
 def test_what_was_fetched_before_is_not_asked_for_again() -> None:
     device = Device()
-    device.do(Remembered(Trial(offer=OFFER), present=0b01))
-    asked = [one.message for one in device.done if isinstance(one, Send)]
+    device.do(TrialRestored(Trial(offer=OFFER), present=0b01))
+    asked = [one.message for one in device.done if isinstance(one, SendRolloutMessage)]
     assert [(one.first, one.count) for one in asked] == [(1, 1)]
 
 
 def test_a_model_that_takes_the_board_down_again_and_again_is_given_up() -> None:
     trial = Trial(offer=OFFER, stage=Stage.SWITCHED, restarts=MAX_RESTARTS)
     device = Device()
-    assert device.do(Remembered(trial)) == [GoBack(REF.digest)]
+    assert device.do(TrialRestored(trial)) == [RollBack(REF.digest)]
     comparing = Trial(offer=OFFER, stage=Stage.FETCHED, restarts=MAX_RESTARTS)
     device = Device()
-    assert device.do(Remembered(comparing)) == [Forget()]
+    assert device.do(TrialRestored(comparing)) == [DiscardFiles()]
     assert device.stage is Stage.REFUSED
 
 
 @pytest.mark.parametrize("stage", [Stage.KEPT, Stage.REFUSED, Stage.ROLLED_BACK])
 def test_a_trial_that_is_over_is_only_remembered(stage: Stage) -> None:
     device = Device()
-    assert device.do(Remembered(Trial(offer=OFFER, stage=stage))) == []
+    assert device.do(TrialRestored(Trial(offer=OFFER, stage=stage))) == []
     assert device.done == []
     device.do(Offered(OFFER))
     assert device.reports[-1].stage is stage

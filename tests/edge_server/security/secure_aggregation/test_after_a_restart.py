@@ -10,15 +10,15 @@ from edge_client.agent.session.events import (
     DrawEntropy,
     EntropyDrawn,
     Received,
-    Remembered,
-    Send,
+    SendMessage,
+    SessionRestored,
 )
-from edge_client.agent.session.machine import Phase, Session, step
+from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_server.coordinator.tasks.secure_aggregation import as_update
 from edge_server.rounds import machine
 from edge_server.rounds.events import Assignment, CloseRound, PlanRound, Tick
-from edge_server.rounds.state import Phase as ServerPhase
 from edge_server.rounds.state import RoundRules
+from edge_server.rounds.state import SessionPhase as ServerPhase
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import JournalReader
@@ -51,13 +51,13 @@ def with_keys() -> Session:
 
 def test_a_device_without_its_keys_has_had_its_part_in_the_round():
     memory = with_keys().memory
-    woken, commands = step(device(), Remembered(memory, {}), 1.0)
-    assert woken.phase is Phase.IDLE
+    woken, commands = step(device(), SessionRestored(memory, {}), 1.0)
+    assert woken.phase is SessionPhase.IDLE
     assert commands == []
     again = TASK.model_copy(update={"attempt": TASK.attempt + 1})
     for offered in (TASK, again):
         _, (answer,) = step(woken, Received(offered), 2.0)
-        assert isinstance(answer, Send)
+        assert isinstance(answer, SendMessage)
         assert isinstance(answer.message, TaskReply)
         assert (answer.message.accepted, answer.message.reason) == (False, Reason.ALREADY_COUNTED)
     following = again.model_copy(update={"round": TASK.round + 1})
@@ -66,7 +66,7 @@ def test_a_device_without_its_keys_has_had_its_part_in_the_round():
 
 def test_a_device_that_never_had_keys_may_begin():
     memory = step(device(), Received(TASK), 0.0)[0].memory
-    woken, _ = step(device(), Remembered(memory, {}), 1.0)
+    woken, _ = step(device(), SessionRestored(memory, {}), 1.0)
     assert DrawEntropy(TASK) in step(woken, Received(TASK), 2.0)[1]
 
 

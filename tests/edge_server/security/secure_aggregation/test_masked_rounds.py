@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_client.agent.session.secure_participation import Partaking
+from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_server.rounds.machine import RoundRules
 from schemas.messages import BlobRequest, Refusal, Update
 from schemas.tensors.blobs import Chunk
@@ -135,7 +135,9 @@ def test_a_sum_that_too_few_help_to_open_is_given_up_and_its_helpers_open_no_oth
 
 def test_a_device_that_only_sends_masked_updates_declines_to_train_in_the_open():
     world = World(3, RoundRules(rounds=1, start_clients=3, deliver=False))
-    world.nodes["d1"].session = replace(world.nodes["d1"].session, masks=Partaking(only_masked=True))
+    world.nodes["d1"].session = replace(
+        world.nodes["d1"].session, masks=SecureParticipation(only_masked=True)
+    )
     world.run_fairly()
     assert world.outcome == "finished"
     assert world.closed[0].dropped == ("d1",)
@@ -145,7 +147,9 @@ def test_a_device_that_only_sends_masked_updates_declines_to_train_in_the_open()
 
 def test_a_device_that_only_sends_masked_updates_takes_part_where_they_are():
     world = MaskedWorld(9, NINE)
-    world.nodes["d1"].session = replace(world.nodes["d1"].session, masks=Partaking(only_masked=True))
+    world.nodes["d1"].session = replace(
+        world.nodes["d1"].session, masks=SecureParticipation(only_masked=True)
+    )
     world.run_fairly()
     assert "d1" in world.means[-1][0].updates
 
