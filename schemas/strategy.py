@@ -12,7 +12,7 @@ from schemas.base import Frozen, Settings
 Option = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
 
 
-class Piece(Frozen):
+class Component(Frozen):
     """A registered piece by name, with keyword arguments: `"uniform"` or `{name = "prox", mu = 0.1}`."""
 
     name: str
@@ -20,7 +20,7 @@ class Piece(Frozen):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _from_name_or_table(cls, value: Any, handler: ModelWrapValidatorHandler[Piece]) -> Piece:
+    def _from_name_or_table(cls, value: Any, handler: ModelWrapValidatorHandler[Component]) -> Component:
         if isinstance(value, str):
             return handler({"name": value})
         if isinstance(value, Mapping) and "options" not in value:
@@ -36,19 +36,19 @@ class StrategySpec(Settings):
     `fp16` or `int8`, `zstd`, in that order): none where it is empty, the usual ones where it is not stated.
     """
 
-    fraction: Piece | None = None
-    local_epochs: Piece | None = Field(default=None)
-    selection: Piece = Piece.model_construct(name="uniform")
-    ratio: Piece = Piece.model_construct(name="by-tier")
-    pruner: Piece = Piece.model_construct(name="index")
-    objectives: tuple[Piece, ...] = ()
-    groups: tuple[Piece, ...] = ()
-    transforms: tuple[Piece, ...] = ()
-    weighting: Piece = Piece.model_construct(name="examples")
-    combiner: Piece = Piece.model_construct(name="mean")
-    server_optimizer: Piece = Piece.model_construct(name="sgd")
-    uplink: tuple[Piece, ...] | None = None
-    downlink: tuple[Piece, ...] | None = None
+    fraction: Component | None = None
+    local_epochs: Component | None = Field(default=None)
+    selection: Component = Component.model_construct(name="uniform")
+    ratio: Component = Component.model_construct(name="by-tier")
+    pruner: Component = Component.model_construct(name="index")
+    objectives: tuple[Component, ...] = ()
+    groups: tuple[Component, ...] = ()
+    transforms: tuple[Component, ...] = ()
+    weighting: Component = Component.model_construct(name="examples")
+    combiner: Component = Component.model_construct(name="mean")
+    server_optimizer: Component = Component.model_construct(name="sgd")
+    uplink: tuple[Component, ...] | None = None
+    downlink: tuple[Component, ...] | None = None
 
 
 class TrainingSettings(Settings):
@@ -70,4 +70,4 @@ class TrainingPlan(TrainingSettings):
 
     seed: int = 0
     participants: int = Field(default=1, ge=1, le=10_000_000)
-    objectives: tuple[Piece, ...] = ()
+    objectives: tuple[Component, ...] = ()

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from schemas.base import Frozen
 
-Count = Annotated[int, Field(ge=1)]
-Kept = Count | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Kept = PositiveInt | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
 class Segment(Frozen):
@@ -20,9 +20,9 @@ class Segment(Frozen):
     no group: positions that are never cut, such as an image's colours or the classes.
     """
 
-    channels: Count
+    channels: PositiveInt
     group: str | None = None
-    repeat: Count = 1
+    repeat: PositiveInt = 1
 
     @property
     def positions(self) -> int:
@@ -53,9 +53,9 @@ class ChannelGroup(Frozen):
     that must stay whole (channels per group of a group normalisation; 1 elsewhere).
     """
 
-    channels: Count
+    channels: PositiveInt
     layers: tuple[str, ...]
-    multiple: Count = 1
+    multiple: PositiveInt = 1
 
 
 class ChannelMap(Frozen):

@@ -28,7 +28,7 @@ from schemas.errors import PeerError
 from schemas.names import is_name
 
 ROOT = "fed/v1"
-MAX_LAYER_TOPIC = 99_999
+MAX_SHARED_TOPIC = 99_999
 MAX_KNOWN_TOPICS = 16_384
 """So many are read once and not with every message: three of each of five thousand devices."""
 CODE_ID_PATTERN = r"^~[0-9a-f]{16}$"
@@ -88,7 +88,7 @@ class StateTopic:
 
 
 @dataclass(frozen=True)
-class LayerTopic:
+class SharedTopic:
     """Where blobs that several devices need are published once; which, a task says."""
 
     federation: str
@@ -164,7 +164,7 @@ def receiver_filters(federation: str, group: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=MAX_KNOWN_TOPICS)
-def parse_topic(topic: str) -> DeviceTopic | StateTopic | LayerTopic | EnrolTopic:
+def parse_topic(topic: str) -> DeviceTopic | StateTopic | SharedTopic | EnrolTopic:
     """Read a topic; raises `PeerError` when it is none of this protocol."""
     parts = topic.split("/")
     if parts[:2] == ROOT.split("/") and len(parts) > 3 and is_name(parts[2]):
@@ -172,7 +172,7 @@ def parse_topic(topic: str) -> DeviceTopic | StateTopic | LayerTopic | EnrolTopi
         if rest == ["all", "state"]:
             return StateTopic(federation)
         if rest[0] == "layers" and len(rest) == 2 and _NUMBER.match(rest[1]):
-            return LayerTopic(federation, int(rest[1]))
+            return SharedTopic(federation, int(rest[1]))
         if rest[0] == "enrol" and len(rest) == 3 and (is_name(rest[1]) or is_code_id(rest[1])):
             if rest[2] == "request":
                 return EnrolTopic(federation, rest[1], "request")

@@ -20,11 +20,11 @@ RoundNumber = Annotated[int, Field(ge=0, le=1_000_000)]
 Attempt = Annotated[int, Field(ge=1)]
 """Which wave of tasks of a run: each planning, also of the same round, has a higher one."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
-Moment = Annotated[float, Field(ge=0, le=1e11)]
+UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 """Seconds since 1970."""
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
 """A mean over examples; what lies beyond these bounds has diverged and is told as no number at all."""
-Tally = Annotated[int, Field(ge=0, le=10**12)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["fp32", "fp16", "int8"]
 """What an ONNX file computes with: as trained, 16-bit floats, or 8-bit integers."""
@@ -144,7 +144,7 @@ class DataCard(Frozen):
     """
 
     source: Text
-    examples: Tally
+    examples: Count
     input_shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...]
     num_classes: int = Field(ge=1, le=10**6)
     named: bool = False
@@ -180,9 +180,9 @@ class TrainingMetrics(Frozen):
     On local held-out data: `received_loss` of the model that came, `accuracy` of the one that was trained.
     """
 
-    examples: Tally
-    epochs: Tally
-    steps: Tally
+    examples: Count
+    epochs: Count
+    steps: Count
     train_loss: Loss | None = None
     received_loss: Loss | None = None
     accuracy: Fraction | None = None
@@ -201,7 +201,7 @@ class DeliveryVerdict(Frozen):
     earlier: Text = ""
     accuracy: Fraction | None = None
     earlier_accuracy: Fraction | None = None
-    examples: Tally = 0
+    examples: Count = 0
 
 
 class DeliveryMetrics(Frozen):
@@ -212,11 +212,11 @@ class DeliveryMetrics(Frozen):
     The `verdict` says whether the device serves that file; a device that says none does.
     """
 
-    parameters: Tally
+    parameters: Count
     macs: Annotated[int, Field(ge=0, le=10**18)]
-    onnx_bytes: Tally
+    onnx_bytes: Count
     onnx_sha256: Digest
-    examples: Tally
+    examples: Count
     torch_accuracy: Fraction | None = None
     onnx_accuracy: Fraction | None = None
     max_difference: float = Field(ge=0, le=1e9)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from schemas.tensors.arrays import AnyArray
-from schemas.tensors.blobs import FlatGroups, Groups, SpooledGroups
+from schemas.tensors.blobs import FileGroups, FlatGroups, Groups
 from schemas.tensors.files import write_tensors
 
 
@@ -28,5 +28,5 @@ def decode_groups(data: bytes) -> dict[str, dict[str, AnyArray]]:
 
 def read_groups(path: Path) -> dict[str, dict[str, AnyArray]]:
     """Every array of the file at `path`."""
-    groups = SpooledGroups(path)
+    groups = FileGroups(path)
     return {group: dict(groups[group]) for group in groups}

@@ -87,7 +87,7 @@ from schemas.topics import (
     Channel,
     DeviceTopic,
     EnrolTopic,
-    LayerTopic,
+    SharedTopic,
     StateTopic,
     device_filters,
     parse_topic,
@@ -365,7 +365,7 @@ class Agent:
         return str(DeviceTopic(self._settings.federation, self._settings.device, channel))
 
     def _layer_topic(self, number: int) -> str:
-        return str(LayerTopic(self._settings.federation, number))
+        return str(SharedTopic(self._settings.federation, number))
 
     def _publish(self, channel: Channel, message: Message, *, retain: bool = False, qos: int = 1) -> None:
         self._link.publish(self._topic(channel), encode_message(message), retain=retain, qos=qos)
@@ -379,7 +379,7 @@ class Agent:
                     self._step(ChunkArrived(chunk))
             case DeviceTopic(channel=Channel.DOWN_ROLLOUT):
                 self._rollout.hear(payload)
-            case LayerTopic():
+            case SharedTopic():
                 self._step(ChunkArrived(decode_chunk(payload), shared=True))
             case DeviceTopic(channel=Channel.DOWN) | StateTopic():
                 if payload:

@@ -30,8 +30,8 @@ from edge_client.compression.sparse import Sparse, TopK, column_type, to_sparse
 from edge_client.compression.zstd import Zstd
 from schemas.base import kebab
 from schemas.errors import ConfigError, nearest
-from schemas.strategy import Piece
-from schemas.tensors.arrays import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
+from schemas.strategy import Component
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, kind_of, pieces, rows_of
 from schemas.tensors.blobs import Array, Arrays, Groups
 from schemas.tensors.files import write_tensors
 
@@ -117,13 +117,15 @@ class Encoded:
     residual: Arrays = field(default_factory=dict)
 
 
-def make_chain(named: Iterable[Piece]) -> Chain:
+def make_chain(named: Iterable[Component]) -> Chain:
     """The codecs of these pieces; raises `ConfigError` for names, options and orders that there are not."""
     made = make_codecs(named, CODECS, "uplink")
     return Chain(made.get("top-k"), made.get("fp16", made.get("int8")), made.get("zstd"))
 
 
-def make_codecs(named: Iterable[Piece], codecs: Mapping[str, Callable[..., Any]], key: str) -> dict[str, Any]:
+def make_codecs(
+    named: Iterable[Component], codecs: Mapping[str, Callable[..., Any]], key: str
+) -> dict[str, Any]:
     """The codecs of these pieces by name, in the order of `codecs`; raises `ConfigError` as `make_chain`."""
     named = list(named)
     made = {piece.name: _make(piece, codecs, key) for piece in named}
@@ -152,10 +154,10 @@ def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> di
         name: (number.dtype if is_coded(shape) else dtype, shape) for name, (dtype, shape) in kinds.items()
     }
     make = partial(_codes, number, arrays, scales, seed)
-    return {MODEL: MadeArrays(types, make), **({SCALES: scales} if scales else {})}
+    return {MODEL: ComputedArrays(types, make), **({SCALES: scales} if scales else {})}
 
 
-def _make(piece: Piece, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
+def _make(piece: Component, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
     codec = codecs.get(piece.name)
     if codec is None:
         raise ConfigError(f"{key}: unknown codec '{piece.name}'{nearest(piece.name, codecs)}")
@@ -187,7 +189,7 @@ def _sharing(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
         return made
 
     stated = {name: np.array([levels, *kinds[name][1]], SHAPE_TYPE) for name in widths}
-    return {**groups, MODEL: MadeArrays({**kinds, **held}, make), **({DIGITS: stated} if stated else {})}
+    return {**groups, MODEL: ComputedArrays({**kinds, **held}, make), **({DIGITS: stated} if stated else {})}
 
 
 def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:

@@ -29,7 +29,7 @@ from edge_client.compression.decoding import (
 )
 from edge_client.compression.quantization import NumberCodec
 from schemas.errors import PeerError
-from schemas.tensors.arrays import AnyArray, KnownArrays, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, KnownArrays, kind_of, pieces, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 BITS = np.dtype("<u4")
@@ -43,7 +43,7 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
     """The frame that makes `params` of `before`, made when it is asked for."""
     kinds = {name: kind_of(params, name) for name in params}
     coded = {name: kind for name, kind in kinds.items() if number is not None and is_coded(kind[1])}
-    encoded = in_codes(number, MadeArrays(coded, partial(_less, params, before)), None)
+    encoded = in_codes(number, ComputedArrays(coded, partial(_less, params, before)), None)
     types = {
         name: kind_of(encoded[MODEL], name) if name in coded else (BITS, shape)
         for name, (_, shape) in kinds.items()
@@ -54,7 +54,7 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
             return rows_of(encoded[MODEL], name, start, stop)
         return _bits(params, name, start, stop) - _bits(before, name, start, stop)
 
-    return {**encoded, MODEL: MadeArrays(types, make)}
+    return {**encoded, MODEL: ComputedArrays(types, make)}
 
 
 def near(params: Arrays, before: Arrays) -> bool:

@@ -11,7 +11,7 @@ from edge_client.compression.quantization import Fp16, Int8, NumberCodec
 from edge_client.compression.zstd import Zstd
 from schemas.errors import ConfigError, nearest
 from schemas.messages.training import MAX_FRAMES
-from schemas.strategy import Piece
+from schemas.strategy import Component
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Down:
         return Int8() if self.delta and isinstance(self.number, Int8) else self.number
 
 
-def make_downlink(named: Iterable[Piece]) -> Down:
+def make_downlink(named: Iterable[Component]) -> Down:
     """The codecs of these pieces; raises `ConfigError` for names, options and orders that there are not."""
     named = list(named)
     for piece in named:

@@ -26,7 +26,7 @@ from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import AnyArray, KnownArrays, kind_of, rows_of
-from schemas.tensors.blobs import Groups, SpooledGroups
+from schemas.tensors.blobs import FileGroups, Groups
 
 ADDED = "+"
 SPEC = "spec+"
@@ -175,10 +175,10 @@ def received_groups(task: Task, store: Shelf, channel_map: ChannelMap) -> Groups
     several the sum is.
     """
     if not task.layers:
-        return SpooledGroups(store.path(task.blobs["state"].digest))
+        return FileGroups(store.path(task.blobs["state"].digest))
     frames = []
     for _, group in groupby(task.layers, key=lambda layer: layer.frame):
-        layers = [SpooledGroups(store.path(task.blobs[layer.blob].digest)) for layer in group]
+        layers = [FileGroups(store.path(task.blobs[layer.blob].digest)) for layer in group]
         held = first_holding(layers[0])
         for layer in layers[1:]:
             held = assemble(held, layer, channel_map)

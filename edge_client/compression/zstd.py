@@ -10,7 +10,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.arrays import AnyArray
-from schemas.tensors.files import bytes_of
+from schemas.tensors.files import tensor_file_blocks
 from schemas.values import Reason
 
 MAGIC = bytes.fromhex("28b52ffd")
@@ -40,7 +40,7 @@ class Zstd:
         chosen = zstd.ZstdCompressionParameters.from_level(self.level, window_log=WRITTEN_WINDOW_LOG)
         hashed, compressor = _Hashed(file), zstd.ZstdCompressor(compression_params=chosen)
         with compressor.stream_writer(cast(IO[bytes], hashed), closefd=False) as writer:
-            for data in bytes_of(arrays):
+            for data in tensor_file_blocks(arrays):
                 writer.write(data)
         return hashed.digest.hexdigest()
 

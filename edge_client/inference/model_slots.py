@@ -29,7 +29,7 @@ from schemas.base import Frozen
 from schemas.errors import EdgeError
 from schemas.names import Digest
 from schemas.security.manifest import SignedManifest, encode_manifest, manifest_path
-from schemas.values import DeliveryVerdict, Fraction, Tally, Text, Variant
+from schemas.values import Count, DeliveryVerdict, Fraction, Text, Variant
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class ServedModel(Frozen):
     variant: Variant = "fp32"
     parent: Digest | None = None
     accuracy: Fraction | None = None
-    examples: Tally = 0
+    examples: Count = 0
     latency_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
     class_names: tuple[Text, ...] = ()
     why: Text = ""

@@ -12,13 +12,13 @@ from edge_client.pruning.index_sets import Places, Reach, everywhere, reach_of, 
 from edge_client.pruning.slicing import check
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, MadeArrays, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, LazyArrays, kind_of, rows_of
 
 SPAN_BYTES = 256 * 1024
 """Rows that are not side by side are read in stretches of at most so many bytes."""
 
 
-class Excerpt(MadeArrays):
+class Excerpt(ComputedArrays):
     """Global arrays as a sub-model holds them; those that bear no parameter's name are left as they are.
 
     `InvariantError` for a spec or a shape that does not fit.

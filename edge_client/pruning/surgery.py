@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from edge_client.pruning.slicing import check, cut_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors.arrays import MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import ComputedArrays, kind_of, pieces, rows_of
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -24,7 +24,7 @@ def arrays_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
     return {name: _to_array(tensor) for name, tensor in _floats(module).items()}
 
 
-def trained_since(module: nn.Module, received: Arrays) -> MadeArrays:
+def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
     """What training has added to the arrays that `module` began with, float32, made when asked for.
 
     The module must not change until then; `received` is read again, a piece at a time where it is lazy.
@@ -38,7 +38,7 @@ def trained_since(module: nn.Module, received: Arrays) -> MadeArrays:
         return trained - rows_of(received, name, start, stop)
 
     kinds = {name: (np.dtype(np.float32), tuple(tensor.shape)) for name, tensor in tensors.items()}
-    return MadeArrays(kinds, make)
+    return ComputedArrays(kinds, make)
 
 
 def load_arrays(module: nn.Module, arrays: Arrays) -> None:

@@ -16,7 +16,7 @@ from edge_client.pruning.lazy_slicing import Excerpt
 from edge_client.pruning.slicing import expand, permute
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import MadeArrays, kind_of, rows_of
+from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 Order = Mapping[str, Sequence[int]]
@@ -97,4 +97,4 @@ def _of_layers(arrays: Arrays, layers: Sequence[str] | None) -> Arrays:
     if layers is None:
         return arrays
     names = [name for name in arrays if name.rpartition(".")[0] in layers]
-    return MadeArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
+    return ComputedArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))

@@ -96,9 +96,9 @@ def opened_over(spares: Spares | None, arrays: Mapping[str, AnyArray]) -> Opened
     if spares is None:
         return new_file
     # Late: a device imports what tensors need with its first task.
-    from schemas.tensors.files import tensors_bytes
+    from schemas.tensors.files import tensor_file_size
 
-    return partial(spares.written, size=tensors_bytes(arrays))
+    return partial(spares.written, size=tensor_file_size(arrays))
 
 
 def _moved(path: Path, to: Path) -> bool:

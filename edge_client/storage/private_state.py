@@ -30,10 +30,10 @@ class PrivateState:
 
         Their arrays are read when they are asked for, which must be before anything else is committed.
         """
-        from schemas.tensors.blobs import SpooledGroups
+        from schemas.tensors.blobs import FileGroups
 
         kept = self.kept(run, round_number)
-        return SpooledGroups(kept) if kept else {}
+        return FileGroups(kept) if kept else {}
 
     def kept(self, run: str, round_number: int) -> Path | None:
         """The file that `load` reads."""
@@ -43,12 +43,12 @@ class PrivateState:
     def propose(self, run: str, round_number: int, attempt: int, groups: Groups) -> None:
         """Put down what this attempt at a round would leave; nothing is kept of no groups."""
         from schemas.tensors.blobs import FlatGroups
-        from schemas.tensors.files import bytes_of
+        from schemas.tensors.files import tensor_file_blocks
 
         if groups:
             path = self._proposal(run, round_number, attempt)
             with written_aside(path, durable=self._durable) as file:
-                file.writelines(bytes_of(FlatGroups(groups)))
+                file.writelines(tensor_file_blocks(FlatGroups(groups)))
 
     def commit(self, run: str, round_number: int, attempt: int) -> None:
         """The server has counted this attempt; without a proposal nothing changes."""

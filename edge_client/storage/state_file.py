@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from edge_client.storage.atomic_files import written_aside
 from edge_client.storage.file_recycling import Spares, opened_over
 from schemas.errors import EdgeError, InvariantError
-from schemas.tensors.arrays import AnyArray, Gathered, LazyArrays
-from schemas.tensors.files import bytes_of
+from schemas.tensors.arrays import AnyArray, GatheredArrays, LazyArrays
+from schemas.tensors.files import tensor_file_blocks
 
 Places = dict[str, tuple[Mapping[str, AnyArray], str]]
 """Where each tensor is to be had: of which mapping, under which name."""
@@ -39,9 +39,9 @@ def write_plain(
     """
     places: Places = {}
     tree = {name: _plain(value, name, places) for name, value in values.items()}
-    arrays = Gathered(places)
+    arrays = GatheredArrays(places)
     with written_aside(path, durable=durable, opened=opened_over(spares, arrays)) as file:
-        file.writelines(bytes_of(arrays, {"state": json.dumps(tree)}))
+        file.writelines(tensor_file_blocks(arrays, {"state": json.dumps(tree)}))
 
 
 def read_plain(path: Path) -> dict[str, Any]:

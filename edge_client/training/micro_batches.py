@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from edge_client.system.hardware.memory import Memory
 from edge_client.training.cost_model import NetworkCost, network_cost
 from schemas.errors import PeerError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.values import Reason
 
 MARGIN = 1.2
@@ -67,7 +67,7 @@ def _to_come(cost: NetworkCost, plan: TrainingPlan, examples: int, batch: int) -
     return cost.training(plan, examples=examples, batch=batch, pixel_bytes=0).total - cost.parameters
 
 
-def _can_be_cut(module: nn.Module, objectives: Iterable[Piece]) -> bool:
+def _can_be_cut(module: nn.Module, objectives: Iterable[Component]) -> bool:
     normalises = any(isinstance(part, _BatchNorm) for part in module.modules())
     return not normalises and all(piece.name not in PER_BATCH for piece in objectives)
 

@@ -27,10 +27,10 @@ from edge_server.config.sections import (
 from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.strategy.strategy import Strategy, make_strategy
 from schemas.base import Settings, kebab
-from schemas.strategy import Piece, StrategySpec, TrainingSettings
+from schemas.strategy import Component, StrategySpec, TrainingSettings
 
-DEFAULT_UPLINK = (Piece(name="int8", options={"levels": 7}), Piece(name="zstd"))
-DEFAULT_DOWNLINK = (Piece(name="fp16"),)
+DEFAULT_UPLINK = (Component(name="int8", options={"levels": 7}), Component(name="zstd"))
+DEFAULT_DOWNLINK = (Component(name="fp16"),)
 """What a federation gets whose file says nothing (tests/benchmarks/bytes.py has the figures)."""
 
 
@@ -59,7 +59,7 @@ class Config(Settings):
 
     def algorithm(self) -> StrategySpec:
         """The strategy, with the share of clients per round from `[clients]` where it has no schedule."""
-        constant = Piece(name="constant", options={"value": self.clients.fraction})
+        constant = Component(name="constant", options={"value": self.clients.fraction})
         return self.strategy.model_copy(update={"fraction": self.strategy.fraction or constant})
 
     def with_codecs(self) -> Config:

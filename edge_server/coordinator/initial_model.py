@@ -25,7 +25,7 @@ from edge_server.storage.run_folder import STATE, RunFolder
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Arrays, SpooledGroups
+from schemas.tensors.blobs import Arrays, FileGroups
 from schemas.values import ModelSpec
 
 NOTE = "start.json"
@@ -46,7 +46,7 @@ class Start:
     def read(self, spec: ModelSpec, channel_map: ChannelMap) -> tuple[Arrays, StartedFrom]:
         """Its parameters, and whose they are; raises `ConfigError` unless they fit the network."""
         try:
-            arrays = SpooledGroups(self.path)["model"]
+            arrays = FileGroups(self.path)["model"]
             self._check_fit(arrays, spec, channel_map)
             params: Arrays = {name: np.array(arrays[name]) for name in channel_map.parameters}
             with self.path.open("rb") as file:

@@ -12,7 +12,7 @@ from edge_server.observability.counters import Tally
 from edge_server.rounds.events import Publish, SendChunks
 from schemas.messages import Message, encode_message
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
-from schemas.topics import Channel, DeviceTopic, LayerTopic, StateTopic
+from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Outgoing:
 
     def publish(self, command: Publish) -> None:
         """Once for all who listen; what gets lost, on its way or because there is no link, is asked for."""
-        topic = str(LayerTopic(self._federation, command.channel))
+        topic = str(SharedTopic(self._federation, command.channel))
         for index in range(command.first, command.first + command.count):
             try:
                 frame = self._read(command.ref, index)

@@ -17,7 +17,7 @@ from edge_server.strategy.aggregation.array_stores import Keep
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, PeerError
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 
 
 def gone_back(older: State, newer: State) -> State:
@@ -38,7 +38,7 @@ def earlier_state(folder: RunFolder, undone: int, sha256: str, *, keep: Keep) ->
         older = folder.load_state(undone - 1, sha256, keep=keep)
     except ConfigError:
         return folder.load_state(undone, sha256, keep=keep)
-    given_up = load_checkpoint(folder.checkpoint(undone), SpooledGroups(folder.model(undone)), keep=keep)
+    given_up = load_checkpoint(folder.checkpoint(undone), FileGroups(folder.model(undone)), keep=keep)
     return gone_back(older, given_up)
 
 

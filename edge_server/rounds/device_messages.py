@@ -32,10 +32,10 @@ from schemas.messages import (
     Acknowledgement,
     Birth,
     BlobRequest,
+    BroadcastProgress,
     Death,
     Delivery,
     FromDevice,
-    Heard,
     KeyAdvertisement,
     KeyShares,
     Refusal,
@@ -67,7 +67,7 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
             return _delivered(federation, message)
         case BlobRequest():
             return federation, [_answer_request(federation, message)]
-        case Heard():
+        case BroadcastProgress():
             return handlers.heard(federation, message, now)
         case Refusal() if (birth := admission.answered(federation, message)) is not None:
             return _born(admission.admitted(federation, birth), birth, now)

@@ -14,7 +14,7 @@ from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
 from edge_server.strategy.aggregation.array_stores import InMemory, Keep, kept
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, PeerError
-from schemas.tensors.blobs import Arrays, FlatGroups, Groups, SpooledGroups
+from schemas.tensors.blobs import Arrays, FileGroups, FlatGroups, Groups
 from schemas.tensors.files import digest_of_tensors
 
 _MODEL = "params"
@@ -50,7 +50,7 @@ def load_state(checkpoint: Path, model: Path, sha256: str | None = None, *, keep
 
     Raises `ConfigError` where one is missing or damaged, or the model is not that of this `sha256`.
     """
-    state = load_checkpoint(checkpoint, SpooledGroups(model), keep=keep)
+    state = load_checkpoint(checkpoint, FileGroups(model), keep=keep)
     if sha256 not in (None, digest_of_tensors(FlatGroups({"model": state.params}))):
         raise ConfigError(f"{model} is not the model that round {state.round} ended with: put that back")
     return state

@@ -10,12 +10,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from schemas.base import kebab
 from schemas.errors import ConfigError, nearest
-from schemas.strategy import Piece
+from schemas.strategy import Component
 
 T = TypeVar("T")
 
 
-def make(concept: str, registry: Mapping[str, Callable[..., T]], piece: Piece, **provided: object) -> T:
+def make(concept: str, registry: Mapping[str, Callable[..., T]], piece: Component, **provided: object) -> T:
     """Call the registered factory of `piece`; raises `ConfigError` with the nearest names.
 
     `provided` are arguments that the run itself has for any factory that wants them; no option names one.

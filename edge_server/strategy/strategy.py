@@ -42,7 +42,7 @@ from edge_server.strategy.selection.schedules import SCHEDULES, Schedule
 from edge_server.strategy.weighting.claims import Claims
 from edge_server.strategy.weighting.interface import Weighed, Weighting, similarity
 from edge_server.strategy.weighting.registry import WEIGHTINGS
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
 
@@ -56,7 +56,7 @@ class Strategy:
     selection: Policy[tuple[str, ...]]
     ratio: Policy[dict[str, Ratio]]
     pruner: Pruner
-    objectives: tuple[Piece, ...]
+    objectives: tuple[Component, ...]
     groups: tuple[GroupRule, ...]
     transforms: tuple[Transform, ...]
     weighting: Weighting
@@ -64,7 +64,7 @@ class Strategy:
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
     claims: Claims = field(default_factory=Claims)
-    uplink: tuple[Piece, ...] = ()
+    uplink: tuple[Component, ...] = ()
     downlink: Down = field(default_factory=Down)
 
     def count(self, round_number: int, clients: int) -> int:
@@ -122,7 +122,7 @@ class Network:
     channel_map: ChannelMap
 
 
-_EVERYONE = Piece(name="constant", options={"value": 1.0})
+_EVERYONE = Component(name="constant", options={"value": 1.0})
 
 
 def make_strategy(

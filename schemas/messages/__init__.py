@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from schemas.errors import PeerError
 from schemas.messages.announcements import FederationEnd, RoundAnnouncement
-from schemas.messages.blobs import BlobRequest, BroadcastEnd, Heard
+from schemas.messages.blobs import BlobRequest, BroadcastEnd, BroadcastProgress
 from schemas.messages.identity import CertificateRequest, IssuedCertificate
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
 from schemas.messages.presence import Birth, Death, Telemetry
@@ -26,7 +26,7 @@ from schemas.messages.secure_aggregation import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from schemas.messages.training import Acknowledgement, Delivery, Layer, Refusal, Task, TaskReply, Update
+from schemas.messages.training import Acknowledgement, Delivery, Increment, Refusal, Task, TaskReply, Update
 from schemas.values import Reason
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Birth",
     "BlobRequest",
     "BroadcastEnd",
+    "BroadcastProgress",
     "CertificateRequest",
     "Death",
     "Delivery",
@@ -46,19 +47,18 @@ __all__ = [
     "FederationEnd",
     "FromDevice",
     "FromServer",
-    "Heard",
+    "IdentityMessage",
+    "Increment",
     "IssuedCertificate",
     "KeyAdvertisement",
     "KeyShares",
-    "Layer",
     "MaskCohort",
     "Message",
     "ModelOffer",
     "ModelReport",
     "ModelWithdrawal",
-    "OfIdentity",
-    "OfRollout",
     "Refusal",
+    "RolloutMessage",
     "RoundAnnouncement",
     "Task",
     "TaskReply",
@@ -77,7 +77,7 @@ FromDevice = (
     | Update
     | Delivery
     | BlobRequest
-    | Heard
+    | BroadcastProgress
     | Refusal
     | Telemetry
     | KeyAdvertisement
@@ -96,11 +96,11 @@ FromServer = (
     | EntrustedShares
     | UnmaskRequest
 )
-OfIdentity = CertificateRequest | IssuedCertificate
+IdentityMessage = CertificateRequest | IssuedCertificate
 """Between a device and the authority, on topics of their own."""
-OfRollout = ModelOffer | ModelWithdrawal | ModelReport
+RolloutMessage = ModelOffer | ModelWithdrawal | ModelReport
 """Between a device and whoever rolls a model out, on topics of their own; blobs are asked for there too."""
-AnyMessage = FromDevice | FromServer | OfIdentity | OfRollout
+AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage
 
 MESSAGES: dict[str, type[Message]] = {
     "birth": Birth,
@@ -110,7 +110,7 @@ MESSAGES: dict[str, type[Message]] = {
     "update": Update,
     "delivery": Delivery,
     "blob-request": BlobRequest,
-    "heard": Heard,
+    "heard": BroadcastProgress,
     "broadcast-end": BroadcastEnd,
     "acknowledgement": Acknowledgement,
     "refusal": Refusal,

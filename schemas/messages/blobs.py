@@ -21,7 +21,7 @@ class BlobRequest(Message):
     count: int = Field(ge=1, le=64)
 
 
-class Heard(Message):
+class BroadcastProgress(Message):
     """The device has heard a shared topic up to chunk `index` of this blob; said every few megabytes."""
 
     kind: Literal["heard"] = "heard"

@@ -22,7 +22,7 @@ MAX_BLOBS = 100
 DIGEST_HEADER = "X-Blob-Digest"
 
 
-class Depot(Frozen):
+class ObjectStoreTerms(Frozen):
     """Where a run's large blobs lie: all that begin with `address`, those of more than `above` bytes.
 
     In one that is `resumable` an upload is named by its digest, too (`DIGEST_HEADER`), and goes on where it

@@ -11,14 +11,14 @@ from schemas.names import Name
 from schemas.values import (
     BoardState,
     CapabilityProfile,
+    Count,
     DataCard,
     Eligibility,
     Instance,
     Loss,
-    Moment,
     RoundNumber,
-    Tally,
     Text,
+    UnixSeconds,
 )
 
 
@@ -39,7 +39,7 @@ class Birth(Message):
     ineligible_because: Text = ""
     instance: Instance = ""
     origin: Text = ""
-    certificate_until: Moment | None = None
+    certificate_until: UnixSeconds | None = None
 
 
 class Death(Message):
@@ -58,7 +58,7 @@ class Telemetry(Message):
     session: int = Field(ge=0)
     phase: Literal["idle", "fetching", "training", "uploading", "exporting"]
     round: RoundNumber | None = None
-    epoch: Tally | None = None
-    epochs: Tally | None = None
+    epoch: Count | None = None
+    epochs: Count | None = None
     loss: Loss | None = None
     board: BoardState | None = None

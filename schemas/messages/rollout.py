@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.messages.message import Message
-from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
+from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
@@ -28,7 +28,7 @@ class ModelOffer(Message):
     tier: int = Field(ge=1)
     blob: BlobRef
     manifest: SignedManifest | None = None
-    terms: Terms = Terms.model_construct()
+    terms: TrialTerms = TrialTerms.model_construct()
     max_bytes: ClassVar[int] = 8 * 1024
 
 
@@ -55,5 +55,5 @@ class ModelReport(Message):
     stage: Stage
     cause: Cause | None = None
     detail: Text = ""
-    running: Measured | None = None
-    candidate: Measured | None = None
+    running: ModelMeasurement | None = None
+    candidate: ModelMeasurement | None = None

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from schemas.base import Frozen
-from schemas.values import Fraction, Seconds, Tally
+from schemas.values import Count, Fraction, Seconds
 
 Milliseconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -43,7 +43,7 @@ class Cause(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-class Terms(Frozen):
+class TrialTerms(Frozen):
     """What a device holds the offered model to, beside the one that it runs.
 
     - `examples`: so many of its own examples, at most, are run through both models;
@@ -62,9 +62,9 @@ class Terms(Frozen):
     watch_s: Seconds = 300.0
 
 
-class Measured(Frozen):
+class ModelMeasurement(Frozen):
     """One model on a device's own examples: accuracy on so many of them, milliseconds for one image."""
 
-    examples: Tally = 0
+    examples: Count = 0
     accuracy: Fraction | None = None
     latency_ms: Milliseconds

@@ -10,15 +10,15 @@ from pydantic import Field, model_validator
 
 from schemas.base import Frozen
 from schemas.messages.message import MAX_MESSAGE_BYTES, Message
-from schemas.messages.object_store import Addresses, Depot
-from schemas.messages.rollout_terms import Terms
+from schemas.messages.object_store import Addresses, ObjectStoreTerms
+from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Digest, Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
-from schemas.topics import MAX_LAYER_TOPIC
+from schemas.topics import MAX_SHARED_TOPIC
 from schemas.values import (
     Attempt,
     Bytes,
@@ -38,7 +38,7 @@ MAX_FRAMES = 50
 """A whole model and what changes in it: in five tiers no more layers than a device listens for at once."""
 
 
-class Layer(Frozen):
+class Increment(Frozen):
     """One part of the state that a task starts from, as the blob of that name.
 
     One that is packed comes to `unpacked` bytes. The layers of `frame` 0 are a whole model, those of every
@@ -78,15 +78,15 @@ class Task(Message):
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     masking: MaskingTerms | None = None
-    depot: Depot | None = None
+    depot: ObjectStoreTerms | None = None
     addresses: Addresses | None = None
-    uplink: tuple[Piece, ...] = ()
+    uplink: tuple[Component, ...] = ()
     training: TrainingPlan | None = None
     blobs: Mapping[str, BlobRef]
-    layers: tuple[Layer, ...] = ()
-    channels: Mapping[str, Annotated[int, Field(ge=0, le=MAX_LAYER_TOPIC)]] = {}
+    layers: tuple[Increment, ...] = ()
+    channels: Mapping[str, Annotated[int, Field(ge=0, le=MAX_SHARED_TOPIC)]] = {}
     deadline_s: Seconds | None = None
-    trial: Terms | None = None
+    trial: TrialTerms | None = None
     provenance: Mapping[str, Text] = {}
     manifest: SignedManifest | None = None
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES

@@ -19,7 +19,7 @@ AnyArray = NDArray[Any]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """The type and the shape of an array."""
 
-PIECE_NUMBERS = 256 * 1024
+BLOCK_NUMBERS = 256 * 1024
 """So many of an array are read or made at once where a whole one is not asked for.
 
 As float32 a megabyte, whatever type they have: what is made on the way stays in a processor's caches.
@@ -67,7 +67,7 @@ class KnownArrays(LazyArrays):
         return len(self._kinds)
 
 
-class MadeArrays(KnownArrays):
+class ComputedArrays(KnownArrays):
     """Arrays of known kinds, whose rows a function makes: `make(name, start, stop)`."""
 
     def __init__(self, kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray]) -> None:
@@ -79,7 +79,7 @@ class MadeArrays(KnownArrays):
         return self._make(name, start, stop)
 
 
-class Gathered(MadeArrays):
+class GatheredArrays(ComputedArrays):
     """Arrays of several mappings under new names; lazy where they are.
 
     `places` has by its new name of which mapping each is, and how it is called there.
@@ -126,7 +126,7 @@ def rows_of(arrays: Mapping[str, AnyArray], name: str, start: int, stop: int) ->
     return array[start:stop] if array.ndim else array
 
 
-def pieces(kind: Kind, numbers: int = PIECE_NUMBERS) -> Iterator[tuple[int, int]]:
+def pieces(kind: Kind, numbers: int = BLOCK_NUMBERS) -> Iterator[tuple[int, int]]:
     """Runs of rows (start, stop) of about so many numbers each that make up an array; a scalar is one."""
     _, shape = kind
     if not shape:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import PeerError
-from schemas.tensors.arrays import Gathered, LazyArrays, Prefixed
+from schemas.tensors.arrays import GatheredArrays, LazyArrays, Prefixed
 from schemas.tensors.chunks import (
     CHUNK_BYTES,
     CHUNK_HEADER_BYTES,
@@ -43,9 +43,9 @@ __all__ = [
     "Arrays",
     "BlobRef",
     "Chunk",
+    "FileGroups",
     "FlatGroups",
     "Groups",
-    "SpooledGroups",
     "chunk_header",
     "decode_chunk",
     "decode_json",
@@ -59,7 +59,7 @@ Arrays = Mapping[str, Array]
 Groups = Mapping[str, Arrays]
 
 
-class SpooledGroups(Mapping[str, LazyArrays]):
+class FileGroups(Mapping[str, LazyArrays]):
     """The parameter groups of a file, read a piece at a time and only when they are asked for.
 
     One that has not been checked may raise `PeerError` at any time. `data` are the file's bytes, where they
@@ -92,7 +92,7 @@ def _group_of(key: str, source: str) -> str:
     return group
 
 
-class FlatGroups(Gathered):
+class FlatGroups(GatheredArrays):
     """Parameter groups as the tensors of one file, `group/parameter`; lazy where they are."""
 
     def __init__(self, groups: Groups) -> None:

@@ -141,7 +141,7 @@ def write_tensors(
     The bytes are those that the safetensors library writes for the same arrays and `metadata`.
     """
     digest = hashlib.sha256()
-    for data in bytes_of(arrays, metadata):
+    for data in tensor_file_blocks(arrays, metadata):
         file.write(data)
         digest.update(data)
     return digest.hexdigest()
@@ -150,12 +150,12 @@ def write_tensors(
 def digest_of_tensors(arrays: Mapping[str, AnyArray]) -> str:
     """The sha256, hex, of the file that `write_tensors` would write."""
     digest = hashlib.sha256()
-    for data in bytes_of(arrays):
+    for data in tensor_file_blocks(arrays):
         digest.update(data)
     return digest.hexdigest()
 
 
-def tensors_bytes(arrays: Mapping[str, AnyArray]) -> int:
+def tensor_file_size(arrays: Mapping[str, AnyArray]) -> int:
     """How many bytes `write_tensors` would write; no array is made for that."""
     text, kinds = _header(arrays)
     tensors = sum(DTYPES[dtype].itemsize * math.prod(shape) for dtype, shape in kinds.values())
@@ -178,7 +178,7 @@ def _header(
     return text + b" " * (-len(text) % 8), {name: kinds[name] for name in names}
 
 
-def bytes_of(
+def tensor_file_blocks(
     arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
     """The bytes of the file that `write_tensors` writes, a piece at a time; each is gone with the next."""

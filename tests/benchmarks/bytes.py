@@ -27,7 +27,7 @@ from edge_server.config.load import check_config
 from edge_server.config.overrides import merge_tables
 from edge_server.config.recipe_files import read_recipe
 from edge_server.simulation.simulator import simulate
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from tests.benchmarks.figure import Figure, table
 from tests.benchmarks.options import Options
 from tests.benchmarks.virtual_devices import Rounds
@@ -158,8 +158,8 @@ def _settings(options: Options) -> list[Setting]:
     return [Setting(options, seed=1, rounds=2 if options.quick else 30, workers=2)]
 
 
-def _are(codecs: Sequence[Any], pieces: tuple[Piece, ...]) -> bool:
-    return tuple(map(Piece.model_validate, codecs)) == pieces
+def _are(codecs: Sequence[Any], pieces: tuple[Component, ...]) -> bool:
+    return tuple(map(Component.model_validate, codecs)) == pieces
 
 
 def _full(settings: Sequence[Setting]) -> list[Taken]:

@@ -38,10 +38,10 @@ from edge_server.strategy.groups.rule import zeros
 from edge_server.strategy.privacy.mechanism import Gaussian, opened
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import close, make_strategy, start
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import MadeArrays
-from schemas.tensors.blobs import FlatGroups, SpooledGroups
+from schemas.tensors.arrays import ComputedArrays
+from schemas.tensors.blobs import FileGroups, FlatGroups
 from schemas.tensors.files import write_tensors
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.options import Options
@@ -75,34 +75,36 @@ class Taken:
     seconds: float
 
 
-def _pieces(*names: str) -> tuple[Piece, ...]:
-    return tuple(Piece(name=name) for name in names)
+def _pieces(*names: str) -> tuple[Component, ...]:
+    return tuple(Component(name=name) for name in names)
 
 
 CASES: dict[str, Case] = {
     "mean": Case(StrategySpec(), 1000),
-    "overlap-mean": Case(StrategySpec(combiner=Piece(name="overlap-mean"), groups=_pieces("overlap")), 100),
-    "median": Case(StrategySpec(combiner=Piece(name="median")), 50),
-    "trimmed-mean": Case(StrategySpec(combiner=Piece(name="trimmed-mean")), 50),
-    "krum": Case(StrategySpec(combiner=Piece(name="krum")), 30),
-    "igfl-self": Case(StrategySpec(weighting=Piece(name="igfl-self")), 30),
-    "fedrad": Case(StrategySpec(weighting=Piece(name="fedrad")), 100),
-    "adafl": Case(StrategySpec(selection=Piece(name="attention")), 300),
+    "overlap-mean": Case(
+        StrategySpec(combiner=Component(name="overlap-mean"), groups=_pieces("overlap")), 100
+    ),
+    "median": Case(StrategySpec(combiner=Component(name="median")), 50),
+    "trimmed-mean": Case(StrategySpec(combiner=Component(name="trimmed-mean")), 50),
+    "krum": Case(StrategySpec(combiner=Component(name="krum")), 30),
+    "igfl-self": Case(StrategySpec(weighting=Component(name="igfl-self")), 30),
+    "fedrad": Case(StrategySpec(weighting=Component(name="fedrad")), 100),
+    "adafl": Case(StrategySpec(selection=Component(name="attention")), 300),
     "attention-matching": Case(
         StrategySpec(transforms=_pieces("attention-matching", "fill-with-global")),
         50,
         groups=("model", "attention"),
     ),
     "normalised, late": Case(StrategySpec(transforms=_pieces("normalise-steps", "discount-staleness")), 300),
-    "privacy": Case(StrategySpec(weighting=Piece(name="equal")), 100, private=True),
+    "privacy": Case(StrategySpec(weighting=Component(name="equal")), 100, private=True),
     "scaffold": Case(
-        StrategySpec(weighting=Piece(name="equal"), groups=_pieces("control")),
+        StrategySpec(weighting=Component(name="equal"), groups=_pieces("control")),
         300,
         groups=("model", "control"),
     ),
-    "momentum": Case(StrategySpec(server_optimizer=Piece(name="momentum")), 100, moments=("velocity",)),
+    "momentum": Case(StrategySpec(server_optimizer=Component(name="momentum")), 100, moments=("velocity",)),
     "adam": Case(
-        StrategySpec(server_optimizer=Piece(name="adam")), 100, moments=("first-moment", "second-moment")
+        StrategySpec(server_optimizer=Component(name="adam")), 100, moments=("first-moment", "second-moment")
     ),
     "last-step": Case(StrategySpec(groups=_pieces("last-step")), 100),
 }
@@ -185,7 +187,7 @@ def prepare(folder: Path, clients: int, *, small: bool) -> None:
         os.link(folder / f"tier-{number % len(RATIOS)}.safetensors", folder / f"c{number:04}.safetensors")
 
 
-def _drawn(channel_map: ChannelMap, seed: int) -> MadeArrays:
+def _drawn(channel_map: ChannelMap, seed: int) -> ComputedArrays:
     """Small random changes of every parameter, the same rows whenever they are asked for."""
     kinds = {n: (np.dtype(np.float32), layout.shape) for n, layout in channel_map.parameters.items()}
 
@@ -194,7 +196,7 @@ def _drawn(channel_map: ChannelMap, seed: int) -> MadeArrays:
         random = np.random.default_rng((seed, start, len(name)))
         return 0.01 * random.standard_normal((stop - start, *shape[1:]), np.float32)
 
-    return MadeArrays(kinds, rows)
+    return ComputedArrays(kinds, rows)
 
 
 def take(name: str, folder: Path, clients: int) -> Taken:
@@ -226,7 +228,7 @@ def take(name: str, folder: Path, clients: int) -> Taken:
 def _updates(case: Case, folder: Path, clients: int, channel_map: ChannelMap) -> Iterator[ClientUpdate]:
     for number in range(clients):
         spec = SubModelSpec.model_validate_json((folder / f"tier-{number % len(RATIOS)}.json").read_text())
-        sent = SpooledGroups(folder / f"c{number:04}.safetensors")
+        sent = FileGroups(folder / f"c{number:04}.safetensors")
         groups = {group: sent[group] for group in case.groups if group in sent}
         if "attention" in case.groups:
             random = np.random.default_rng(number)

@@ -15,7 +15,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.replay import Verdict, replay
 from edge_server.storage.journal_reader import JournalReader
 from schemas.messages import Task, Update
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 from tests.chaos.desk import Desk, Device, final_model, make_devices
 from tests.chaos.test_every_write import EVERY, Killed, deadly
 
@@ -43,7 +43,7 @@ class Liar(Device):
         update = super().answer(task, server)
         if task.round != 1:
             return update
-        groups = SpooledGroups(self.store.path(update.blob.digest))
+        groups = FileGroups(self.store.path(update.blob.digest))
         lie = {
             group: {name: np.full_like(arrays[name], ADMITTED) for name in arrays}
             for group, arrays in groups.items()

@@ -35,9 +35,9 @@ from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publ
 from edge_server.transport.broker.packets import Filter as TopicFilter
 from schemas.errors import PeerError
 from schemas.messages import Refusal, decode_message, encode_message
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import Groups, SpooledGroups, decode_chunk, decode_json, encode_chunk, encode_json
+from schemas.tensors.blobs import FileGroups, Groups, decode_chunk, decode_json, encode_chunk, encode_json
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
 from tests.edge_server.coordinator.validation.test_firewall import (
@@ -56,7 +56,7 @@ from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND
 
 FEW, LEAST = {"name": "int8", "levels": 7}, {"name": "int8", "levels": 1}
 CHAINS: tuple[Chain, ...] = tuple(
-    make_chain([Piece.model_validate(one) for one in named])
+    make_chain([Component.model_validate(one) for one in named])
     for named in ((), ("fp16",), ("int8",), (FEW,), (LEAST,), ("top-k",), ("top-k", "int8"))
 )
 _SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
@@ -102,8 +102,8 @@ def _encoded(data: bytes) -> None:
     path.write_bytes(data)
     for chain in CHAINS:
         with contextlib.suppress(PeerError):
-            check_form(SpooledGroups(path), chain)
-            examine(update(PREFIX), decoding.decoded(SpooledGroups(path)), PLAIN, MAP)
+            check_form(FileGroups(path), chain)
+            examine(update(PREFIX), decoding.decoded(FileGroups(path)), PLAIN, MAP)
             return
     raise PeerError("of no form")
 
@@ -125,10 +125,10 @@ def _layer(data: bytes) -> None:
     _read_all(assemble(_PART, _spooled(data), MAP).groups)
 
 
-def _spooled(data: bytes) -> SpooledGroups:
+def _spooled(data: bytes) -> FileGroups:
     path = Path(_SPOOL.name) / "spooled"
     path.write_bytes(data)
-    return SpooledGroups(path)
+    return FileGroups(path)
 
 
 def _read_all(groups: Groups) -> None:

@@ -9,16 +9,16 @@ from schemas.messages import (
     Birth,
     BlobRequest,
     BroadcastEnd,
+    BroadcastProgress,
     CertificateRequest,
     Death,
     Delivery,
     EntrustedShares,
     FederationEnd,
-    Heard,
+    Increment,
     IssuedCertificate,
     KeyAdvertisement,
     KeyShares,
-    Layer,
     MaskCohort,
     Message,
     ModelOffer,
@@ -33,11 +33,11 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
-from schemas.messages.object_store import Addresses, Depot
-from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
+from schemas.messages.object_store import Addresses, ObjectStoreTerms
+from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.security.manifest import Manifest, SignedManifest
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms, Member
-from schemas.strategy import Piece, StrategySpec, TrainingPlan
+from schemas.strategy import Component, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import (
@@ -133,12 +133,12 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             min_holders=3,
             threshold=0.75,
         ),
-        depot=Depot(address="https://store.lan:9000/home/", above=50_000_000, resumable=True),
+        depot=ObjectStoreTerms(address="https://store.lan:9000/home/", above=50_000_000, resumable=True),
         addresses=Addresses(
             get={"state": f"https://store.lan:9000/home/blobs/{DIGEST}?signature=1"},
             put="https://store.lan:9000/home/updates/run-1/4/pi-3?signature=2",
         ),
-        uplink=(Piece(name="int8", options={"levels": 7}), Piece(name="zstd")),
+        uplink=(Component(name="int8", options={"levels": 7}), Component(name="zstd")),
         training=TrainingPlan(
             optimizer="sgd",
             learning_rate=0.05,
@@ -149,15 +149,15 @@ MESSAGES_BY_KIND: dict[str, Message] = {
             seed=7,
             participants=10,
             objectives=(
-                Piece(name="prox", options={"mu": 0.1}),
-                Piece(name="attentive", options={"layers": ("conv2",)}),
+                Component(name="prox", options={"mu": 0.1}),
+                Component(name="attentive", options={"layers": ("conv2",)}),
             ),
         ),
         blobs={"layer-1": BlobRef(digest=DIGEST, size=300_000, chunk_bytes=65_536)},
-        layers=(Layer(blob="layer-1", unpacked=400_000),),
+        layers=(Increment(blob="layer-1", unpacked=400_000),),
         channels={"layer-1": 1},
         deadline_s=599.5,
-        trial=Terms(examples=100, watch_s=0.0),
+        trial=TrialTerms(examples=100, watch_s=0.0),
         provenance={"git": "c405d1a"},
         manifest=SIGNED,
     ),
@@ -172,7 +172,9 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         detail="no pictures",
         listens=(1, 2),
     ),
-    "heard": Heard(federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST, index=7),
+    "heard": BroadcastProgress(
+        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST, index=7
+    ),
     "broadcast-end": BroadcastEnd(
         federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digests=(DIGEST,)
     ),
@@ -306,7 +308,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         tier=2,
         blob=BlobRef(digest=DIGEST, size=1_990_000),
         manifest=SIGNED,
-        terms=Terms(
+        terms=TrialTerms(
             examples=100, accuracy_drop=0.01, latency_ratio=2.0, error_rate=0.05, crashes=1, watch_s=60.0
         ),
     ),
@@ -325,21 +327,21 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         stage=Stage.REFUSED,
         cause=Cause.ACCURACY,
         detail="50.0% of 100 examples, the running model 90.0%",
-        running=Measured(examples=100, accuracy=0.875, latency_ms=1.5),
-        candidate=Measured(examples=100, accuracy=0.5, latency_ms=1.25),
+        running=ModelMeasurement(examples=100, accuracy=0.875, latency_ms=1.5),
+        candidate=ModelMeasurement(examples=100, accuracy=0.5, latency_ms=1.25),
     ),
 }
 
 STRATEGY = StrategySpec(
-    fraction=Piece(name="constant", options={"value": 0.5}),
-    local_epochs=Piece(name="constant", options={"value": 2.0}),
-    pruner=Piece(name="attention", options={"first_round": "score-only"}),
-    objectives=(Piece(name="prox", options={"mu": 0.1}),),
-    groups=(Piece(name="control"),),
-    transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
-    server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}),
-    downlink=(Piece(name="fp16"),),
-    uplink=(Piece(name="top-k", options={"share": 0.05}), Piece(name="zstd", options={"level": 9})),
+    fraction=Component(name="constant", options={"value": 0.5}),
+    local_epochs=Component(name="constant", options={"value": 2.0}),
+    pruner=Component(name="attention", options={"first_round": "score-only"}),
+    objectives=(Component(name="prox", options={"mu": 0.1}),),
+    groups=(Component(name="control"),),
+    transforms=(Component(name="attention-matching"), Component(name="fill-with-global")),
+    server_optimizer=Component(name="sgd", options={"learning_rate": 0.5}),
+    downlink=(Component(name="fp16"),),
+    uplink=(Component(name="top-k", options={"share": 0.05}), Component(name="zstd", options={"level": 9})),
 )
 
 # A convolution of 2 channels, flattened from 3x3 maps into a linear layer of 4 classes.

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save
 
 from schemas.errors import InvariantError, PeerError
-from schemas.tensors.arrays import MadeArrays, Prefixed, kind_of, pieces, rows_of
+from schemas.tensors.arrays import ComputedArrays, Prefixed, kind_of, pieces, rows_of
 from schemas.tensors.files import (
     DTYPES,
     MAX_SHARED_HEADER_BYTES,
@@ -48,7 +48,7 @@ def test_lazy_arrays_are_written_like_real_ones_and_made_a_piece_at_a_time() -> 
         asked.append((start, stop))
         return whole[start:stop]
 
-    lazy = MadeArrays({"w": (whole.dtype, whole.shape)}, make)
+    lazy = ComputedArrays({"w": (whole.dtype, whole.shape)}, make)
     assert digest_of_tensors(lazy) == digest_of_tensors({"w": whole})
     assert asked == [(0, 262), (262, 524), (524, 600)]  # 262,144 numbers are 262 rows of a thousand
     assert np.array_equal(lazy["w"], whole)

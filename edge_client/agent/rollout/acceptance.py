@@ -10,7 +10,7 @@ import math
 
 from edge_client.agent.rollout.events import Comparison, Objection
 from edge_client.inference.service.health import Health
-from schemas.messages.rollout_terms import Cause, Measured, Terms
+from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
 
 CHANCE = 0.05
 """A loss that chance alone would bring about more often than this is none."""
@@ -21,7 +21,7 @@ LEAST_REQUESTS = 50
 """Fewer do not make a mean."""
 
 
-def judge_comparison(found: Comparison, terms: Terms) -> Objection | None:
+def judge_comparison(found: Comparison, terms: TrialTerms) -> Objection | None:
     """What speaks against the candidate, if anything."""
     if found.objection is not None:
         return found.objection
@@ -32,7 +32,7 @@ def judge_comparison(found: Comparison, terms: Terms) -> Objection | None:
     )
 
 
-def judge_service(before: Health | None, after: Health | None, terms: Terms) -> Objection | None:
+def judge_service(before: Health | None, after: Health | None, terms: TrialTerms) -> Objection | None:
     """What the requests since the switch say against the new model, if anything."""
     if after is None:
         return None
@@ -58,7 +58,9 @@ def chance_of(lost: int, won: int) -> float:
     return ways / (1 << count)
 
 
-def _accuracy(found: Comparison, old: Measured, new: Measured, terms: Terms) -> Objection | None:
+def _accuracy(
+    found: Comparison, old: ModelMeasurement, new: ModelMeasurement, terms: TrialTerms
+) -> Objection | None:
     worse = found.lost - found.won
     if worse <= terms.accuracy_drop * new.examples or chance_of(found.lost, found.won) >= CHANCE:
         return None
@@ -68,7 +70,7 @@ def _accuracy(found: Comparison, old: Measured, new: Measured, terms: Terms) -> 
     return Cause.ACCURACY, detail
 
 
-def _latency(old_ms: float, new_ms: float, terms: Terms) -> Objection | None:
+def _latency(old_ms: float, new_ms: float, terms: TrialTerms) -> Objection | None:
     if new_ms <= old_ms * terms.latency_ratio + SLACK_MS:
         return None
     return Cause.LATENCY, f"{new_ms:.3g} ms for one image, {old_ms:.3g} ms before"

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from edge_client.agent.rollout.events import Comparison, Objection, ServedForm
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE, Wish
-from schemas.messages.rollout_terms import Cause, Measured
+from schemas.messages.rollout_terms import Cause, ModelMeasurement
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +118,8 @@ def read_comparison(text: str) -> Comparison:
         return Comparison(objection=(Cause.CRASHES, f"running it ended with {error!r}"[:LAST_LINES]))
 
 
-def _measured(value: Any) -> Measured | None:
-    return None if value is None else Measured.model_validate(value)
+def _measured(value: Any) -> ModelMeasurement | None:
+    return None if value is None else ModelMeasurement.model_validate(value)
 
 
 def _crashed(code: int, err: str) -> Objection:

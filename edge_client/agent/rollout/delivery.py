@@ -12,7 +12,7 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import Served, ServedModel
-from schemas.messages.rollout_terms import Terms
+from schemas.messages.rollout_terms import TrialTerms
 from schemas.values import DeliveryVerdict
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Delivered:
     bytes: int
 
 
-def put_delivered_in_use(place: TaskContext, model: ServedModel, terms: Terms | None) -> Delivered:
+def put_delivered_in_use(place: TaskContext, model: ServedModel, terms: TrialTerms | None) -> Delivered:
     """Use the waiting model that this note is of, unless by these terms it is worse than the one in use.
 
     Without terms nothing is compared. A model that is in use already stays as it is, in whichever form: done
@@ -57,7 +57,7 @@ def put_delivered_in_use(place: TaskContext, model: ServedModel, terms: Terms | 
     return Delivered(model, verdict, size)
 
 
-def _verdict(place: TaskContext, now: Served | None, terms: Terms | None) -> DeliveryVerdict:
+def _verdict(place: TaskContext, now: Served | None, terms: TrialTerms | None) -> DeliveryVerdict:
     if now is None:
         return DeliveryVerdict(served=True, why=FIRST)
     if terms is None:
@@ -66,7 +66,7 @@ def _verdict(place: TaskContext, now: Served | None, terms: Terms | None) -> Del
     return judged(found, judge_comparison(found, terms), earlier=now.model.version, data=place.data)
 
 
-def _compare(place: TaskContext, now: Served, terms: Terms) -> Comparison:
+def _compare(place: TaskContext, now: Served, terms: TrialTerms) -> Comparison:
     """The model in use beside the waiting one, on the same examples, in a process of its own."""
     candidate = installed_model.waiting(place.models)
     measuring = ComparisonRunner(place.data, candidate.with_name("examples.npz"))

@@ -17,7 +17,7 @@ from edge_client.agent.session.events import (
 from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.messages import Message, ModelOffer, ModelWithdrawal
-from schemas.messages.rollout_terms import Cause, Measured
+from schemas.messages.rollout_terms import Cause, ModelMeasurement
 from schemas.values import Variant
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Comparison:
     candidate. Without a `candidate` there is an `objection`.
     """
 
-    running: Measured | None = None
-    candidate: Measured | None = None
+    running: ModelMeasurement | None = None
+    candidate: ModelMeasurement | None = None
     lost: int = 0
     won: int = 0
     made: ServedForm | None = None

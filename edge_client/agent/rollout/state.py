@@ -11,7 +11,7 @@ from edge_client.agent.rollout.events import Command, SendRolloutMessage
 from edge_client.transport.chunk_transfer import Receiving
 from schemas.base import Frozen
 from schemas.messages import ModelOffer, ModelReport
-from schemas.messages.rollout_terms import FINAL, Cause, Measured, Stage
+from schemas.messages.rollout_terms import FINAL, Cause, ModelMeasurement, Stage
 from schemas.names import Digest
 from schemas.values import Variant
 
@@ -28,8 +28,8 @@ class Trial(Frozen):
     stage: Stage = Stage.OFFERED
     cause: Cause | None = None
     detail: str = ""
-    running: Measured | None = None
-    candidate: Measured | None = None
+    running: ModelMeasurement | None = None
+    candidate: ModelMeasurement | None = None
     variant: Variant = "fp32"
     made: Digest | None = None
     going_back: bool = False

@@ -46,7 +46,7 @@ from edge_client.agent.session.events import (
 )
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving, TransferCommand
-from schemas.messages.rollout_terms import Cause, Stage, Terms
+from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 
 MAX_RESTARTS = 3
 """A trial that so many processes, or boards, went down in is given up."""
@@ -212,11 +212,11 @@ def _measured(trial: Trial, found: Comparison) -> Trial:
     return trial.model_copy(update={**seen, **made})
 
 
-def _watched(trials: TrialState, terms: Terms, now: float) -> TrialState:
+def _watched(trials: TrialState, terms: TrialTerms, now: float) -> TrialState:
     return replace(trials, look_at=now + _interval(terms), watch_until=now + terms.watch_s)
 
 
-def _interval(terms: Terms) -> float:
+def _interval(terms: TrialTerms) -> float:
     return min(max(terms.watch_s / LOOKS, SHORTEST_LOOK_S), LONGEST_LOOK_S)
 
 

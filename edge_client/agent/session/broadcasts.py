@@ -11,7 +11,7 @@ from edge_client.agent.session.downloads import accepted, resume
 from edge_client.agent.session.events import SendMessage
 from edge_client.agent.session.state import Session, Step
 from edge_client.transport import chunk_transfer
-from schemas.messages import BroadcastEnd, Heard
+from schemas.messages import BroadcastEnd, BroadcastProgress
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES, Chunk
 
 HEARD_BYTES = 2 * 1024 * 1024
@@ -36,7 +36,7 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
     early = taken.complete and chunk.index < last
     if not early and (untold < HEARD_BYTES or not session.listens):
         return session, commands
-    said = Heard(
+    said = BroadcastProgress(
         federation=session.federation,
         device=session.device,
         run=session.task.run,

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from edge_client.storage.atomic_files import write_synced
 from schemas.base import Frozen
 from schemas.names import Digest
-from schemas.values import Tally
+from schemas.values import Count
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,11 @@ class Health(Frozen):
     """
 
     digest: Digest
-    starts: Tally = 0
-    ends: Tally = 0
-    requests: Tally = 0
-    errors: Tally = 0
-    refusals: Tally = 0
+    starts: Count = 0
+    ends: Count = 0
+    requests: Count = 0
+    errors: Count = 0
+    refusals: Count = 0
     busy_ms: Annotated[float, Field(ge=0, le=1e15)] = 0.0
 
     @property

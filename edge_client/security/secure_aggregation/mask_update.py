@@ -11,7 +11,7 @@ from edge_client.security.secure_aggregation.segments import checked_labels, spl
 from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import CHUNK_BYTES, Groups, SpooledGroups
+from schemas.tensors.blobs import CHUNK_BYTES, FileGroups, Groups
 
 GROUP = "masked"
 """The group of a masked update: one vector of whole numbers per segment, named by its index."""
@@ -27,7 +27,7 @@ def mask_update(
     bare = store.path(update.blob.digest)
     described = store.path(membership.task.blobs["channel-map"].digest)
     channel_map = ChannelMap.model_validate_json(described.read_bytes())
-    groups = masked_groups(SpooledGroups(bare), update.metrics.examples, membership, channel_map)
+    groups = masked_groups(FileGroups(bare), update.metrics.examples, membership, channel_map)
     blob = store.put_groups(groups, chunk_bytes=chunk_bytes)
     bare.unlink(missing_ok=True)
     return update.model_copy(update={"blob": blob})

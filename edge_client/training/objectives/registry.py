@@ -15,7 +15,7 @@ from edge_client.training.objectives.personal import Personal
 from edge_client.training.objectives.prototypes import Prototypes
 from edge_client.training.objectives.scaffold import Scaffold
 from schemas.errors import ConfigError, nearest
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from schemas.tensors.blobs import Arrays, Groups
 
 OBJECTIVES: Mapping[str, Callable[..., LocalObjective]] = {
@@ -29,12 +29,12 @@ OBJECTIVES: Mapping[str, Callable[..., LocalObjective]] = {
 }
 
 
-def build_objectives(pieces: Iterable[Piece]) -> tuple[LocalObjective, ...]:
+def build_objectives(pieces: Iterable[Component]) -> tuple[LocalObjective, ...]:
     """Make the objectives of a plan, in order; raises `ConfigError` for unknown names and options."""
     return tuple(_build(piece) for piece in pieces)
 
 
-def _build(piece: Piece) -> LocalObjective:
+def _build(piece: Component) -> LocalObjective:
     make = OBJECTIVES.get(piece.name)
     if make is None:
         raise ConfigError(f"unknown objective {piece.name!r}{nearest(piece.name, OBJECTIVES)}")

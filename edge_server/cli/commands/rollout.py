@@ -249,9 +249,9 @@ def execute(args: argparse.Namespace) -> int:
 
 def _rules(args: argparse.Namespace) -> Rules:
     from edge_server.releases.rollout.rules import Rules
-    from schemas.messages.rollout_terms import Terms
+    from schemas.messages.rollout_terms import TrialTerms
 
-    terms = Terms(
+    terms = TrialTerms(
         examples=args.examples,
         accuracy_drop=args.accuracy_drop,
         latency_ratio=args.latency_ratio,

@@ -11,10 +11,10 @@ from edge_server.config.config import Config
 from edge_server.strategy.components import make
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.strategy import Strategy
-from schemas.strategy import Piece
+from schemas.strategy import Component
 
 
-def objectives_of(config: Config) -> list[tuple[Piece, LocalObjective]]:
+def objectives_of(config: Config) -> list[tuple[Component, LocalObjective]]:
     """The file's objectives, each with what it stands for; a pruner's own are not among them."""
     pieces = config.strategy.objectives
     return list(zip(pieces, build_objectives(pieces), strict=True))
@@ -47,7 +47,7 @@ def _not_served(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _rule_for(group: str, direction: str) -> str:
-    known = {name: make("group rule", GROUPS, Piece(name=name)) for name in GROUPS}
+    known = {name: make("group rule", GROUPS, Component(name=name)) for name in GROUPS}
     fitting = [name for name, rule in known.items() if rule.name == group and getattr(rule, direction)]
     if fitting:
         return f'add groups = ["{fitting[0]}"]'

@@ -20,7 +20,7 @@ from edge_server.strategy.pruning.pruners import NEW_EACH_ROUND, RANKS_CHANNELS
 from edge_server.strategy.selection.policies import STEADY
 from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.weighting.registry import NEEDS_HELD_OUT, PLAIN
-from schemas.strategy import Piece
+from schemas.strategy import Component
 
 LOOKED_AT = 10_000
 """So many rounds of a schedule are looked at."""
@@ -173,7 +173,7 @@ def _buffers(config: Config, strategy: Strategy) -> Iterator[str]:
     schedule, share = config.strategy.fraction, config.clients.fraction
     reason = "says nothing in [clients] mode 'buffered', where no round chooses its devices"
     remedy = 'leave it out and set [clients] concurrency, or set mode = "rounds"'
-    if schedule is not None and schedule != Piece(name="constant", options={"value": 1.0}):
+    if schedule is not None and schedule != Component(name="constant", options={"value": 1.0}):
         yield f"[strategy] fraction: '{schedule.name}' {reason}: {remedy}"
     elif schedule is None and share < 1:
         yield f"[clients] fraction: {share} {reason}: {remedy}"

@@ -17,7 +17,7 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.strategy.strategy import State, Strategy, sent_down
 from edge_server.transport.object_store.store import Depot
 from schemas.messages import Task
-from schemas.messages.object_store import Depot as Terms
+from schemas.messages.object_store import ObjectStoreTerms as Terms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import BlobRef, encode_json

@@ -17,9 +17,9 @@ import numpy as np
 from edge_client.compression.layered_model import ADDED, SPEC, Block, Holding, block_of, spec_group
 from edge_client.pruning.index_sets import everywhere
 from edge_client.pruning.lazy_slicing import values_at
-from schemas.messages import Layer
+from schemas.messages import Increment
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, Kind, MadeArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, kind_of, pieces, rows_of
 from schemas.tensors.blobs import BlobRef, Groups
 
 MAP = "channel-map"
@@ -31,7 +31,7 @@ MAP_CHANNEL = 0
 class Parts:
     """What one device starts from: its layers, the blobs by name, the shared channels that some come on."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[Increment, ...]
     blobs: Mapping[str, BlobRef]
     channels: Mapping[str, int] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ def lay_out(
             blobs[GRAPH] = graph
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
         layers = tuple(
-            Layer(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))
+            Increment(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))
             for key, (frame, ref) in named.items()
         )
         parts[name] = Parts(layers, blobs, channels if shared else {})
@@ -165,9 +165,9 @@ def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Gr
                 missing[name] = kind_of(arrays, name)
             elif not block.whole:
                 blocks[name] = block
-        layer[group] = MadeArrays(missing, partial(rows_of, arrays))
+        layer[group] = ComputedArrays(missing, partial(rows_of, arrays))
         added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in blocks.items()}
-        layer[group + ADDED] = MadeArrays(added, partial(_added, arrays, blocks))
+        layer[group + ADDED] = ComputedArrays(added, partial(_added, arrays, blocks))
     return layer
 
 

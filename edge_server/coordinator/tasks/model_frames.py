@@ -29,7 +29,7 @@ from edge_server.coordinator.tasks.downlink import Downlink
 from edge_server.coordinator.tasks.layers import Frame, paths_of
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef, FlatGroups, Groups
-from schemas.tensors.files import tensors_bytes
+from schemas.tensors.files import tensor_file_size
 
 Specs = Mapping[str, SubModelSpec]
 """Sub-models by their JSON."""
@@ -144,7 +144,7 @@ class Publisher:
         def put(groups: Groups) -> BlobRef:
             ref = self._store.put_groups(groups, chunk_bytes=edition.chunk_bytes, write=writing.write)
             if pack is not None:
-                sizes[ref.digest] = tensors_bytes(FlatGroups(groups))
+                sizes[ref.digest] = tensor_file_size(FlatGroups(groups))
             return ref
 
         def holding(spec: SubModelSpec) -> Groups:

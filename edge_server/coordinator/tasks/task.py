@@ -12,11 +12,11 @@ from edge_server.rounds.events import PlanRound
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import Task, encode_message
-from schemas.messages.rollout_terms import Terms
-from schemas.strategy import Piece, TrainingPlan
+from schemas.messages.rollout_terms import TrialTerms
+from schemas.strategy import Component, TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
-DELIVERY_TERMS = Terms(watch_s=0.0, latency_ratio=1000.0)
+DELIVERY_TERMS = TrialTerms(watch_s=0.0, latency_ratio=1000.0)
 """As a rollout's, but nobody watches the model after the switch, and a slower model is no worse.
 
 A device's tier decides how large its network is: one that has moved up a tier must not keep its old model.
@@ -45,7 +45,7 @@ class TaskTerms:
     run: str
     model: ModelSpec
     preprocessing: Preprocessing
-    uplink: tuple[Piece, ...] = ()
+    uplink: tuple[Component, ...] = ()
 
 
 def training_jobs(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, Job]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edge_client.compression.zstd import is_compressed, unpack
 from edge_client.storage.file_recycling import SUFFIX, Spares
-from schemas.tensors.blobs import Groups, SpooledGroups
+from schemas.tensors.blobs import FileGroups, Groups
 
 IN_MEMORY_BYTES = 4 * 1024 * 1024
 """An update that is smaller is looked at where it was unpacked, and not read again from its file."""
@@ -28,22 +28,22 @@ class Unpacked:
         Raises `PeerError` for what is damaged, or larger than `limit` bytes when it is unpacked.
         """
         if not is_compressed(path):
-            return SpooledGroups(path)
+            return FileGroups(path)
         unpacked = self._folder / path.name
         if not unpacked.is_file():
             self._unpack(path, unpacked, limit)
-        return SpooledGroups(unpacked)
+        return FileGroups(unpacked)
 
     def looked_at(self, path: Path, *, limit: int | None = None) -> Groups:
         """The same for one look, before this thread's next: of a small update they are in memory."""
         if not is_compressed(path):
-            return SpooledGroups(path)
+            return FileGroups(path)
         unpacked = self._folder / path.name
         if unpacked.is_file():
-            return SpooledGroups(unpacked)
+            return FileGroups(unpacked)
         if not hasattr(self._own, "buffer"):
             self._own.buffer = bytearray(IN_MEMORY_BYTES)
-        return SpooledGroups(unpacked, self._unpack(path, unpacked, limit, self._own.buffer))
+        return FileGroups(unpacked, self._unpack(path, unpacked, limit, self._own.buffer))
 
     def keep_only(self, digests: frozenset[str]) -> None:
         """Forget the others; their files are written over by what is unpacked next."""

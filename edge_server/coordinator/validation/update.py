@@ -22,7 +22,7 @@ from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Groups, SpooledGroups
+from schemas.tensors.blobs import FileGroups, Groups
 from schemas.values import Reason
 
 
@@ -60,7 +60,7 @@ def examined(
     try:
         check_training(update, task)
         if task.masking is not None:
-            examine_masked(update, SpooledGroups(path), task, segments)
+            examine_masked(update, FileGroups(path), task, segments)
             return Examination()
         groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
         sizes = examine(update, groups, task, channel_map, rules)

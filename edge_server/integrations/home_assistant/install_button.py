@@ -18,7 +18,7 @@ from edge_server.releases.rollout.service import Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import Status
 from schemas.errors import EdgeError
-from schemas.messages.rollout_terms import Terms
+from schemas.messages.rollout_terms import TrialTerms
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def rules_for(device: str, watch_s: float) -> Rules:
         success=1.0,
         gather_s=0.0,
         away_s=PATIENCE_S,
-        terms=Terms(watch_s=watch_s),
+        terms=TrialTerms(watch_s=watch_s),
     )
 
 

@@ -34,7 +34,7 @@ from edge_server.observability.grad_cam import grad_cam
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError, EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 from schemas.values import Preprocessing
 
 MOST_OPAQUE = 200
@@ -100,7 +100,7 @@ def by_turns(data: LabelledData, count: int) -> NDArray[np.intp]:
 def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> nn.Module:
     """The sub-model of a tier, or with 0 the global model, of a version in the run folder."""
     channels = ChannelMap.model_validate_json((version / "channel-map.json").read_bytes())
-    params = SpooledGroups(version / "state.safetensors")["model"]
+    params = FileGroups(version / "state.safetensors")["model"]
     spec = SubModelSpec()
     if tier != WHOLE:
         if not 1 <= tier <= len(config.tiers.ratios):

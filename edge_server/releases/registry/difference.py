@@ -18,7 +18,7 @@ from edge_server.config.units import (
 )
 from edge_server.releases.registry.version import TierModel, Version
 from schemas.errors import PeerError
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def weight_distance(before: Path, after: Path) -> float | None:
     `before` and `after` are the versions' folders; None where they are not of the same shapes, or not there.
     """
     try:
-        one = SpooledGroups(before / "model" / "state.safetensors")["model"]
-        two = SpooledGroups(after / "model" / "state.safetensors")["model"]
+        one = FileGroups(before / "model" / "state.safetensors")["model"]
+        two = FileGroups(after / "model" / "state.safetensors")["model"]
         if {name: one.kind(name) for name in one} != {name: two.kind(name) for name in two}:
             return None
         apart = sum(float(np.sum(np.square(two[name] - one[name], dtype=np.float64))) for name in one)

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from schemas.base import Frozen
-from schemas.messages.rollout_terms import Terms
+from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Name
 from schemas.values import Fraction, Seconds
 
@@ -40,7 +40,7 @@ class Rules(Frozen):
     away_s: Seconds = 600.0
     silent_s: Seconds = 300.0
     only: tuple[Name, ...] = ()
-    terms: Terms = Terms.model_construct()
+    terms: TrialTerms = TrialTerms.model_construct()
 
     def are_for(self, device: str) -> bool:
         """Whether the rollout is to this device."""

@@ -9,7 +9,7 @@ from edge_server.rounds.broadcast import pacing as shared
 from edge_server.rounds.events import Command, Publish, Send
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.state import Federation, Phase, Step
-from schemas.messages import BroadcastEnd, Heard, TaskReply
+from schemas.messages import BroadcastEnd, BroadcastProgress, TaskReply
 
 
 def begun(federation: Federation, participants: Iterable[Participant], now: float) -> Federation:
@@ -37,7 +37,7 @@ def answered(federation: Federation, reply: TaskReply, participant: Participant,
     return replace(federation, broadcast=current), _end(federation, participant, past)
 
 
-def heard(federation: Federation, message: Heard, now: float) -> Step:
+def heard(federation: Federation, message: BroadcastProgress, now: float) -> Step:
     """A device tells how far it has heard."""
     current = federation.broadcast
     if current is None or (current.run, current.attempt) != (message.run, message.attempt):

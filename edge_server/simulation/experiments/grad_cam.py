@@ -27,7 +27,7 @@ from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.findings import Findings, Table
 from edge_server.simulation.experiments.runner import Done, Progress, Simulate, run_all, run_path
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 
 MEASURED = 200
 SHOWN = 8
@@ -80,7 +80,7 @@ def _trained(one: Done, out: Path, data: LabelledData) -> nn.Module:
         raise ConfigError(f"{run_path(one.run, out)} holds no model")
     latest = max(versions, key=lambda path: int(path.parent.name.split("-")[1]))
     module = build_model(spec)
-    load_arrays(module, SpooledGroups(latest)["model"])
+    load_arrays(module, FileGroups(latest)["model"])
     return module
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from schemas.tensors.arrays import AnyArray, Kind, MadeArrays, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, kind_of, rows_of
 
 NUMBERS = 256 * 1024
 """Coordinates of a block where each client's is looked at and let go."""
@@ -41,7 +41,7 @@ def runs(
 
 def in_blocks(
     kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray], numbers: int | None = None
-) -> MadeArrays:
+) -> ComputedArrays:
     """Arrays of these kinds, of which `make(name, start, stop)` is asked for blocks, of so many numbers."""
 
     def rows(name: str, start: int, stop: int) -> AnyArray:
@@ -51,12 +51,12 @@ def in_blocks(
             made[first - start : last - start] = make(name, first, last)
         return made if shape else made.reshape(())
 
-    return MadeArrays(kinds, rows)
+    return ComputedArrays(kinds, rows)
 
 
-def those(arrays: Mapping[str, AnyArray], names: Iterable[str]) -> MadeArrays:
+def those(arrays: Mapping[str, AnyArray], names: Iterable[str]) -> ComputedArrays:
     """Those of these names, read when they are asked for."""
-    return MadeArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
+    return ComputedArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
 
 
 def rows_like(array: AnyArray) -> AnyArray:

@@ -11,7 +11,7 @@ from edge_server.strategy.aggregation.updates import group_of, sources_of
 from edge_server.strategy.groups.rule import Folded, GroupRule, zeros
 from edge_server.strategy.selection.policies import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import MadeArrays, rows_of
+from schemas.tensors.arrays import ComputedArrays, rows_of
 from schemas.tensors.blobs import Array, Arrays
 
 COUNT = "clients"
@@ -58,7 +58,7 @@ class Control(GroupRule):
         return Folded(after, result.after)
 
 
-def _control(held: Arrays) -> MadeArrays:
+def _control(held: Arrays) -> ComputedArrays:
     """c without its count."""
     return those(held, [name for name in held if name != COUNT])
 

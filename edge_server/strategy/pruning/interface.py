@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from edge_client.pruning.channel_selection import Scores, kept_count, prefix_spec, ranking
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import PersonalPruning
@@ -29,7 +29,7 @@ class Cut:
 
     spec: SubModelSpec
     personal: PersonalPruning | None = None
-    objectives: tuple[Piece, ...] = ()
+    objectives: tuple[Component, ...] = ()
     train: bool = True
     returned: tuple[str, ...] | None = None
 

@@ -12,7 +12,7 @@ from edge_client.pruning.channel_selection import group_scores, prefix_spec
 from edge_server.strategy.aggregation.blocks import runs
 from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
 from edge_server.strategy.pruning.layers import Layers
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Array, Arrays
 from schemas.values import PersonalPruning
@@ -80,7 +80,7 @@ class Attention(Pruner):
         if evidence.ordered or not ratios:
             return Cut(prefix_spec(ratios, channel_map))
         layers = tuple(layer for group in sorted(ratios) for layer in channel_map.groups[group].layers)
-        attentive = Piece(name="attentive", options={"layers": layers})
+        attentive = Component(name="attentive", options={"layers": layers})
         personal = PersonalPruning(ratios=dict(ratios))
         return Cut(SubModelSpec(), personal, (attentive,), train=self.first_round == "train")
 

@@ -13,7 +13,7 @@ from edge_server.transport.object_store.signed_urls import Links
 from schemas.errors import PeerError
 from schemas.messages import Task, Update, encode_message
 from schemas.messages.object_store import Addresses
-from schemas.messages.object_store import Depot as Terms
+from schemas.messages.object_store import ObjectStoreTerms as Terms
 from schemas.tensors.blobs import BlobRef
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from edge_client.transport.chunk_transfer import VerifyBlob
 from edge_server.transport.broker.packets import Will
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Birth, Death, Task, Update, decode_message, encode_message
-from schemas.topics import ROOT, Channel, DeviceTopic, LayerTopic, StateTopic, device_filters
+from schemas.topics import ROOT, Channel, DeviceTopic, SharedTopic, StateTopic, device_filters
 from schemas.values import CapabilityProfile, DataCard
 from tests.benchmarks.crowd.contents import Contents, Upload
 from tests.benchmarks.crowd.wire import Arrived, Client
@@ -128,7 +128,7 @@ class Device:
         listens = self._session.listens
         if listens != self._listens:
             self._listens = listens
-            self.client.listen(frozenset(str(LayerTopic(self._place.federation, n)) for n in listens))
+            self.client.listen(frozenset(str(SharedTopic(self._place.federation, n)) for n in listens))
         for command in commands:
             self._do(command)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edge_server.config.config import DEFAULT_DOWNLINK, DEFAULT_UPLINK
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from tests.benchmarks.client_data import write_clients
 from tests.benchmarks.federation import DEVICES, LARGE, Told, Work, run
 from tests.benchmarks.figure import Figure
@@ -85,7 +85,7 @@ def _compared(options: Options, *, exact: bool) -> list[Figure]:
     return [*found, *_launch(mine, its, why), _memory(its, version, why)]
 
 
-def _told(codecs: Sequence[Piece]) -> str:
+def _told(codecs: Sequence[Component]) -> str:
     """Codecs in words."""
     options = ("".join(f" ({key} {value})" for key, value in one.options.items()) for one in codecs)
     return " and ".join(one.name + said for one, said in zip(codecs, options, strict=True))

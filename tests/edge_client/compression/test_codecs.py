@@ -20,9 +20,9 @@ from edge_client.compression.sparse import TopK, to_dense, to_sparse
 from edge_client.compression.zstd import MAGIC, Zstd, is_compressed, unpack
 from edge_client.storage.blob_store import BlobStore
 from schemas.errors import ConfigError, PeerError
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from schemas.tensors.arrays import rows_of
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 from schemas.tensors.files import write_tensors
 from tests.groups import encode_groups
 
@@ -37,7 +37,7 @@ quickly = settings(max_examples=30, deadline=None)
 
 def chain(*named):
     """The chain of pieces as a recipe writes them."""
-    return make_chain([Piece.model_validate(one) for one in named])
+    return make_chain([Component.model_validate(one) for one in named])
 
 
 def there_and_back(codecs, update, seed=0, residual=None):
@@ -237,7 +237,7 @@ def test_any_rows_can_be_read_of_what_lies_in_a_file(tmp_path_factory, update, s
     encoded = chain(*named).encode(update, seed)
     path = tmp_path_factory.mktemp("rows") / "blob"
     path.write_bytes(encode_groups({group: dict(parts) for group, parts in encoded.groups.items()}))
-    file, whole = decoded(SpooledGroups(path))["model"], decoded(encoded.groups)["model"]
+    file, whole = decoded(FileGroups(path))["model"], decoded(encoded.groups)["model"]
     for name, array in update.items():
         rows = len(array) if array.ndim else 1
         start = data.draw(st.integers(0, rows if array.ndim else 0))
@@ -297,7 +297,7 @@ def test_a_file_that_is_cut_off_holds_no_groups(tmp_path):
     with (tmp_path / "cut").open("wb") as file:
         unpack(whole, file)
     with pytest.raises(PeerError):
-        len(SpooledGroups(tmp_path / "cut"))
+        len(FileGroups(tmp_path / "cut"))
 
 
 def test_a_decoder_that_would_need_much_memory_is_not_made(tmp_path):

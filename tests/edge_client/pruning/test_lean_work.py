@@ -16,8 +16,8 @@ from edge_client.pruning.surgery import arrays_of, borrow_arrays, hollow, load_a
 from edge_client.pruning.update_coordinates import in_sub_model
 from edge_server.coordinator.global_model import GlobalModel
 from schemas.submodel import SubModelSpec
-from schemas.tensors.arrays import PIECE_NUMBERS, AnyArray, MadeArrays
-from schemas.tensors.blobs import FlatGroups, SpooledGroups, digest_of
+from schemas.tensors.arrays import BLOCK_NUMBERS, AnyArray, ComputedArrays
+from schemas.tensors.blobs import FileGroups, FlatGroups, digest_of
 from schemas.tensors.files import digest_of_tensors, write_tensors
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
@@ -27,7 +27,7 @@ LARGEST = 512 * 3136 * 4
 """Bytes of `linear1.weight`: above a piece."""
 
 
-class Watched(MadeArrays):
+class Watched(ComputedArrays):
     """Lazy arrays that remember the largest piece that was asked for."""
 
     def __init__(self, arrays: dict[str, AnyArray]) -> None:
@@ -51,7 +51,7 @@ def test_what_is_received_goes_into_the_module_a_piece_at_a_time(module):
     received = Watched(wanted)
     load_arrays(module, received)
     assert all(np.array_equal(array, wanted[name]) for name, array in arrays_of(module).items())
-    assert received.largest <= 4 * PIECE_NUMBERS < LARGEST
+    assert received.largest <= 4 * BLOCK_NUMBERS < LARGEST
     assert received.given == sum(array.nbytes for array in wanted.values())
 
 
@@ -61,7 +61,7 @@ def test_the_answer_is_made_a_piece_at_a_time_and_has_the_bytes_of_one_made_at_o
     made = digest_of_tensors(FlatGroups({"model": trained_since(module, received)}))
     whole = {name: trained[name] - started[name] for name in trained}
     assert made == digest_of(encode_groups({"model": whole}))
-    assert received.largest <= 4 * PIECE_NUMBERS < LARGEST
+    assert received.largest <= 4 * BLOCK_NUMBERS < LARGEST
 
 
 def test_a_cut_answer_has_the_bytes_of_one_cut_at_once(module, tmp_path: Path):
@@ -70,7 +70,7 @@ def test_a_cut_answer_has_the_bytes_of_one_cut_at_once(module, tmp_path: Path):
     with (path := tmp_path / "kept").open("wb") as file:
         write_tensors(file, FlatGroups({"control": arrays}))
     cut = {**arrays, **extract(arrays_of(module), spec, channel_map)}
-    lazy = in_sub_model(SpooledGroups(path), spec, channel_map)
+    lazy = in_sub_model(FileGroups(path), spec, channel_map)
     assert digest_of_tensors(FlatGroups(lazy)) == digest_of(encode_groups({"control": cut}))
 
 

@@ -27,7 +27,7 @@ from edge_client.training.micro_batches import MARGIN, micro_batch
 from edge_client.training.step_capture import Recorder
 from edge_client.training.trainer import Job
 from schemas.errors import PeerError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.values import Reason
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
@@ -73,9 +73,9 @@ def outcome(words: dict[str, object], at_once: int | None) -> tuple[dict[str, np
         {},
         {"momentum": 0.9, "weight_decay": 0.01},
         {"optimizer": "adam", "learning_rate": 0.001},
-        {"objectives": (Piece(name="prox", options={"mu": 0.1}),)},
-        {"objectives": (Piece(name="scaffold"),)},
-        {"objectives": (Piece(name="attentive", options={"layers": ("0",)}),)},
+        {"objectives": (Component(name="prox", options={"mu": 0.1}),)},
+        {"objectives": (Component(name="scaffold"),)},
+        {"objectives": (Component(name="attentive", options={"layers": ("0",)}),)},
     ],
 )
 def test_a_batch_in_parts_trains_what_the_whole_batch_does(words: dict[str, object], at_once: int) -> None:
@@ -118,8 +118,8 @@ def test_what_fits_in_no_way_is_refused_with_figures() -> None:
     assert refused.value.reason == Reason.NO_MEMORY
 
 
-@pytest.mark.parametrize("objectives", [(), (Piece(name="mix"),)])
-def test_batches_that_are_more_than_their_parts_are_not_cut(objectives: tuple[Piece, ...]) -> None:
+@pytest.mark.parametrize("objectives", [(), (Component(name="mix"),)])
+def test_batches_that_are_more_than_their_parts_are_not_cut(objectives: tuple[Component, ...]) -> None:
     module = network(normalised=not objectives)
     half = with_free(needed(module, 8, 40))
     with pytest.raises(PeerError, match="batches of 16") as refused:

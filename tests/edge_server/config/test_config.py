@@ -14,7 +14,7 @@ from edge_server.config.recipe_files import read_recipe, recipe_names
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 
 Write = Callable[[str], str]
 
@@ -72,9 +72,9 @@ def test_a_file_goes_over_its_recipe_key_by_key_and_a_piece_is_replaced_whole(wr
     text = 'recipe = "attending"\n[tiers]\nratios = [0.5, 0.0]\n[strategy]\npruner = "attention"\n'
     config = load_config(write(text))
     assert config.tiers.ratios == (0.5, 0.0)
-    assert config.strategy.pruner == Piece(name="attention")
+    assert config.strategy.pruner == Component(name="attention")
     recipe = load_config("attending").strategy
-    assert recipe.pruner == Piece(name="attention", options={"first_round": "train"})
+    assert recipe.pruner == Component(name="attention", options={"first_round": "train"})
     assert config.strategy.transforms == recipe.transforms
     assert config.recipe.name == "attending"
 
@@ -302,7 +302,7 @@ def test_a_key_may_be_named_with_its_section():
 
 
 def test_a_piece_may_be_replaced_by_its_name_or_with_options():
-    assert load_config("attending", ["strategy.pruner=index"]).strategy.pruner == Piece(name="index")
+    assert load_config("attending", ["strategy.pruner=index"]).strategy.pruner == Component(name="index")
     word = 'strategy.pruner={name="attention", first-round="score-only"}'
     assert load_config("attending", [word]).strategy.pruner.options == {"first_round": "score-only"}
 
@@ -378,7 +378,7 @@ server-optimizer = { name = "sgd", learning-rate = 0.5 }
 
 
 def test_an_option_that_is_a_list_is_written_as_one():
-    piece = Piece(name="attentive", options={"layers": ("conv2", "linear1")})
+    piece = Component(name="attentive", options={"layers": ("conv2", "linear1")})
     table = tomllib.loads(Config(strategy=StrategySpec(objectives=(piece,))).to_toml())
     assert table["strategy"]["objectives"] == [{"name": "attentive", "layers": ["conv2", "linear1"]}]
 

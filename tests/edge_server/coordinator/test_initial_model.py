@@ -23,7 +23,7 @@ from edge_server.releases.registry.version import Version
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 from tests.edge_server.own_networks import NAME
 
 FIXED = ("rounds=1", "num-clients=2", "workers=1", "learning-rate=0.001")
@@ -39,7 +39,7 @@ class Nobody:
 
 
 def params_in(folder: Path) -> Mapping[str, Any]:
-    return SpooledGroups(folder / "state.safetensors")["model"]
+    return FileGroups(folder / "state.safetensors")["model"]
 
 
 def begun(config: Config, folder: Path, first: Start | None = None) -> Workshop:

@@ -12,7 +12,7 @@ from edge_server.coordinator.observations import is_observed, observation
 from edge_server.strategy.explanations import ChannelScores
 from edge_server.strategy.pruning.pruners import Index, Magnitude
 from edge_server.strategy.strategy import State, close, make_strategy, tier_spec
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, update
 from tests.edge_server.strategy.test_attending import ATTENDING, SCORES, W, sent
@@ -46,7 +46,7 @@ def test_who_sent_no_scores_has_no_say_in_them():
 def test_in_any_other_round_a_channel_has_the_norm_of_its_weights():
     # Row i of the target layer is (10 i, 10 i): 20 i.
     state = State(params=W, round=4)
-    strategy = make_strategy(StrategySpec(pruner=Piece(name="magnitude")), RATIOS)
+    strategy = make_strategy(StrategySpec(pruner=Component(name="magnitude")), RATIOS)
     seen = observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False)
     # The largest: 3 and 4, then 1 to 4.
     assert seen.groups == {
@@ -67,7 +67,7 @@ def test_a_model_that_has_diverged_shows_no_scores():
 
 def test_what_is_kept_of_a_round_is_bounded(monkeypatch):
     state = State(params=W)
-    strategy = make_strategy(StrategySpec(pruner=Piece(name="magnitude")), RATIOS)
+    strategy = make_strategy(StrategySpec(pruner=Component(name="magnitude")), RATIOS)
     # Five scores, and 2 + 4 listed channels.
     for most, shown in ((11, {"hidden"}), (10, set())):
         monkeypatch.setattr(observations, "MOST_NUMBERS", most)

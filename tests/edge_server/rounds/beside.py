@@ -7,7 +7,7 @@ from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded,
 from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
 from schemas.messages import Task, Update
-from schemas.messages.object_store import Addresses, Depot
+from schemas.messages.object_store import Addresses, ObjectStoreTerms
 from tests.edge_server.rounds.world import CHUNK, Node, World
 
 STORE = "https://store/"
@@ -26,7 +26,7 @@ class WorldWithStore(World):
     # --- the server's edge ---
     def assignment(self, plan: on_server.PlanRound) -> on_server.Assignment:
         planned = super().assignment(plan)
-        depot = Depot(address=STORE, above=CHUNK, resumable=True)
+        depot = ObjectStoreTerms(address=STORE, above=CHUNK, resumable=True)
         return on_server.Assignment(planned.task.model_copy(update={"depot": depot}), planned.max_bytes)
 
     def _do_on_server(self, command: on_server.Command) -> None:

@@ -13,13 +13,13 @@ from edge_server.strategy.aggregation.updates import globalised
 from edge_server.strategy.selection.policies import Attention, Client, RoundResult, attention_scores, distance
 from edge_server.strategy.strategy import State, close, make_strategy
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.integration.bench import Bench
 
 CLIENTS = [Client("a", 1, 10), Client("b", 1, 20), Client("c", 1, 30), Client("d", 1, 40)]
-ADAFL = make_strategy(StrategySpec(selection=Piece(name="attention")), RATIOS)
+ADAFL = make_strategy(StrategySpec(selection=Component(name="attention")), RATIOS)
 ZERO = {name: np.zeros_like(array) for name, array in arrays(0).items()}
 
 
@@ -109,11 +109,11 @@ def test_clients_equally_far_per_coordinate_are_equally_far_whatever_they_hold(k
 
 
 def test_only_what_a_client_holds_counts_though_recovery_covers_the_rest():
-    pieces = (Piece(name="attention-matching"), Piece(name="fill-with-global"))
+    pieces = (Component(name="attention-matching"), Component(name="fill-with-global"))
     spec = StrategySpec(
-        selection=Piece(name="attention", options={"alpha": 0.0}),
+        selection=Component(name="attention", options={"alpha": 0.0}),
         transforms=pieces,
-        server_optimizer=Piece(name="sgd", options={"learning_rate": 1.0}),
+        server_optimizer=Component(name="sgd", options={"learning_rate": 1.0}),
     )
     small = SubModelSpec(kept={"hidden": 2})
     sent = [update("a", constants(1), spec=small), update("b", constants(3))]
@@ -160,7 +160,7 @@ def test_a_client_of_no_score_is_drawn_after_all_others():
 @pytest.mark.parametrize("alpha", [-0.1, 1.0])
 def test_a_decay_outside_its_range_is_refused(alpha):
     with pytest.raises(ConfigError, match=r"selection 'attention': alpha must be in \[0, 1\)"):
-        make_strategy(StrategySpec(selection=Piece(name="attention", options={"alpha": alpha})), RATIOS)
+        make_strategy(StrategySpec(selection=Component(name="attention", options={"alpha": alpha})), RATIOS)
 
 
 # --- in a run ---
@@ -217,6 +217,6 @@ def test_attending_with_adafl_is_attending_but_for_who_trains():
 @pytest.mark.parametrize(("without", "recipe"), [("fedavg", "fedprox"), ("adafl", "adafl-fedprox")])
 def test_fedprox_is_one_objective_beside_whatever_selects(without, recipe):
     plain, proximal = load_config(without), load_config(recipe)
-    prox = (Piece(name="prox", options={"mu": 0.01}),)
+    prox = (Component(name="prox", options={"mu": 0.01}),)
     assert plain.strategy.model_copy(update={"objectives": prox}) == proximal.strategy
     assert proximal.tiers.ratios == (0.0,)

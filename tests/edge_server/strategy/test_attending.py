@@ -15,7 +15,7 @@ from edge_server.strategy.aggregation.transforms import attention_matching, matc
 from edge_server.strategy.aggregation.updates import Around, ClientUpdate, globalised
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State, close, make_strategy, plan
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, MAP, NETWORK, RATIOS, arrays, update
 
@@ -28,8 +28,8 @@ W = {
 }
 ATTENDING = make_strategy(
     StrategySpec(
-        pruner=Piece(name="attention"),
-        transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
+        pruner=Component(name="attention"),
+        transforms=(Component(name="attention-matching"), Component(name="fill-with-global")),
     ),
     RATIOS,
 )
@@ -111,9 +111,9 @@ def test_the_rest_may_be_what_the_global_model_has_in_its_last_places():
 
 def test_a_round_that_ranks_channels_is_no_direction_to_go_on_in():
     momentum = StrategySpec(
-        pruner=Piece(name="attention"),
-        transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")),
-        server_optimizer=Piece(name="momentum"),
+        pruner=Component(name="attention"),
+        transforms=(Component(name="attention-matching"), Component(name="fill-with-global")),
+        server_optimizer=Component(name="momentum"),
     )
     updates = [sent(client) for client in "abc"]
     plain = close(ATTENDING, State(params=W), updates, MAP)
@@ -165,7 +165,7 @@ def test_the_global_model_is_the_mean_of_the_recovered_ones_by_number_of_example
 
 
 def test_without_recovery_the_mean_is_over_those_that_hold_a_place():
-    holders = make_strategy(StrategySpec(transforms=(Piece(name="attention-matching"),)), RATIOS)
+    holders = make_strategy(StrategySpec(transforms=(Component(name="attention-matching"),)), RATIOS)
     after = close(holders, State(params=W), [sent(client) for client in "abc"], MAP)
     # Place 3 is held by b and c: (0.3 * 6 + 0.5 * 5) / 0.8 = 5.375. Place 4 by c alone: 4.
     assert after.params["hidden.bias"][3:] == pytest.approx([5.375, 4.0], rel=1e-6)
@@ -202,7 +202,7 @@ def test_from_round_two_on_channels_stay_where_they_are():
 
 def test_the_first_round_can_be_for_looking_only():
     looking = make_strategy(
-        StrategySpec(pruner=Piece(name="attention", options={"first_round": "score-only"})), RATIOS
+        StrategySpec(pruner=Component(name="attention", options={"first_round": "score-only"})), RATIOS
     )
     first = plan(looking, State(params=W), [Client("a", 1)], NETWORK, np.random.default_rng(0)).assignments
     assert not first["a"].cut.train

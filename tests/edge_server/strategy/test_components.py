@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from edge_server.strategy.components import make
 from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 
 RATIOS = (0.5, 0.0)
 
@@ -28,22 +28,22 @@ RATIOS = (0.5, 0.0)
 )
 def test_an_unknown_piece_is_named_with_the_nearest_known_one(concept, name, said):
     with pytest.raises(ConfigError) as refused:
-        make_strategy(StrategySpec(**{concept: Piece(name=name)}), RATIOS)
+        make_strategy(StrategySpec(**{concept: Component(name=name)}), RATIOS)
     assert str(refused.value) == said
 
 
 def test_an_unknown_transform_is_named_too():
     with pytest.raises(ConfigError, match="did you mean 'attention-matching'"):
-        make_strategy(StrategySpec(transforms=(Piece(name="attention-match"),)), RATIOS)
+        make_strategy(StrategySpec(transforms=(Component(name="attention-match"),)), RATIOS)
 
 
 def test_where_nothing_is_near_all_are_listed():
     with pytest.raises(ConfigError, match=r"unknown pruner 'zzz' \(known: .*attention.*index"):
-        make_strategy(StrategySpec(pruner=Piece(name="zzz")), RATIOS)
+        make_strategy(StrategySpec(pruner=Component(name="zzz")), RATIOS)
 
 
 def test_an_unknown_option_is_named_with_the_nearest_known_one():
-    piece = Piece(name="sgd", options={"learning_rat": 0.1})
+    piece = Component(name="sgd", options={"learning_rat": 0.1})
     with pytest.raises(ConfigError) as refused:
         make_strategy(StrategySpec(server_optimizer=piece), RATIOS)
     said = "server optimizer 'sgd' has no option 'learning-rat' (did you mean 'learning-rate'?)"
@@ -52,16 +52,16 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one():
 
 def test_an_option_of_a_piece_that_has_none_is_refused():
     with pytest.raises(ConfigError, match="combiner 'mean' has no option 'trim'"):
-        make_strategy(StrategySpec(combiner=Piece(name="mean", options={"trim": 1})), RATIOS)
+        make_strategy(StrategySpec(combiner=Component(name="mean", options={"trim": 1})), RATIOS)
 
 
 @pytest.mark.parametrize(
     ("concept", "piece"),
     [
-        ("server_optimizer", Piece(name="sgd", options={"learning_rate": 0.0})),
-        ("server_optimizer", Piece(name="sgd", options={"learning_rate": -1.0})),
-        ("server_optimizer", Piece(name="sgd", options={"learning_rate": "fast"})),
-        ("pruner", Piece(name="attention", options={"first_round": "never"})),
+        ("server_optimizer", Component(name="sgd", options={"learning_rate": 0.0})),
+        ("server_optimizer", Component(name="sgd", options={"learning_rate": -1.0})),
+        ("server_optimizer", Component(name="sgd", options={"learning_rate": "fast"})),
+        ("pruner", Component(name="attention", options={"first_round": "never"})),
     ],
 )
 def test_an_option_with_an_impossible_value_is_refused(concept, piece):
@@ -73,9 +73,9 @@ def test_an_option_with_an_impossible_value_is_refused(concept, piece):
     ("concept", "piece"),
     [
         # The natural slip: the share is a schedule of its own, not an option of the selection.
-        ("selection", Piece(name="uniform", options={"fraction": 0.5})),
-        ("ratio", Piece(name="by-tier", options={"ratios": 0.5})),
-        ("fraction", Piece(name="constant", options={"value": "half"})),
+        ("selection", Component(name="uniform", options={"fraction": 0.5})),
+        ("ratio", Component(name="by-tier", options={"ratios": 0.5})),
+        ("fraction", Component(name="constant", options={"value": "half"})),
     ],
 )
 def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, piece):
@@ -88,18 +88,18 @@ def test_an_option_of_the_wrong_type_is_refused_before_the_run(concept, piece):
     [
         (
             "server_optimizer",
-            Piece(name="sgd", options={"learning_rate": "fast"}),
+            Component(name="sgd", options={"learning_rate": "fast"}),
             "server optimizer 'sgd': learning-rate: input should be a valid number,"
             " unable to parse string as a number, got 'fast'",
         ),
         (
             "fraction",
-            Piece(name="constant", options={"value": (0.5, 0.25)}),
+            Component(name="constant", options={"value": (0.5, 0.25)}),
             "schedule 'constant': value: input should be a valid number, got (0.5, 0.25)",
         ),
         (
             "pruner",
-            Piece(name="attention", options={"first_round": 1}),
+            Component(name="attention", options={"first_round": 1}),
             "pruner 'attention': first-round: input should be a valid string, got 1",
         ),
     ],
@@ -113,9 +113,9 @@ def test_an_option_of_the_wrong_type_is_named_with_what_came(concept, piece, sai
 @pytest.mark.parametrize(
     ("concept", "piece"),
     [
-        ("selection", Piece(name="uniform", options={"fraction": None})),
+        ("selection", Component(name="uniform", options={"fraction": None})),
         # Of the right type, and yet the tiers' ratios are said once, in [tiers].
-        ("ratio", Piece(name="by-tier", options={"ratios": (0.5, 0.0)})),
+        ("ratio", Component(name="by-tier", options={"ratios": (0.5, 0.0)})),
     ],
 )
 def test_what_the_run_itself_provides_is_no_option(concept, piece):
@@ -125,27 +125,29 @@ def test_what_the_run_itself_provides_is_no_option(concept, piece):
 
 
 def test_a_whole_number_will_do_for_a_fraction():
-    half = Piece(name="sgd", options={"learning_rate": 2})
+    half = Component(name="sgd", options={"learning_rate": 2})
     assert make_strategy(StrategySpec(server_optimizer=half), RATIOS).server_optimizer.learning_rate == 2.0
 
 
 def test_a_name_alone_is_a_piece_and_a_table_one_with_options():
-    assert Piece.model_validate("uniform") == Piece(name="uniform")
+    assert Component.model_validate("uniform") == Component(name="uniform")
     table = {"name": "attention", "first-round": "score-only"}
-    assert Piece.model_validate(table) == Piece(name="attention", options={"first_round": "score-only"})
+    assert Component.model_validate(table) == Component(
+        name="attention", options={"first_round": "score-only"}
+    )
 
 
 @pytest.mark.parametrize("table", [{}, {"mu": 1.0}, {"name": 3}, {"name": "x", "mu": {"deep": 1}}, 7])
 def test_what_is_no_piece_is_refused(table):
     with pytest.raises(ValidationError):
-        Piece.model_validate(table)
+        Component.model_validate(table)
 
 
 def test_the_run_gives_what_a_factory_wants_and_no_more():
     def factory(given: int, chosen: int = 1) -> tuple[int, int]:
         return given, chosen
 
-    made = make("thing", {"x": factory}, Piece(name="x", options={"chosen": 2}), given=3, unwanted=4)
+    made = make("thing", {"x": factory}, Component(name="x", options={"chosen": 2}), given=3, unwanted=4)
     assert made == (3, 2)
 
 
@@ -154,13 +156,13 @@ def test_a_piece_whose_option_is_missing_is_refused():
         return needed
 
     with pytest.raises(ConfigError, match=r"thing 'x': .*needed"):
-        make("thing", {"x": factory}, Piece(name="x"))
+        make("thing", {"x": factory}, Component(name="x"))
 
 
 def test_an_option_that_the_run_provides_is_refused_with_what_is_free():
     def factory(given: int, chosen: int = 1) -> tuple[int, int]:
         return given, chosen
 
-    piece = Piece(name="x", options={"given": 5})
+    piece = Component(name="x", options={"given": 5})
     with pytest.raises(ConfigError, match=r"thing 'x' has no option 'given' \(known: chosen\)"):
         make("thing", {"x": factory}, piece, given=3)

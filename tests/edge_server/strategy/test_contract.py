@@ -21,7 +21,7 @@ from edge_server.strategy.selection.policies import SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
 from edge_server.strategy.strategy import close, make_strategy, plan
 from edge_server.strategy.weighting.registry import WEIGHTINGS
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, CLIENTS, MAP, NETWORK, RATIOS, arrays, state, update
 
@@ -49,8 +49,8 @@ AGGREGATION = [pair for pair in ALL if pair[0] in ("transforms", "weighting", "c
 SPECS = [SubModelSpec(), SubModelSpec(kept={"hidden": 4}), SubModelSpec(kept={"hidden": 2})]
 
 
-def piece(name: str) -> Piece:
-    return Piece(name=name, options=OPTIONS.get(name, {}))
+def piece(name: str) -> Component:
+    return Component(name=name, options=OPTIONS.get(name, {}))
 
 
 def strategy_with(concept: str, name: str):
@@ -153,7 +153,7 @@ def test_a_schedule_gives_a_finite_number_for_every_round(name):
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_a_selection_chooses_known_devices_once_and_repeatably(name, share):
-    fraction = Piece(name="constant", options={"value": share})
+    fraction = Component(name="constant", options={"value": share})
     strategy = make_strategy(StrategySpec(selection=piece(name), fraction=fraction), RATIOS)
     chosen = list(plan(strategy, state(), CLIENTS, NETWORK, random()).assignments)
     # max(1, ceil(share * 6)): 1, 2, 3 and 6 devices.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.strategy import close, make_strategy
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
@@ -64,7 +64,7 @@ def test_a_spec_that_names_every_channel_is_the_full_model():
 
 
 def test_recovery_changes_nothing_where_every_client_holds_the_full_model():
-    pieces = (Piece(name="attention-matching"), Piece(name="fill-with-global"))
+    pieces = (Component(name="attention-matching"), Component(name="fill-with-global"))
     filled = make_strategy(StrategySpec(transforms=pieces), RATIOS)
     sent = [update("a", arrays(1), examples=3), update("b", arrays(2), examples=4)]
     one, other = close(FEDAVG, state(), sent, MAP), close(filled, state(), sent, MAP)
@@ -72,7 +72,7 @@ def test_recovery_changes_nothing_where_every_client_holds_the_full_model():
 
 
 def test_the_server_learning_rate_scales_the_step():
-    half = StrategySpec(server_optimizer=Piece(name="sgd", options={"learning_rate": 0.5}))
+    half = StrategySpec(server_optimizer=Component(name="sgd", options={"learning_rate": 0.5}))
     before = state()
     after = close(make_strategy(half, RATIOS), before, [update("a", constant(1))], MAP)
     assert moved(before, after)["out.bias"] == pytest.approx([0.5, 0.5], abs=1e-6)

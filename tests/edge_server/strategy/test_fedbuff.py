@@ -10,7 +10,7 @@ import pytest
 from edge_server.config.load import load_config
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
 ZERO = {name: np.zeros_like(array) for name, array in arrays(0).items()}
@@ -23,8 +23,8 @@ def late(client: str, value: float, staleness: int | None):
 
 
 def change(*sent, **options) -> float:
-    piece = Piece(name="discount-staleness", options=options)
-    spec = StrategySpec(transforms=(piece,), weighting=Piece(name="equal"))
+    piece = Component(name="discount-staleness", options=options)
+    spec = StrategySpec(transforms=(piece,), weighting=Component(name="equal"))
     after = close(make_strategy(spec, RATIOS), replace(state(), params=ZERO), sent, MAP).params
     return float(after["out.bias"][0])
 
@@ -59,8 +59,8 @@ def test_the_recipes_close_rounds_by_the_buffer(recipe):
     config = load_config(recipe)
     assert config.clients.mode == "buffered"
     assert config.clients.buffer_size <= config.clients.num_clients
-    assert config.strategy.transforms[0] == Piece(name="discount-staleness", options={"exponent": 0.5})
-    assert config.strategy.weighting == Piece(name="equal")
+    assert config.strategy.transforms[0] == Component(name="discount-staleness", options={"exponent": 0.5})
+    assert config.strategy.weighting == Component(name="equal")
 
 
 def test_attending_fedbuff_is_attending_with_the_buffer_beside_it():

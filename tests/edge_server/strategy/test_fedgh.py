@@ -9,7 +9,7 @@ from edge_client.pruning.slicing import extract
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import ModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
@@ -20,7 +20,7 @@ WITHOUT_BIAS = ChannelMap(
 
 
 def strategy(**options: float):
-    piece = Piece(name="header", options=options or {"learning_rate": 1.0})
+    piece = Component(name="header", options=options or {"learning_rate": 1.0})
     return make_strategy(StrategySpec(groups=(piece,)), RATIOS)
 
 
@@ -120,8 +120,8 @@ def test_without_prototypes_the_averaged_header_stands() -> None:
 
 
 def test_where_attention_moved_channels_the_averaged_header_is_the_start() -> None:
-    transforms = (Piece(name="attention-matching"),)
-    piece = Piece(name="header", options={"learning_rate": 1e-9})
+    transforms = (Component(name="attention-matching"),)
+    piece = Component(name="header", options={"learning_rate": 1e-9})
     with_header = make_strategy(StrategySpec(groups=(piece,), transforms=transforms), RATIOS)
     plain = make_strategy(StrategySpec(transforms=transforms), RATIOS)
     # Channel 4 is attended to most, so the model is turned round: the old header would meet other channels.

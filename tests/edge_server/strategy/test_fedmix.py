@@ -9,7 +9,7 @@ from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
 from edge_server.strategy.strategy import close, make_strategy, sent_down, start
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
@@ -25,7 +25,7 @@ def means(value: float, rows: int = 1) -> dict[str, np.ndarray]:
 
 
 def strategy(**options: int):
-    return make_strategy(StrategySpec(groups=(Piece(name="mean-data", options=options),)), RATIOS)
+    return make_strategy(StrategySpec(groups=(Component(name="mean-data", options=options),)), RATIOS)
 
 
 def after(one, *rounds):

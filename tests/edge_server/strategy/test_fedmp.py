@@ -15,7 +15,7 @@ from edge_server.strategy.selection.bandit import Bandit, arms, best_arm, raised
 from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State, close, make_strategy
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, update
 from tests.integration.bench import Bench
@@ -190,7 +190,7 @@ def test_what_was_learned_survives_a_checkpoint(tmp_path):
 @pytest.mark.parametrize("option", ["most=1.0", "discount=1.0", "threshold=0.0", "gap=0.0"])
 def test_impossible_options_are_refused(option):
     name, _, value = option.partition("=")
-    piece = Piece(name="bandit", options={name: float(value)})
+    piece = Component(name="bandit", options={name: float(value)})
     with pytest.raises(ConfigError, match=name):
         make_strategy(StrategySpec(ratio=piece), RATIOS)
 
@@ -206,7 +206,7 @@ def test_r2sp_recovers_what_was_pruned_from_the_global_model_before_the_mean():
         update("a", ones, spec=SubModelSpec(kept={"hidden": (1, 3)}), examples=10),
         update("b", twos, spec=SubModelSpec(kept={"hidden": (0, 1)}), examples=30),
     ]
-    strategy = make_strategy(StrategySpec(transforms=(Piece(name="fill-with-global"),)), RATIOS)
+    strategy = make_strategy(StrategySpec(transforms=(Component(name="fill-with-global"),)), RATIOS)
     after = close(strategy, State(params=model), sent, MAP).params
     # Recovered: a is 0, 2, 2, 4, 4 (residual 0, -, 2, -, 4) and b is 2, 3, 2, 3, 4 (residual -, -, 2, 3, 4).
     #   0.25 * 0 + 0.75 * 2 = 1.5, 0.25 * 2 + 0.75 * 3 = 2.75, 2, 0.25 * 4 + 0.75 * 3 = 3.25, 4.

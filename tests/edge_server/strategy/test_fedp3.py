@@ -14,7 +14,7 @@ from edge_server.strategy.pruning.layers import Layers, returned_layers, units
 from edge_server.strategy.strategy import close, make_strategy, plan
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task, Update
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.blobs import BlobRef
 from schemas.values import ModelSpec, TrainingMetrics
@@ -68,7 +68,7 @@ def test_every_client_and_round_draws_its_own_layers_repeatably():
 @pytest.mark.parametrize("channels", ["index", "random"])
 def test_the_tier_bounds_every_layer_whatever_is_returned(channels):
     options = {"layers": 0, "channels": channels}
-    strategy = make_strategy(StrategySpec(pruner=Piece(name="layers", options=options)), RATIOS)
+    strategy = make_strategy(StrategySpec(pruner=Component(name="layers", options=options)), RATIOS)
     assignments = plan(strategy, state(), CLIENTS, NETWORK, np.random.default_rng(0)).assignments
     # Ratios 0.6, 0.2 and 0 of five channels keep 2, 4 and 5.
     kept = [assignments[f"c{k}"].cut.spec.count("hidden", 5) for k in range(3)]
@@ -79,7 +79,7 @@ def test_the_tier_bounds_every_layer_whatever_is_returned(channels):
 def test_impossible_options_are_refused():
     for options, message in (({"layers": -1}, "at least 0"), ({"channels": "best"}, "not 'best'")):
         with pytest.raises(ConfigError, match=message):
-            make_strategy(StrategySpec(pruner=Piece(name="layers", options=options)), RATIOS)
+            make_strategy(StrategySpec(pruner=Component(name="layers", options=options)), RATIOS)
 
 
 # --- what comes back ---
@@ -104,7 +104,7 @@ def test_the_returned_layers_of_the_sub_model_are_covered_and_nothing_else():
 
 
 def test_every_layer_is_the_mean_over_those_who_sent_it():
-    strategy, before = make_strategy(StrategySpec(pruner=Piece(name="layers")), RATIOS), state()
+    strategy, before = make_strategy(StrategySpec(pruner=Component(name="layers")), RATIOS), state()
     updates = [
         sent("weak", 1, SMALL, ("out",), 10),
         sent("strong", 5, SubModelSpec(), ("hidden", "out"), 30),
@@ -120,7 +120,7 @@ def test_every_layer_is_the_mean_over_those_who_sent_it():
 
 
 def test_a_layer_that_nobody_sent_stays():
-    strategy, before = make_strategy(StrategySpec(pruner=Piece(name="layers")), RATIOS), state()
+    strategy, before = make_strategy(StrategySpec(pruner=Component(name="layers")), RATIOS), state()
     updates = [sent("weak", 1, SMALL, ("out",), 10), sent("strong", 5, SubModelSpec(), ("out",), 30)]
     after = close(strategy, before, updates, MAP).params
     assert (after["hidden.weight"] == before.params["hidden.weight"]).all()

@@ -19,7 +19,7 @@ from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import MAX_ROWS, Shape
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Network, close, make_strategy, sent_down, start
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 
@@ -32,7 +32,7 @@ CLIENTS = [Client(f"c{k}", tier=1, examples=5) for k in range(4)]
 
 
 def strategy_with(name: str):
-    return make_strategy(StrategySpec(groups=(Piece(name=name),)), (0.0,))
+    return make_strategy(StrategySpec(groups=(Component(name=name),)), (0.0,))
 
 
 def filled(shape: Shape, seed: int) -> np.ndarray:
@@ -43,7 +43,7 @@ def filled(shape: Shape, seed: int) -> np.ndarray:
 
 def updates(name: str) -> list[ClientUpdate]:
     """What two devices with unlike sub-models might send."""
-    rule = make("group rule", GROUPS, Piece(name=name))
+    rule = make("group rule", GROUPS, Component(name=name))
     sent = []
     for k, spec in enumerate(SUB_MODELS):
         shapes = expected_shapes(spec, MAP)
@@ -70,7 +70,7 @@ def test_what_a_device_receives_fits_its_sub_model(name):
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_rule_states_bounded_shapes_for_what_devices_send(name):
-    rule = make("group rule", GROUPS, Piece(name=name))
+    rule = make("group rule", GROUPS, Component(name=name))
     shapes = rule.shapes(expected_shapes(SubModelSpec(), MAP), SPEC)
     sizes = [MAX_ROWS if size is None else size for shape in shapes.values() for size in shape]
     assert all(size >= 1 for size in sizes)

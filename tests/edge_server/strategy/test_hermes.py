@@ -19,7 +19,7 @@ from edge_client.storage.private_state import PrivateState
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
 from tests.groups import read_groups
@@ -32,8 +32,8 @@ EXAMPLES = {"a": 10, "b": 10, "c": 20}
 
 
 def hermes(**options):
-    combiner = Piece(name="overlap-mean", options=options)
-    return make_strategy(StrategySpec(combiner=combiner, groups=(Piece(name="overlap"),)), RATIOS)
+    combiner = Component(name="overlap-mean", options=options)
+    return make_strategy(StrategySpec(combiner=combiner, groups=(Component(name="overlap"),)), RATIOS)
 
 
 def sent(client: str):

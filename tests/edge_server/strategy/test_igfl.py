@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.strategy import close, make_strategy, sent_down, start
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
 from tests.edge_server.strategy.test_scaffold import Pair
 
 IGFL_C = StrategySpec(
-    objectives=(Piece(name="igfl"),), groups=(Piece(name="last-step"),), weighting=Piece(name="equal")
+    objectives=(Component(name="igfl"),),
+    groups=(Component(name="last-step"),),
+    weighting=Component(name="equal"),
 )
-MATCHED = (Piece(name="attention-matching"), Piece(name="fill-with-global"))
+MATCHED = (Component(name="attention-matching"), Component(name="fill-with-global"))
 
 
 def bias(*values: float) -> dict[str, np.ndarray]:
@@ -32,7 +34,9 @@ def test_before_round_one_the_last_step_is_zero():
 
 def test_the_last_step_is_what_the_model_moved_by_in_the_last_round_only():
     # Half a step along the mean of (2, ...) and (4, ...), then along (8, ...).
-    spec = IGFL_C.model_copy(update={"server_optimizer": Piece(name="sgd", options={"learning_rate": 0.5})})
+    spec = IGFL_C.model_copy(
+        update={"server_optimizer": Component(name="sgd", options={"learning_rate": 0.5})}
+    )
     strategy = make_strategy(spec, RATIOS)
     state = start(strategy, {name: np.zeros_like(array) for name, array in arrays(0).items()})
     state = close(strategy, state, [update("a", bias(*[2] * 5)), update("b", bias(*[4] * 5))], MAP)
@@ -88,7 +92,7 @@ def test_two_rounds_of_both_sides_by_hand():
 
 
 def fedavg(first: float) -> Pair:
-    return Pair(StrategySpec(weighting=Piece(name="equal")), first)
+    return Pair(StrategySpec(weighting=Component(name="equal")), first)
 
 
 @pytest.mark.parametrize("query", ["igfl-self", "igfl-global", "igfl-time"])
@@ -97,8 +101,8 @@ def test_with_equations_4_and_5_in_the_places_of_lines_4_and_6_it_is_fedavg(quer
     igfl = Pair(
         IGFL_C.model_copy(
             update={
-                "objectives": (Piece(name="igfl", options={"strength": 0.0}),),
-                "weighting": Piece(name=query, options={"scale": 0.0}),
+                "objectives": (Component(name="igfl", options={"strength": 0.0}),),
+                "weighting": Component(name=query, options={"scale": 0.0}),
             }
         ),
         0.0,

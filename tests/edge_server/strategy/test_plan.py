@@ -7,12 +7,12 @@ import pytest
 
 from edge_server.strategy.strategy import make_strategy, plan
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import CLIENTS, NETWORK, RATIOS, state
 
 
 def half() -> StrategySpec:
-    return StrategySpec(fraction=Piece(name="constant", options={"value": 0.5}))
+    return StrategySpec(fraction=Component(name="constant", options={"value": 0.5}))
 
 
 def planned(spec: StrategySpec | None = None, ratios=RATIOS, **options):

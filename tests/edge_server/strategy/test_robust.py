@@ -12,7 +12,7 @@ from edge_server.strategy.aggregation.updates import globalised
 from edge_server.strategy.components import make
 from edge_server.strategy.weighting.pairwise_products import squared_distances
 from schemas.errors import ConfigError
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, arrays, update
 
@@ -168,4 +168,4 @@ def test_where_the_kept_client_holds_nothing_nothing_changes():
 )
 def test_an_option_out_of_range_is_refused(name, options, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        make("combiner", COMBINERS, Piece(name=name, options=options))
+        make("combiner", COMBINERS, Component(name=name, options=options))

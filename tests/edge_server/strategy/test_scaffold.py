@@ -13,14 +13,14 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.control import Control
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import close, make_strategy, sent_down, start
-from schemas.strategy import Piece, StrategySpec, TrainingPlan
+from schemas.strategy import Component, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from tests.edge_server.strategy.network import CLIENTS, MAP, RATIOS, arrays, update
 
 SCAFFOLD = StrategySpec(
-    objectives=(Piece(name="scaffold"),),
-    groups=(Piece(name="control"),),
-    weighting=Piece(name="equal"),
+    objectives=(Component(name="scaffold"),),
+    groups=(Component(name="control"),),
+    weighting=Component(name="equal"),
 )
 WHOLE = SubModelSpec()
 PREFIX = SubModelSpec(kept={"hidden": 2})
@@ -95,7 +95,9 @@ def test_controls_follow_their_channels_when_attention_reorders_them():
             control=control([1, 2, 3, 4, 5], whole),
         ),
     ]
-    after = closed(*sent, transforms=(Piece(name="attention-matching"), Piece(name="fill-with-global")))
+    after = closed(
+        *sent, transforms=(Component(name="attention-matching"), Component(name="fill-with-global"))
+    )
     np.testing.assert_allclose(after, [7 / 6, 14 / 6, 3 / 6, 4 / 6, 5 / 6], rtol=1e-6)
 
 
@@ -223,6 +225,6 @@ def test_it_comes_to_rest_at_the_optimum_of_the_mean(momentum, rate, steps):
 
 def test_fedavg_comes_to_rest_elsewhere():
     # w = (0.32768 w + 3 + 0.59049 (w - 3)) / 2, so w = 1.22853 / 1.08183 = 1.13560.
-    pair = Pair(StrategySpec(weighting=Piece(name="equal")), 0.0)
+    pair = Pair(StrategySpec(weighting=Component(name="equal")), 0.0)
     pair.rounds(200)
     assert pair.w == pytest.approx(1.1356, abs=1e-3)

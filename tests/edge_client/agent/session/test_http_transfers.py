@@ -20,7 +20,7 @@ from edge_client.agent.session.machine import RESEND_S, Session, SessionPhase, s
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
-from schemas.messages.object_store import Addresses, Depot
+from schemas.messages.object_store import Addresses, ObjectStoreTerms
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FEDERATION,
@@ -41,7 +41,7 @@ from tests.edge_client.agent.session.by_hand import (
 
 STORE = "https://store/home/"
 # The blobs of these tests have 2,500 bytes, in three chunks: more than 1,000 go past the broker.
-DEPOT = Depot(address=STORE, above=1000, resumable=True)
+DEPOT = ObjectStoreTerms(address=STORE, above=1000, resumable=True)
 
 
 def offered(

@@ -30,7 +30,7 @@ from edge_client.training.flower.work import FlowerWork
 from edge_client.training.loop import TrainingStopped
 from edge_client.training.trainer import Job
 from schemas.errors import ConfigError, PeerError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.values import Reason
 from tests.groups import decode_groups
 from tests.integration.bench import Bench
@@ -185,7 +185,9 @@ def test_a_task_that_has_ended_is_not_begun(bench: Bench, module: ModuleType) ->
 def test_what_an_algorithm_changes_within_training_is_refused(bench: Bench, module: ModuleType) -> None:
     work, task = work_of(module, app_that(plus_one)), bench.tasks(1, 1)["weak"]
     work.check(task)
-    changed = task.training.model_copy(update={"objectives": (Piece(name="scaffold"),), "local_epochs": 0})
+    changed = task.training.model_copy(
+        update={"objectives": (Component(name="scaffold"),), "local_epochs": 0}
+    )
     with pytest.raises(PeerError, match="'scaffold' or a round without epochs") as refused:
         work.check(task.model_copy(update={"training": changed}))
     assert refused.value.reason is Reason.INCOMPATIBLE

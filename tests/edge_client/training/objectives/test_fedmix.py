@@ -15,7 +15,7 @@ from edge_client.training.loop import train
 from edge_client.training.objectives.fedmix import Mix
 from edge_client.training.objectives.objective import Batch, Surroundings
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 
 
 def network(*, inputs: int = 64, classes: int = 10) -> nn.Module:
@@ -28,7 +28,7 @@ def digits(count: int = 40) -> LabelledData:
 
 
 def plan(mixing: float | None, *, means: int = 1, seed: int = 3) -> TrainingPlan:
-    pieces = () if mixing is None else (Piece(name="mix", options={"mixing": mixing, "means": means}),)
+    pieces = () if mixing is None else (Component(name="mix", options={"mixing": mixing, "means": means}),)
     return TrainingPlan(objectives=pieces, learning_rate=0.1, batch_size=16, seed=seed)
 
 

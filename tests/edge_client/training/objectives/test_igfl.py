@@ -14,7 +14,7 @@ from edge_client.training.objectives.igfl import Igfl
 from edge_client.training.objectives.objective import Surroundings
 from edge_client.training.objectives.registry import build_objectives
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.tensors.blobs import Groups
 
 DIGITS = load_source("digits").subset(range(40))
@@ -92,7 +92,7 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 
 
-def trained(*pieces: Piece, **received: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def trained(*pieces: Component, **received: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     module = net()
     plan = TrainingPlan(momentum=0.5, weight_decay=0.01, local_epochs=2, participants=3, objectives=pieces)
     train(module, DIGITS, plan, received=received)
@@ -102,14 +102,17 @@ def trained(*pieces: Piece, **received: dict[str, np.ndarray]) -> dict[str, np.n
 def test_without_the_group_s_part_it_is_fedavg_s_client_to_the_bit() -> None:
     # Section 3: with eq. 4 in the place of line 4 IGFL is FedAvg; eq. 4 is the round without any Delta_G.
     step = {name: np.ones_like(array) for name, array in arrays_of(net()).items()}
-    plain, without = trained(), trained(Piece(name="igfl", options={"strength": 0.0}), **{"last-step": step})
+    plain, without = (
+        trained(),
+        trained(Component(name="igfl", options={"strength": 0.0}), **{"last-step": step}),
+    )
     assert all((plain[name] == without[name]).all() for name in plain)
-    full = trained(Piece(name="igfl"), **{"last-step": step})
+    full = trained(Component(name="igfl"), **{"last-step": step})
     assert any((plain[name] != full[name]).any() for name in plain)
 
 
 def test_nothing_is_sent_beside_the_model() -> None:
-    plan = TrainingPlan(objectives=(Piece(name="igfl"),))
+    plan = TrainingPlan(objectives=(Component(name="igfl"),))
     module = net()
     before = arrays_of(module)
     result = train(module, DIGITS, plan)
@@ -121,4 +124,4 @@ def test_nothing_is_sent_beside_the_model() -> None:
 @pytest.mark.parametrize("strength", [-1.0, "much", None])
 def test_an_impossible_strength_is_refused(strength: float) -> None:
     with pytest.raises(ConfigError, match="'igfl': strength must be a number of at least 0"):
-        build_objectives((Piece(name="igfl", options={"strength": strength}),))
+        build_objectives((Component(name="igfl", options={"strength": strength}),))

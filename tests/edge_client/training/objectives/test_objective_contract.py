@@ -14,7 +14,7 @@ from edge_client.pruning.surgery import arrays_of
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.loop import TrainingResult, TrainingStopped, train
 from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.tensors.blobs import Groups, digest_of
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
@@ -29,7 +29,7 @@ def digits(count: int = 20) -> LabelledData:
 
 
 def plan(name: str, **more) -> TrainingPlan:
-    piece = Piece(name=name, options=OPTIONS.get(name, {}))
+    piece = Component(name=name, options=OPTIONS.get(name, {}))
     return TrainingPlan(objectives=(piece,), batch_size=8, seed=3, participants=4, **more)
 
 

@@ -18,11 +18,11 @@ from edge_client.training.objectives import registry
 from edge_client.training.objectives.objective import Batch, LocalObjective, Surroundings
 from edge_client.training.objectives.registry import build_objectives, merge_groups
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Groups
 
-ATTENTIVE = Piece(name="attentive", options={"layers": ("conv2",)})
+ATTENTIVE = Component(name="attentive", options={"layers": ("conv2",)})
 
 
 class TinyNet(nn.Module):
@@ -90,7 +90,7 @@ class Recorder(LocalObjective):
 def recorded(monkeypatch: pytest.MonkeyPatch, **options: float) -> tuple[list[str], TrainingPlan]:
     calls: list[str] = []
     monkeypatch.setattr(registry, "OBJECTIVES", {"recorder": lambda: Recorder(calls, **options)})
-    return calls, TrainingPlan(objectives=(Piece(name="recorder"),))
+    return calls, TrainingPlan(objectives=(Component(name="recorder"),))
 
 
 def test_objectives_are_called_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,15 +188,15 @@ def test_without_examples_there_are_no_scores() -> None:
 @pytest.mark.parametrize(
     ("piece", "message"),
     [
-        (Piece(name="atentive"), "did you mean 'attentive'"),
-        (Piece(name="attentive"), "needs the option 'layers'"),
+        (Component(name="atentive"), "did you mean 'attentive'"),
+        (Component(name="attentive"), "needs the option 'layers'"),
         (
-            Piece(name="attentive", options={"layer": ("conv2",)}),
+            Component(name="attentive", options={"layer": ("conv2",)}),
             "no option 'layer' \\(did you mean 'layers'",
         ),
     ],
 )
-def test_wrong_objectives_say_what_is_wrong(piece: Piece, message: str) -> None:
+def test_wrong_objectives_say_what_is_wrong(piece: Component, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_objectives((piece,))
 
@@ -231,8 +231,8 @@ class OneWeight(nn.Module):
         return torch.cat([logit, torch.zeros_like(logit)], dim=1)
 
 
-def prox(**options: float) -> Piece:
-    return Piece(name="prox", options=options)
+def prox(**options: float) -> Component:
+    return Component(name="prox", options=options)
 
 
 def moved(module: nn.Module, by: float) -> None:

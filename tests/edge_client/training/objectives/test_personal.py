@@ -10,7 +10,7 @@ from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.pruning.update_coordinates import in_global, in_sub_model
 from edge_client.training.objectives.objective import LocalObjective, Surroundings
 from edge_client.training.objectives.registry import build_objectives
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Groups
 from tests.edge_server.strategy.network import MAP
@@ -25,7 +25,7 @@ SHARED = {"weight": np.array([[True, False], [True, False]]), "bias": np.array([
 def begun(received: Groups, kept: Groups) -> tuple[nn.Linear, LocalObjective]:
     module = nn.Linear(2, 2)
     load_arrays(module, RECEIVED)
-    (objective,) = build_objectives((Piece(name="personal"),))
+    (objective,) = build_objectives((Component(name="personal"),))
     objective.setup(module, Surroundings(TrainingPlan(), received=received, kept=kept))
     return module, objective
 
@@ -63,7 +63,7 @@ def test_a_device_keeps_what_it_trained_and_sends_nothing() -> None:
 def test_a_channel_that_was_never_in_the_sub_model_is_not_the_devices_own() -> None:
     # Channels 0 and 2 in the first round, 1 and 2 in the second; only the classes' bias is shared.
     network = nn.ModuleDict({"hidden": nn.Linear(2, 2), "out": nn.Linear(2, 2)})
-    (objective,) = build_objectives((Piece(name="personal"),))
+    (objective,) = build_objectives((Component(name="personal"),))
     first, second = SubModelSpec(kept={"hidden": (0, 2)}), SubModelSpec(kept={"hidden": (1, 2)})
     objective.setup(network, Surroundings(TrainingPlan()))
     load_arrays(network, {name: np.full_like(a, 7) for name, a in arrays_of(network).items()})

@@ -17,11 +17,11 @@ from edge_client.training.loop import train
 from edge_client.training.objectives.objective import Surroundings
 from edge_client.training.objectives.prototypes import Prototypes
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 
-PLAN = TrainingPlan(objectives=(Piece(name="prototypes"),), learning_rate=0.1, batch_size=16)
+PLAN = TrainingPlan(objectives=(Component(name="prototypes"),), learning_rate=0.1, batch_size=16)
 
 
 class Backwards(nn.Module):

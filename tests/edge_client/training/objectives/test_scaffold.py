@@ -18,7 +18,7 @@ from edge_client.training.objectives.objective import Surroundings
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.objectives.scaffold import Scaffold
 from schemas.errors import InvariantError
-from schemas.strategy import Piece, TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.tensors.blobs import Groups
 
 
@@ -115,7 +115,7 @@ def test_without_steps_no_control_changes() -> None:
 def test_without_controls_the_first_round_is_plain_training() -> None:
     module, plain = Normalised(), Normalised()
     plan = TrainingPlan(momentum=0.5, local_epochs=2)
-    result = train(module, DIGITS, plan.model_copy(update={"objectives": (Piece(name="scaffold"),)}))
+    result = train(module, DIGITS, plan.model_copy(update={"objectives": (Component(name="scaffold"),)}))
     train(plain, DIGITS, plan)
     assert all((array == arrays_of(plain)[name]).all() for name, array in arrays_of(module).items())
     assert list(result.groups) == ["control"]
@@ -142,7 +142,7 @@ class Normalised(nn.Module):
 
 def test_what_is_not_trained_has_a_control_of_zero() -> None:
     module = Normalised()
-    result = train(module, DIGITS, TrainingPlan(objectives=(Piece(name="scaffold"),)))
+    result = train(module, DIGITS, TrainingPlan(objectives=(Component(name="scaffold"),)))
     control = result.groups["control"]
     assert {name: array.shape for name, array in control.items()} == {
         name: array.shape for name, array in arrays_of(module).items()
@@ -154,7 +154,7 @@ def test_what_is_not_trained_has_a_control_of_zero() -> None:
 
 
 def test_a_control_of_another_shape_is_an_error() -> None:
-    (objective,) = build_objectives((Piece(name="scaffold"),))
+    (objective,) = build_objectives((Component(name="scaffold"),))
     with pytest.raises(InvariantError, match=r"'w': expected shape \(1,\), got \(2,\)"):
         objective.setup(
             OneWeight(1.0), Surroundings(TrainingPlan(), received={"control": {"w": np.zeros(2, np.float32)}})

@@ -16,8 +16,8 @@ from edge_server.coordinator.replay import Verdict, replay
 from edge_server.coordinator.tasks.downlink import Downlink
 from schemas.errors import ConfigError
 from schemas.messages import Task
-from schemas.strategy import Piece
-from schemas.tensors.blobs import SpooledGroups
+from schemas.strategy import Component
+from schemas.tensors.blobs import FileGroups
 from tests.integration.bench import NAMES, Bench
 
 CODECS = ("fp16", "int8")
@@ -81,7 +81,7 @@ def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path, codec: str) 
     idle = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
     place = bench.places["weak"]
     update = do_training(idle, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    sent = SpooledGroups(place.store.path(update.blob.digest))["model"]
+    sent = FileGroups(place.store.path(update.blob.digest))["model"]
     assert not any(sent[name].any() for name in sent)
 
 
@@ -120,5 +120,5 @@ def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
 )
 def test_what_is_no_codec_of_models_is_refused(named: list[object], told: str) -> None:
     with pytest.raises(ConfigError) as error:
-        make_downlink([Piece.model_validate(one) for one in named])
+        make_downlink([Component.model_validate(one) for one in named])
     assert str(error.value) == told

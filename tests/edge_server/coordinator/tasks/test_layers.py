@@ -17,10 +17,10 @@ from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.layers import Frame, chains, lay_out, paths_of
 from schemas.errors import PeerError
-from schemas.messages import Layer, Task
+from schemas.messages import Increment, Task
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.arrays import PIECE_NUMBERS
-from schemas.tensors.blobs import BlobRef, SpooledGroups, encode_json
+from schemas.tensors.arrays import BLOCK_NUMBERS
+from schemas.tensors.blobs import BlobRef, FileGroups, encode_json
 from schemas.values import ModelSpec
 from tests.edge_client.networks import INPUT, Recipe, random_spec, small_net
 from tests.edge_server.strategy.network import MAP, arrays
@@ -74,7 +74,7 @@ class Desk:
 
     def values(self, ref: BlobRef) -> int:
         """How many values of the model are in a layer."""
-        groups = SpooledGroups(self.store.path(ref.digest))
+        groups = FileGroups(self.store.path(ref.digest))
         both = (groups.get(name, {}) for name in ("model", "model" + ADDED))
         return sum(array.size for arrays in both for array in arrays.values())
 
@@ -123,7 +123,7 @@ def test_nested_sub_models_are_one_chain_whose_layers_add_up_to_the_largest(tmp_
     # With n channels the network has 2n + n weights and biases, then 2n weights and 2 biases: 5n + 2.
     assert [desk.values(ref) for ref in refs] == [12, 10, 5]
     assert [len(parts[name].layers) for name in ("d2", "again", "d4", "d5")] == [1, 1, 2, 3]
-    # Layer 3 is d5's alone.
+    # Increment 3 is d5's alone.
     assert parts["d5"].channels == {"channel-map": 0, "layer-1": 1, "layer-2": 2}
     assert parts["d2"].channels == {"channel-map": 0, "layer-1": 1}
 
@@ -169,7 +169,7 @@ def test_a_chain_is_sorted_by_what_contains_what():
 
 
 def test_values_outside_a_large_array_are_read_a_piece_at_a_time(tmp_path):
-    rows, columns = 3, PIECE_NUMBERS
+    rows, columns = 3, BLOCK_NUMBERS
     kept = Segment(channels=columns, group="wide")
     channel_map = ChannelMap(
         groups={"wide": ChannelGroup(channels=columns, layers=("wide",))},
@@ -219,6 +219,6 @@ def test_layers_of_another_sub_model_than_the_tasks_are_refused(tmp_path):
     desk, params = Desk(tmp_path, MAP), arrays(0)
     spec = SubModelSpec(kept={"hidden": 2})
     parts = desk.parts({"a": spec}, lambda spec: {"model": Excerpt(params, spec, MAP)})["a"]
-    assert parts.layers == (Layer(blob="layer-1"),)
+    assert parts.layers == (Increment(blob="layer-1"),)
     with pytest.raises(PeerError, match="another sub-model"):
         desk.received(parts, SubModelSpec())

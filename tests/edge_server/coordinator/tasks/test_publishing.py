@@ -28,8 +28,8 @@ from edge_server.rounds.events import PlanRound
 from edge_server.storage.recovery import Resumption
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task
-from schemas.strategy import Piece
-from schemas.tensors.blobs import SpooledGroups
+from schemas.strategy import Component
+from schemas.tensors.blobs import FileGroups
 from tests.edge_server.coordinator.tasks.test_downlink import bound
 from tests.integration.bench import NAMES, Bench
 
@@ -186,8 +186,8 @@ def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path:
         moved(desk, number)
 
 
-def pieces(downlink: str) -> list[Piece]:
-    return [Piece.model_validate(one) for one in tomllib.loads(f"named={downlink}")["named"]]
+def pieces(downlink: str) -> list[Component]:
+    return [Component.model_validate(one) for one in tomllib.loads(f"named={downlink}")["named"]]
 
 
 def most_off(codecs, params: np.ndarray, before: np.ndarray | None) -> np.ndarray:
@@ -210,7 +210,7 @@ def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path) -> None:
     assert task.training is not None
     idle = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
     update = do_training(idle, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    sent = SpooledGroups(place.store.path(update.blob.digest))["model"]
+    sent = FileGroups(place.store.path(update.blob.digest))["model"]
     assert not any(sent[name].any() for name in sent)
     assert not place.store.parts(), "what was unpacked is gone again"
 
@@ -319,15 +319,15 @@ def test_packing_without_its_package_is_refused_with_the_remedy(monkeypatch: pyt
     with pytest.raises(
         ConfigError, match=r"'zstd' needs the package zstandard: pip install 'edge-federation"
     ):
-        make_downlink([Piece(name="zstd")])
+        make_downlink([Component(name="zstd")])
 
 
 def test_codecs_of_models_may_be_named_in_their_order_only() -> None:
     assert list(DOWNLINK) == ["delta", "fp16", "int8", "zstd"]
     with pytest.raises(ConfigError, match=r'write \["delta", "int8", "zstd"\]'):
-        make_downlink([Piece(name="int8"), Piece(name="zstd"), Piece(name="delta")])
+        make_downlink([Component(name="int8"), Component(name="zstd"), Component(name="delta")])
     with pytest.raises(ConfigError, match="every is a whole number from 2 to 50, not 1"):
-        make_downlink([Piece(name="delta", options={"every": 1})])
+        make_downlink([Component(name="delta", options={"every": 1})])
     # Whole models are in 127 levels, however few their changes have.
     assert make_downlink(pieces(SMALL)).whole == Int8()
-    assert make_downlink([Piece(name="int8", options={"levels": 7})]).whole == Int8(7)
+    assert make_downlink([Component(name="int8", options={"levels": 7})]).whole == Int8(7)

@@ -17,7 +17,7 @@ from edge_server.coordinator.validation.unpacked_cache import Unpacked
 from edge_server.rounds.events import CheckUpdate
 from schemas.errors import PeerError
 from schemas.messages import Update
-from schemas.strategy import Piece
+from schemas.strategy import Component
 from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import Reason
 from tests.groups import encode_groups
@@ -30,7 +30,7 @@ THIN = 'strategy.uplink=[{name="top-k", share=0.1}, "int8", "zstd"]'
 
 
 def chain(*named):
-    return make_chain([Piece.model_validate(one) for one in named])
+    return make_chain([Component.model_validate(one) for one in named])
 
 
 def encoded(*named):

@@ -7,10 +7,10 @@ import pytest
 from edge_client.agent.rollout.acceptance import chance_of, judge_comparison, judge_service
 from edge_client.agent.rollout.events import Comparison
 from edge_client.inference.service.health import Health, read_health, write_health
-from schemas.messages.rollout_terms import Cause, Measured, Terms
+from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
 from schemas.tensors.chunks import digest_of
 
-TERMS = Terms(accuracy_drop=0.02, latency_ratio=1.5, error_rate=0.01, crashes=0)
+TERMS = TrialTerms(accuracy_drop=0.02, latency_ratio=1.5, error_rate=0.01, crashes=0)
 OLD, NEW = digest_of(b"old"), digest_of(b"new")
 
 
@@ -18,9 +18,11 @@ def compared(
     lost: int, won: int, *, examples: int = 100, old_ms: float = 2.0, new_ms: float = 2.0
 ) -> Comparison:
     right = 90
-    running = Measured(examples=examples, accuracy=right / 100, latency_ms=old_ms)
+    running = ModelMeasurement(examples=examples, accuracy=right / 100, latency_ms=old_ms)
     accuracy = (right - lost + won) / 100
-    return Comparison(running, Measured(examples=examples, accuracy=accuracy, latency_ms=new_ms), lost, won)
+    return Comparison(
+        running, ModelMeasurement(examples=examples, accuracy=accuracy, latency_ms=new_ms), lost, won
+    )
 
 
 def cause_of(found: Comparison) -> Cause | None:
@@ -75,7 +77,9 @@ def test_a_model_may_take_so_much_longer_and_no_more(
 
 def test_where_nothing_ran_before_there_is_nothing_to_compare_with() -> None:
     assert (
-        judge_comparison(Comparison(candidate=Measured(examples=9, accuracy=0.1, latency_ms=99.0)), TERMS)
+        judge_comparison(
+            Comparison(candidate=ModelMeasurement(examples=9, accuracy=0.1, latency_ms=99.0)), TERMS
+        )
         is None
     )
 

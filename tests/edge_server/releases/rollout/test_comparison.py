@@ -20,7 +20,7 @@ from edge_client.agent.rollout.examples import local_examples
 from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from schemas.messages.rollout_terms import Cause, Terms
+from schemas.messages.rollout_terms import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
 from tests.edge_server.releases.rollout.shelf import classifier, fitted
 
@@ -57,7 +57,7 @@ def test_a_process_of_its_own_compares_two_models_and_says_what_it_found(data, g
     # Of the same 60: what the old one has right and the new one wrong, less the other way round.
     gap = comparison.running.accuracy - comparison.candidate.accuracy
     assert comparison.lost - comparison.won == round(60 * gap)
-    objection = judge_comparison(comparison, Terms())
+    objection = judge_comparison(comparison, TrialTerms())
     assert objection is not None
     assert objection[0] is Cause.ACCURACY
     measuring.forget()

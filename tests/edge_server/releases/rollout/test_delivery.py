@@ -24,7 +24,7 @@ from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.task import DELIVERY_TERMS
-from schemas.messages.rollout_terms import Cause, Measured, Terms
+from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
 from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryVerdict
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
@@ -32,11 +32,11 @@ from tests.edge_client.signed import SERVER, manifest_of
 from tests.edge_server.releases.rollout.shelf import classifier, fitted
 
 OLD, NEW, ROLLED_OUT = b"the model in use" * 9, b"the delivered model" * 9, b"the model of a rollout" * 9
-EARLIER = Measured(examples=4, accuracy=0.75, latency_ms=1.0)
-WORSE = Comparison(EARLIER, Measured(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
+EARLIER = ModelMeasurement(examples=4, accuracy=0.75, latency_ms=1.0)
+WORSE = Comparison(EARLIER, ModelMeasurement(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
 AS_GOOD = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.5}), lost=1, won=0)
 SOME = labelled(np.zeros((4, 1, 8, 8), np.uint8), np.arange(4))
-TERMS = Terms()
+TERMS = TrialTerms()
 
 SLOWER = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.9, "latency_ms": 40.0}), lost=0, won=1)
 
@@ -51,7 +51,9 @@ def note(data: bytes, **more: Any) -> ServedModel:
     return ServedModel(version=f"run of {data[:20].decode()}", digest=digest_of(data), **more)
 
 
-def deliver(place: TaskContext, data: bytes, terms: Terms | None = TERMS, **more: Any) -> DeliveryVerdict:
+def deliver(
+    place: TaskContext, data: bytes, terms: TrialTerms | None = TERMS, **more: Any
+) -> DeliveryVerdict:
     installed_model.begin(place.models).write_bytes(data)
     return put_delivered_in_use(place, note(data, **more), terms).verdict
 
@@ -291,6 +293,6 @@ def test_a_larger_network_of_a_higher_tier_is_delivered_though_a_rollout_would_f
 ) -> None:
     deliver(place, OLD)
     compared(SLOWER)
-    assert not deliver(place, NEW, Terms()).served
+    assert not deliver(place, NEW, TrialTerms()).served
     assert deliver(place, NEW, DELIVERY_TERMS).served
     assert serves(place) == NEW

@@ -37,14 +37,20 @@ from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.rules import Rules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal
-from schemas.messages.rollout_terms import Measured, Terms
+from schemas.messages.rollout_terms import ModelMeasurement, TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, Chunk
 from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, VERSION, birth
 
-OLD, GOOD, BAD = (Measured(examples=100, accuracy=x, latency_ms=1.0) for x in (0.9, 0.92, 0.5))
+OLD, GOOD, BAD = (ModelMeasurement(examples=100, accuracy=x, latency_ms=1.0) for x in (0.9, 0.92, 0.5))
 BETTER, WORSE = Comparison(OLD, GOOD, 1, 3), Comparison(OLD, BAD, 41, 1)
 RULES = Rules(
-    canary="2", groups=2, success=0.9, gather_s=3.0, away_s=300.0, silent_s=300.0, terms=Terms(watch_s=5.0)
+    canary="2",
+    groups=2,
+    success=0.9,
+    gather_s=3.0,
+    away_s=300.0,
+    silent_s=300.0,
+    terms=TrialTerms(watch_s=5.0),
 )
 NAMES = tuple(f"pi-{number}" for number in range(8))
 

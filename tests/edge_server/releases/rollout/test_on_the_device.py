@@ -16,13 +16,13 @@ from edge_client.security.trusted_key import check_model
 from edge_client.storage.atomic_files import sweep
 from schemas.errors import PeerError
 from schemas.messages import ModelWithdrawal
-from schemas.messages.rollout_terms import Cause, Measured, Stage, Terms
+from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.tensors.chunks import digest_of
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
 from tests.edge_client.signed import STRANGER, TRUSTED, manifest_of
 from tests.edge_server.releases.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
 
-BAD = Comparison(MEASURED, Measured(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
+BAD = Comparison(MEASURED, ModelMeasurement(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "4"))
 """The power goes at every n-th step of writing; 1 is for `make chaos`."""
 TAKEN_BACK = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2")
@@ -234,7 +234,7 @@ def test_a_device_that_starts_without_a_link_goes_on_with_its_watch(tmp_path, mo
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
     device.part.connected()
-    device.hear(offer(terms=Terms(watch_s=3600.0)))
+    device.hear(offer(terms=TrialTerms(watch_s=3600.0)))
     device.go_on()
     assert (device.serves(), device.reports[-1].stage) == (NEW, Stage.SWITCHED)
     later = Device(tmp_path, monkeypatch, compare=lambda _: BAD)
@@ -285,6 +285,6 @@ def test_terms_without_a_watch_still_look_once(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
     device.part.connected()
-    device.hear(offer(terms=Terms(watch_s=0.0)))
+    device.hear(offer(terms=TrialTerms(watch_s=0.0)))
     device.go_on()
     assert device.reports[-1].stage is Stage.KEPT

@@ -20,7 +20,7 @@ from edge_server.rounds.broadcast.pacing import QUIET_S, STALL_S
 from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.participant import Status
 from edge_server.rounds.participants import Participants
-from schemas.messages import BlobRequest, BroadcastEnd, Heard, TaskReply, Update
+from schemas.messages import BlobRequest, BroadcastEnd, BroadcastProgress, TaskReply, Update
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk
 from tests.edge_server.rounds.world import CHUNK, Packet, World
 
@@ -77,7 +77,7 @@ def test_a_small_state_leaves_at_once_and_nobody_reports():
         scene.deliver()
     assert have_all(scene) == [True] * 3
     assert scene.egress == 2
-    assert not [one for one in said if isinstance(one, Heard | BlobRequest | BroadcastEnd)]
+    assert not [one for one in said if isinstance(one, BroadcastProgress | BlobRequest | BroadcastEnd)]
 
 
 def test_nothing_is_published_before_all_have_answered_or_it_is_quiet():
@@ -146,7 +146,7 @@ def test_a_device_that_says_the_same_again_and_again_is_waited_for_no_longer_tha
     scene = world()
     settle(scene, deaf="d1")
     task = scene.federation.participants["d1"].assignment.task
-    said = Heard(
+    said = BroadcastProgress(
         federation="home",
         device="d1",
         run=task.run,
@@ -257,7 +257,7 @@ def test_a_report_of_what_was_never_published_changes_nothing():
     task = scene.federation.participants["d0"].assignment.task
     common = {"federation": "home", "device": "d9", "run": task.run, "attempt": task.attempt}
     for digest, index in (("0" * 64, 0), (task.blobs["state"].digest, 10_000)):
-        scene.network.append(Packet("d0", True, Heard(**common, digest=digest, index=index)))
+        scene.network.append(Packet("d0", True, BroadcastProgress(**common, digest=digest, index=index)))
     settle(scene)
     assert have_all(scene) == [True] * 3
 

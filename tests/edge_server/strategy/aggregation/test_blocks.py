@@ -28,9 +28,9 @@ from edge_server.strategy.privacy.mechanism import Gaussian, noised, opened
 from edge_server.strategy.strategy import State, close, make_strategy, start
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import InvariantError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 from tests.groups import encode_groups
 
 _KEPT = (Segment(channels=40, group="hidden"),)
@@ -78,12 +78,12 @@ def sent(count: int = 7, *, scores: bool = False, control: bool = False) -> list
 def spooled(tmp_path, one: ClientUpdate) -> ClientUpdate:
     path = tmp_path / one.client
     path.write_bytes(encode_groups(one.groups))
-    return replace(one, groups=SpooledGroups(path))
+    return replace(one, groups=FileGroups(path))
 
 
 def spec_of(concept: str, name: str) -> StrategySpec:
     many = concept in ("transforms", "groups")
-    return StrategySpec(**{concept: (Piece(name=name),) if many else Piece(name=name)})
+    return StrategySpec(**{concept: (Component(name=name),) if many else Component(name=name)})
 
 
 CASES = {
@@ -95,14 +95,14 @@ CASES = {
     "adam": spec_of("server_optimizer", "adam"),
     "momentum": spec_of("server_optimizer", "momentum"),
     "attending": StrategySpec(
-        transforms=tuple(Piece(name=name) for name in ("attention-matching", "fill-with-global")),
-        groups=(Piece(name="last-step"), Piece(name="control")),
-        selection=Piece(name="attention"),
-        combiner=Piece(name="krum"),
+        transforms=tuple(Component(name=name) for name in ("attention-matching", "fill-with-global")),
+        groups=(Component(name="last-step"), Component(name="control")),
+        selection=Component(name="attention"),
+        combiner=Component(name="krum"),
     ),
     "late": StrategySpec(
-        transforms=tuple(Piece(name=name) for name in ("discount-staleness", "attention-matching")),
-        weighting=Piece(name="igfl-self"),
+        transforms=tuple(Component(name=name) for name in ("discount-staleness", "attention-matching")),
+        weighting=Component(name="igfl-self"),
     ),
 }
 
@@ -234,7 +234,7 @@ def test_every_group_of_parameters_is_among_the_cases():
 @pytest.mark.parametrize("numbers", [1, 500, 10**6])
 def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch):
     monkeypatch.setattr(blocks, "NUMBERS", numbers)
-    chain, holdings, weights = make_chain([Piece(name="int8")]), Holdings(MAP), [0.1, 0.2, 0.7, 0.3]
+    chain, holdings, weights = make_chain([Component(name="int8")]), Holdings(MAP), [0.1, 0.2, 0.7, 0.3]
     pairs = []
     for seed, spec in enumerate(SPECS):
         groups = decoded(chain.encode(extract(arrays(seed), spec, MAP), seed=seed).groups)

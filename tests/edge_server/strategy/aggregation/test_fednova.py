@@ -12,11 +12,11 @@ from edge_server.strategy.aggregation.fednova import NormaliseSteps
 from edge_server.strategy.aggregation.updates import Around, ClientUpdate, globalised
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
-NOVA = StrategySpec(transforms=(Piece(name="normalise-steps"),))
+NOVA = StrategySpec(transforms=(Component(name="normalise-steps"),))
 ZERO = {name: np.zeros_like(array) for name, array in arrays(0).items()}
 
 
@@ -108,7 +108,7 @@ def test_running_statistics_are_means_and_stay():
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0])
 def test_an_impossible_momentum_is_refused(momentum):
-    piece = Piece(name="normalise-steps", options={"momentum": momentum})
+    piece = Component(name="normalise-steps", options={"momentum": momentum})
     with pytest.raises(ConfigError, match="momentum must be at least 0 and below 1"):
         make_strategy(StrategySpec(transforms=(piece,)), RATIOS)
 

@@ -14,9 +14,9 @@ from edge_server.strategy.aggregation.updates import (
     sources_of,
 )
 from edge_server.strategy.strategy import close, make_strategy
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import SpooledGroups
+from schemas.tensors.blobs import FileGroups
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.groups import encode_groups
 
@@ -24,7 +24,7 @@ from tests.groups import encode_groups
 def spooled(tmp_path, one: ClientUpdate) -> ClientUpdate:
     path = tmp_path / one.client
     path.write_bytes(encode_groups(one.groups))
-    return ClientUpdate(one.client, one.spec, SpooledGroups(path), one.examples, one.metrics)
+    return ClientUpdate(one.client, one.spec, FileGroups(path), one.examples, one.metrics)
 
 
 @pytest.mark.parametrize("combiner", ["mean", "median", "krum", "overlap-mean"])
@@ -32,10 +32,10 @@ def spooled(tmp_path, one: ClientUpdate) -> ClientUpdate:
 def test_a_round_from_disk_one_at_a_time_is_the_round_from_memory(tmp_path, combiner, weighting):
     strategy = make_strategy(
         StrategySpec(
-            combiner=Piece(name=combiner),
-            weighting=Piece(name=weighting),
-            selection=Piece(name="attention"),
-            transforms=(Piece(name="fill-with-global"),),
+            combiner=Component(name=combiner),
+            weighting=Component(name=weighting),
+            selection=Component(name="attention"),
+            transforms=(Component(name="fill-with-global"),),
         ),
         RATIOS,
     )

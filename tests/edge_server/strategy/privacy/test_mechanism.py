@@ -22,7 +22,7 @@ from edge_server.strategy.privacy.mechanism import (
 from edge_server.strategy.privacy.noise import round_key, standard_normal
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import close, make_strategy
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, state, update
 
@@ -190,7 +190,7 @@ def test_counting_the_unclipped_costs_more_noise_on_the_updates():
 
 # --- in a strategy ---
 def private_strategy(**options):
-    spec = StrategySpec(weighting=Piece(name="equal"))
+    spec = StrategySpec(weighting=Component(name="equal"))
     return replace(make_strategy(spec, RATIOS), privacy=Gaussian(**options))
 
 

@@ -10,7 +10,7 @@ from edge_server.config.load import load_config
 from edge_server.strategy.pruning.pruners import PRUNERS, Evidence, Index, Magnitude, Random, l1_norms
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State, close, make_strategy, plan, tier_spec
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, arrays, state, update
 
@@ -22,7 +22,7 @@ CLIENTS = [Client("a", 1), Client("b", 2), Client("c", 3), Client("d", 1)]
 
 
 def strategy(pruner: str):
-    return make_strategy(StrategySpec(pruner=Piece(name=pruner)), RATIOS)
+    return make_strategy(StrategySpec(pruner=Component(name=pruner)), RATIOS)
 
 
 def planned(pruner: str, params=PARAMS, *, seed: int = 0) -> dict[str, SubModelSpec]:
@@ -184,5 +184,5 @@ def test_attending_without_attention_counts_what_is_missing_as_unchanged():
 )
 def test_the_recipes_name_their_pruner_and_have_attendings_tiers(recipe, pruner):
     config = load_config(recipe)
-    assert config.strategy.pruner == Piece(name=pruner)
+    assert config.strategy.pruner == Component(name=pruner)
     assert config.tiers == load_config("attending").tiers

@@ -10,7 +10,7 @@ from edge_server.strategy.components import make
 from edge_server.strategy.selection.schedules import SCHEDULES, intervals, random_intervals, step_up
 from edge_server.strategy.strategy import make_strategy, plan
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import CLIENTS, NETWORK, state
 
 RATIOS = (0.0,)
@@ -60,14 +60,14 @@ def test_other_steps_may_be_asked_for_downwards_too():
 @pytest.mark.parametrize("options", [{"start": 0.0}, {"end": -0.1}, {"steps": 0}])
 def test_impossible_steps_are_refused(options):
     with pytest.raises(ConfigError, match="schedule 'step-up': start and end must be positive"):
-        make("schedule", SCHEDULES, Piece(name="step-up", options=options))
+        make("schedule", SCHEDULES, Component(name="step-up", options=options))
 
 
 def test_the_run_says_how_many_rounds_there_are():
-    spec = StrategySpec(fraction=Piece(name="step-up"))
+    spec = StrategySpec(fraction=Component(name="step-up"))
     assert values(make_strategy(spec, RATIOS, rounds=5).fraction, 5) == [0.1, 0.2, 0.3, 0.4, 0.5]
     with pytest.raises(ConfigError, match="'step-up' has no option 'rounds'"):
-        make_strategy(StrategySpec(fraction=Piece(name="step-up", options={"rounds": 5})), RATIOS)
+        make_strategy(StrategySpec(fraction=Component(name="step-up", options={"rounds": 5})), RATIOS)
 
 
 # --- random-intervals (FedRAD) ---
@@ -144,7 +144,7 @@ def test_the_seed_decides_the_intervals():
 @pytest.mark.parametrize("options", [{"interval": 0}, {"interval": -2}, {"interval": 5, "epochs": 4}])
 def test_impossible_intervals_are_refused(options):
     with pytest.raises(ConfigError, match="schedule 'random-intervals': interval must be at least 1"):
-        make("schedule", SCHEDULES, Piece(name="random-intervals", options=options))
+        make("schedule", SCHEDULES, Component(name="random-intervals", options=options))
 
 
 # --- recipes ---

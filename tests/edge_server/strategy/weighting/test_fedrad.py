@@ -24,7 +24,7 @@ from edge_server.strategy.weighting.fedrad import (
     shortened,
 )
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 
 STATIC = FedRad(dynamic=False)
@@ -157,7 +157,7 @@ def test_equal_seeds_draw_equal_networks():
 
 
 def test_the_network_survives_a_checkpoint(tmp_path):
-    strategy = make_strategy(StrategySpec(weighting=Piece(name="fedrad")), RATIOS)
+    strategy = make_strategy(StrategySpec(weighting=Component(name="fedrad")), RATIOS)
     after = close(strategy, state(), UNLIKE, MAP)
     save_checkpoint(tmp_path / "state", after)
     again = load_checkpoint(tmp_path / "state", {"model": after.params})
@@ -170,7 +170,7 @@ def test_the_network_survives_a_checkpoint(tmp_path):
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(ConfigError, match="must be at least 0, hidden and steps at least 1"):
-        make_strategy(StrategySpec(weighting=Piece(name="fedrad", options=options)), RATIOS)
+        make_strategy(StrategySpec(weighting=Component(name="fedrad", options=options)), RATIOS)
 
 
 def test_the_recipes_are_its_parts_and_both_together():

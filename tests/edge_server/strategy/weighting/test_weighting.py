@@ -23,7 +23,7 @@ from edge_server.strategy.weighting.igfl import (
 from edge_server.strategy.weighting.interface import similarity
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import ConfigError
-from schemas.strategy import Piece, StrategySpec
+from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
 from tests.groups import decode_groups, encode_groups
@@ -101,7 +101,7 @@ def test_what_was_computed_for_the_weights_tells_how_alike_the_updates_are():
     # (3, 0), (4, 4), (0, -2), (0, 0): the first two are 45 degrees apart, the next 135 and 90; the last is
     # like none, itself included.
     pairs, names = ((3, 0), (4, 4), (0, -2), (0, 0)), "abcd"
-    strategy = make_strategy(StrategySpec(weighting=Piece(name="igfl-self")), RATIOS)
+    strategy = make_strategy(StrategySpec(weighting=Component(name="igfl-self")), RATIOS)
     after = close(strategy, state(), [update(n, bias(*p)) for n, p in zip(names, pairs, strict=True)], MAP)
     half = 0.7071
     assert after.observed["similarity"] == {
@@ -114,7 +114,7 @@ def test_updates_are_gone_through_once_for_weights_and_likeness(monkeypatch):
     asked = []
     monkeypatch.setattr(igfl, "dot_products", lambda updates: asked.append(1) or np.eye(2))
     for name in ("igfl-self", "igfl-global"):
-        strategy = make_strategy(StrategySpec(weighting=Piece(name=name)), RATIOS)
+        strategy = make_strategy(StrategySpec(weighting=Component(name=name)), RATIOS)
         close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(0, 1))], MAP)
     assert len(asked) == 2
 
@@ -178,14 +178,14 @@ def test_the_scale_multiplies_psi():
 
 @pytest.mark.parametrize("name", IGFL)
 def test_a_scale_of_nought_gives_equal_weights(name):
-    rule = make("weighting", WEIGHTINGS, Piece(name=name, options={"scale": 0.0}))
+    rule = make("weighting", WEIGHTINGS, Component(name=name, options={"scale": 0.0}))
     memory = rule.observe(None, result(sent((1, 0), (2, 0))))
     assert rule.weigh(memory, sent((3, 1), (-2, 5))).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("name", IGFL)
 def test_updates_far_too_long_for_exp_still_give_weights(name):
-    rule = make("weighting", WEIGHTINGS, Piece(name=name))
+    rule = make("weighting", WEIGHTINGS, Component(name=name))
     updates = sent((1e10, 0), (1e10, 1), (-1e10, 0))
     weights = rule.weigh(rule.observe(None, result(updates)), updates)
     assert np.isfinite(weights).all()
@@ -194,7 +194,7 @@ def test_updates_far_too_long_for_exp_still_give_weights(name):
 
 @pytest.mark.parametrize("name", IGFL)
 def test_equal_updates_are_fedavg_with_equal_weights(name):
-    strategy = make_strategy(StrategySpec(weighting=Piece(name=name)), RATIOS)
+    strategy = make_strategy(StrategySpec(weighting=Component(name=name)), RATIOS)
     now = state()
     for seed in (1, 2):  # time-attention has its memory in the second round
         clients = [update(f"c{k}", arrays(seed), examples=10**k) for k in range(4)]
@@ -205,7 +205,7 @@ def test_equal_updates_are_fedavg_with_equal_weights(name):
 
 
 def test_the_memory_of_time_attention_goes_from_round_to_round():
-    strategy = make_strategy(StrategySpec(weighting=Piece(name="igfl-time")), RATIOS)
+    strategy = make_strategy(StrategySpec(weighting=Component(name="igfl-time")), RATIOS)
     first = close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(1, 0))], MAP)
     second = close(strategy, first, [update("a", bias(LN2, 0)), update("b", bias(0, 0))], MAP)
     # psi is ln 2 and 0: weights 2/3 and 1/3.
@@ -215,4 +215,4 @@ def test_the_memory_of_time_attention_goes_from_round_to_round():
 @pytest.mark.parametrize("name", IGFL)
 def test_a_scale_below_nought_is_refused(name):
     with pytest.raises(ConfigError, match="scale must be at least 0"):
-        make("weighting", WEIGHTINGS, Piece(name=name, options={"scale": -1.0}))
+        make("weighting", WEIGHTINGS, Component(name=name, options={"scale": -1.0}))
