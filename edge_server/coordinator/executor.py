@@ -58,8 +58,8 @@ from edge_server.rounds.events import (
     UpdateChecked,
 )
 from edge_server.rounds.fleet import Device
-from edge_server.rounds.rollback import conduct_rows
-from edge_server.rounds.suspects import left_out
+from edge_server.rounds.rollback import strike_rows
+from edge_server.rounds.suspects import choose_suspects
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.background_delete import Disposal
 from edge_server.storage.event_list.recorder import EventRecorder
@@ -70,12 +70,12 @@ from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.sync import wait_for_disk
 from edge_server.storage.update_archive import Spool
-from edge_server.strategy.aggregation.array_stores import InFile
+from edge_server.strategy.aggregation.array_stores import FileArrays
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.explanations import Choices, Observation
+from edge_server.strategy.explanations import Observation, RoundChoices
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Network, Plan, State, births, close, plan, start, tier_spec
+from edge_server.strategy.strategy import Network, Plan, State, close, known_examples, plan, start, tier_spec
 from edge_server.transport.object_store.store import Depot
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
@@ -142,7 +142,7 @@ class Workshop:
         word = uncut_word(config, self._network)
         self.words: tuple[str, ...] = (word,) if word else ()
         self.model = GlobalModel(module, self._spec, channel_map)
-        self._keep = partial(InFile, folder.path)
+        self._keep = partial(FileArrays, folder.path)
         params, self.started_from = self._begun_with(module, None if resume else first)
         self._state = (
             start(self._strategy, params, keep=self._keep) if resume is None else self._read_back(resume)
@@ -240,7 +240,7 @@ class Workshop:
         described = self._assigning.described(self.chunk_bytes)
         self._forget_old_blobs(command.keep | {described.digest} | self._publisher.digests)
         needed: int | None = None
-        choices: Choices | None = None
+        choices: RoundChoices | None = None
         self._tiering.place(command.devices, self._state.paces, command.round)
         clients = [Client(d.name, self.tier(d), d.data.examples) for d in command.devices]
         there = {client.name: (client.tier, client.examples) for client in clients}
@@ -307,7 +307,7 @@ class Workshop:
 
     def _training(
         self, command: PlanRound, clients: Sequence[Client], rng: np.random.Generator
-    ) -> tuple[dict[str, Job], int | None, Choices | None]:
+    ) -> tuple[dict[str, Job], int | None, RoundChoices | None]:
         planned = plan(
             self._strategy,
             self._state,
@@ -324,7 +324,7 @@ class Workshop:
         jobs = training_jobs(planned, tiers, self._config.training.local_epochs)
         return jobs, needed, self._choices(command, clients, planned)
 
-    def _choices(self, command: PlanRound, clients: Sequence[Client], planned: Plan) -> Choices | None:
+    def _choices(self, command: PlanRound, clients: Sequence[Client], planned: Plan) -> RoundChoices | None:
         """Why these; nothing with differential privacy, which also rests on who was drawn being hidden."""
         if self._privacy.on:
             return None
@@ -389,7 +389,7 @@ class Workshop:
         refused = self._checking.outliers(sent)
         made_of = {name: update for name, update in sent.items() if name not in refused}
         updates = self._updates(made_of, command.staleness)
-        look = looked(made_of, refused, *self._strategy.claims.believed(updates, births(self._state)))
+        look = looked(made_of, refused, *self._strategy.claims.believed(updates, known_examples(self._state)))
         trained = {one.client: (look.counted[one.client], one.metrics.get("ratio")) for one in updates}
         before = self._state.round
         known, ordered = known_clients(self._state), self._state.ordered
@@ -500,10 +500,10 @@ class Workshop:
             older = self._folder.load_state(command.undone - 1, sha256, keep=self._keep)
         except ConfigError as error:
             return RolledBack(command, failed=str(error))
-        out = left_out(measures, command.able, command.fewest)
+        out = choose_suspects(measures, command.able, command.fewest)
         sha256 = digest_of_tensors(FlatGroups({"model": older.params}))
         self._undone = GivenUp(command.undone, command.attempt, sha256, out, command.why)
-        self._journal.undone(self._undone, conduct_rows(command, out))
+        self._journal.undone(self._undone, strike_rows(command, out))
         self._state = gone_back(older, self._state)
         self._publisher.begin_anew()
         # In this order: a model that is back in its place has its state beside it.

@@ -60,7 +60,7 @@ def serve(
     from edge_server.coordinator.object_store import opened_depot
     from edge_server.integrations.open import bridges
     from edge_server.observability.report.made import write_made
-    from edge_server.releases.registry.register import default_registry, enter_or_say_why_not
+    from edge_server.releases.registry.register import default_registry, try_enter_run
     from edge_server.security.manifest_signer import open_manifest_signer
 
     shelf = registry or default_registry(out)
@@ -89,7 +89,7 @@ def serve(
         from edge_server.observability.report.report import write_report
 
         write_report(folder.path)
-        enter_or_say_why_not(shelf, folder.path)
+        try_enter_run(shelf, folder.path)
     return summary
 
 

@@ -10,8 +10,14 @@ from urllib.parse import urlsplit
 
 from edge_client.transport.object_store.http import Web
 from edge_server.config.object_store import EMBEDDED, BlobSettings
-from edge_server.transport.object_store.http_service import serving
-from edge_server.transport.object_store.signed_urls import KEY_BYTES, Links, OwnLinks, S3Links, read_secret
+from edge_server.transport.object_store.http_service import serve_objects
+from edge_server.transport.object_store.signed_urls import (
+    KEY_BYTES,
+    HmacUrlSigner,
+    S3UrlSigner,
+    UrlSigner,
+    read_secret,
+)
 from edge_server.transport.object_store.store import Depot
 
 PATIENCE_S = 15.0
@@ -27,21 +33,21 @@ def opened_depot(settings: BlobSettings, folder: Path) -> Iterator[Depot | None]
         yield None
     elif settings.store == EMBEDDED:
         key = secrets.token_bytes(KEY_BYTES)
-        with serving(folder, key) as address:
-            yield _depot(settings, OwnLinks(address, key))
+        with serve_objects(folder, key) as address:
+            yield _depot(settings, HmacUrlSigner(address, key))
     else:
         yield _depot(settings, _links(settings, settings.store))
 
 
-def _depot(settings: BlobSettings, links: Links) -> Depot:
+def _depot(settings: BlobSettings, links: UrlSigner) -> Depot:
     web = Web(ca=settings.ca, timeout_s=PATIENCE_S)
     above = int(settings.threshold_mb * 10**6)
     return Depot(links, web, above=above, seconds=settings.url_minutes * 60)
 
 
-def _links(settings: BlobSettings, store: str) -> Links:
+def _links(settings: BlobSettings, store: str) -> UrlSigner:
     parts = urlsplit(store)
     if parts.scheme == "s3":
-        return S3Links(parts.netloc, parts.path, settings.endpoint)
+        return S3UrlSigner(parts.netloc, parts.path, settings.endpoint)
     assert settings.secret is not None
-    return OwnLinks(store, read_secret(settings.secret))
+    return HmacUrlSigner(store, read_secret(settings.secret))

@@ -35,7 +35,7 @@ class PrivacyGuard:
         if self._mechanism is None or state.privacy is not None:
             return state
         drawn = secrets.token_bytes(KEY_BYTES) if secret is None else secret
-        return replace(state, privacy=dp.opened(self._mechanism, drawn))
+        return replace(state, privacy=dp.initial_state(self._mechanism, drawn))
 
     def entropy(self, state: State) -> list[int]:
         """What the choice of clients depends on beside the seed, which others may know."""

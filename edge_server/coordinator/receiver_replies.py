@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_server.rounds.events import ChunkArrived
+from edge_server.rounds.events import ChunkReceived
 from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, ReceiverMessage, Unable
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk
@@ -14,12 +14,12 @@ def bytes_of(told: Placed | Misfit) -> int:
     return told.size + CHUNK_HEADER_BYTES if isinstance(told, Placed) else told.size
 
 
-def chunk_of(told: Placed | Misfit) -> ChunkArrived:
+def chunk_of(told: Placed | Misfit) -> ChunkReceived:
     """The chunk that has come; raises `PeerError` for what was none."""
     if isinstance(told, Misfit):
         raise PeerError(told.detail, reason=Reason(told.reason))
     # Its bytes are in their place; the machine only looks at how many they are.
-    return ChunkArrived(told.device, Chunk(told.prefix, told.index, bytes(told.size)))
+    return ChunkReceived(told.device, Chunk(told.prefix, told.index, bytes(told.size)))
 
 
 def check_able(told: ReceiverMessage) -> None:

@@ -13,7 +13,7 @@ from edge_server.coordinator.validation.unpacked_cache import Unpacked
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.aggregation.array_stores import Keep
+from edge_server.strategy.aggregation.array_stores import NewArrayStore
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, PeerError
@@ -28,7 +28,7 @@ def gone_back(older: State, newer: State) -> State:
     return replace(older, round=newer.round, clients=newer.clients, privacy=newer.privacy)
 
 
-def earlier_state(folder: RunFolder, undone: int, sha256: str, *, keep: Keep) -> State:
+def earlier_state(folder: RunFolder, undone: int, sha256: str, *, keep: NewArrayStore) -> State:
     """The state that the round after the given-up round `undone` begins with, read back.
 
     The files of the state before are there until that round is about to close; by then those of the given-up

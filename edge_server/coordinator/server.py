@@ -34,45 +34,45 @@ from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.observability.views import make_snapshot, make_summary, make_workload
 from edge_server.observability.workload import Workload
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.device_messages import blobs_lost
+from edge_server.rounds.device_messages import drop_lost_blobs
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
     Announce,
     BlobsLost,
-    Broke,
     CheckUpdate,
-    ChunkArrived,
+    ChunkReceived,
     CloseRound,
     Command,
-    Deliver,
-    End,
+    EndRun,
     Event,
-    FromFleet,
-    MendBlob,
+    MessageReceived,
     Misbehaved,
-    NotDeposited,
     Note,
+    NotInObjectStore,
     PlanRound,
     Publish,
+    RecordDelivery,
+    RecordStrike,
+    RepairBlob,
     RollBack,
     Send,
     SendChunks,
-    SpoolChunk,
+    ServerFailed,
     Started,
-    Stopped,
-    Strike,
+    StopRequested,
     Tick,
+    WriteUpdateChunk,
 )
 from edge_server.rounds.machine import Federation
 from edge_server.rounds.newcomers import Newcomers
-from edge_server.rounds.rate_limit import PerWindow
+from edge_server.rounds.rate_limit import RateLimit
 from edge_server.rounds.state import Phase, is_over
 from edge_server.storage.disk_errors import disk_has_failed
 from edge_server.storage.event_list.notes import round_closed, run_ended
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.receivers.messages import Misfit, Placed, ReceiverMessage
-from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Receivers
+from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import (
     Death,
@@ -136,17 +136,17 @@ class Server:
         self._link.fit(CHUNK_SIZES[-1])
         self._echo = Echo(echo, lambda payload: self._link.echo(echo, payload))
         self._planned: list[PlanRound] = []
-        self._receivers = Receivers(
+        self._receivers = ReceiverPool(
             config.federation.receivers, name, address, workshop.store.directory, self.inbox
         )
         self._jobs = Jobs(workshop, self.inbox)
         self._federation = _doubting(Federation(name, run, make_rules(config), classes=workshop.classes))
         self._tally, self._phases = Tally(known=self._knows), PhaseClock()
-        self._strangers = PerWindow(TOLD_STRANGERS, WINDOW_S)
+        self._strangers = RateLimit(TOLD_STRANGERS, WINDOW_S)
         self._partial: set[str] = set()
         self._mending: set[str] = set()
         self._outgoing = Outgoing(
-            name, self._link, workshop.store, self._tally, lambda digest: self.inbox.put(MendBlob(digest))
+            name, self._link, workshop.store, self._tally, lambda digest: self.inbox.put(RepairBlob(digest))
         )
         if recovered is not None:
             self._take_over(recovered)
@@ -156,7 +156,7 @@ class Server:
         self._next_tick = self._next_look = 0.0
         self._no_link = f"connecting to {address}"
         self._fits: int | None = None
-        self._end: End | None = None
+        self._end: EndRun | None = None
 
     def run(self) -> Summary:
         """Serve until the run is over; what breaks the server ends it as failed, with the reason.
@@ -190,7 +190,7 @@ class Server:
 
     def stop(self) -> None:
         """End the run soon; may be called from a signal handler or another thread."""
-        self.inbox.put(Stopped())
+        self.inbox.put(StopRequested())
 
     def suspend(self) -> None:
         """Go down soon and leave the run as it is; may be called from a signal handler."""
@@ -216,7 +216,7 @@ class Server:
         updates = [update.blob.digest for update in self._federation.updates.values()]
         named = (ref.digest for task in tasks for ref in task.blobs.values())
         lost = self._workshop.mend([*named, *updates], tasks)
-        self._federation = blobs_lost(self._federation, lost)
+        self._federation = drop_lost_blobs(self._federation, lost)
 
     def _tasks(self) -> list[Task]:
         return [one.assignment.task for one in self._federation.participants.values()]
@@ -283,13 +283,13 @@ class Server:
                 self._step(done)
                 if isinstance(done, BlobsLost):
                     self._mending.clear()
-            case MendBlob(digest):
+            case RepairBlob(digest):
                 self._mend(digest)
             case Collected(command, True):
                 self._tally.indirect.stored[command.device] += command.update.blob.size
                 self._check(command)
             case Collected(CheckUpdate(device, update), False, have):
-                self._step(NotDeposited(device, update.blob.digest, have))
+                self._step(NotInObjectStore(device, update.blob.digest, have))
             case ChecksDone(events):
                 for checked in events:
                     self._step(checked)
@@ -297,10 +297,10 @@ class Server:
                 if disk_has_failed(error):
                     raise error
                 log.error("the run cannot go on", exc_info=error)
-                self._step(Broke(f"{type(error).__name__}: {error}"))
+                self._step(ServerFailed(f"{type(error).__name__}: {error}"))
             case Note():
                 self._do(event)
-            case Stopped():
+            case StopRequested():
                 self._step(event)
             case Suspended():
                 raise event
@@ -342,7 +342,7 @@ class Server:
             if where.channel is Channel.UP_BLOB:
                 chunk = decode_chunk(payload)
                 self._tally.heard(where.device)
-                self._step(ChunkArrived(where.device, chunk))
+                self._step(ChunkReceived(where.device, chunk))
             elif payload:
                 self._take(where, payload)
 
@@ -370,7 +370,7 @@ class Server:
         if isinstance(message, Refusal) and not self._federation.fleet.doubts(message.device):
             about_it = {"device": message.device, "reason": message.reason}
             log.info("%s refuses (%s): %s", *about_it.values(), message.detail, extra=about_it)
-        self._step(FromFleet(message, have=self._have(message)))
+        self._step(MessageReceived(message, have=self._have(message)))
         if isinstance(message, Update | Delivery):
             self._count_claim(message)
         if isinstance(message, Update):
@@ -456,24 +456,24 @@ class Server:
                 self._outgoing.send_chunks(command)
             case Publish():
                 self._outgoing.publish(command)
-            case SpoolChunk() if len(self._receivers):
+            case WriteUpdateChunk() if len(self._receivers):
                 pass
-            case SpoolChunk(_, WriteChunk(ref, index, data, crc)):
+            case WriteUpdateChunk(_, WriteChunk(ref, index, data, crc)):
                 self._workshop.store.write_chunk(ref, index, data, crc)
             case PlanRound() | CheckUpdate() | CloseRound():
                 self._begin_job(command)
-            case MendBlob(digest):
+            case RepairBlob(digest):
                 self._mend(digest)
             case RollBack():
                 self._jobs.roll_back(command)
             case Note():
                 self._note(command)
-            case Strike(device, number, why):
+            case RecordStrike(device, number, why):
                 self._workshop.struck(device, number, why)
-            case Deliver(delivery):
+            case RecordDelivery(delivery):
                 self._workshop.delivered(delivery)
                 self._tally.delivered(delivery)
-            case End():
+            case EndRun():
                 self._end = command
                 if command.outcome == "finished":
                     self._jobs.export_tiers()
@@ -555,12 +555,12 @@ class Server:
             unheard=self._link.dropped,
         )
 
-    def _finish(self, end: End) -> Summary:
+    def _finish(self, end: EndRun) -> Summary:
         exported: Mapping[int, Path] = {}
         try:
             exported = self._jobs.exported()
         except (EdgeError, OSError) as error:
-            end = End("failed", f"the tiers' models: {error}")
+            end = EndRun("failed", f"the tiers' models: {error}")
         self._list(run_ended(end))
         summary = make_summary(
             self._federation,

@@ -17,7 +17,7 @@ from edge_client.training.cost_model import network_cost
 from edge_server.config.config import Config
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.tiers import tier_of
-from edge_server.strategy.selection.tier_evidence import ByEvidence, Candidate, Needs, Speed, Trained
+from edge_server.strategy.selection.tier_evidence import ByEvidence, Candidate, Speed, Trained, TrainingNeeds
 from schemas.messages import Update
 from schemas.values import CapabilityProfile, MeasuredSpeed
 
@@ -106,16 +106,16 @@ class Tiering:
             )
         return self._policy
 
-    def _needs(self) -> Sequence[Needs]:
+    def _needs(self) -> Sequence[TrainingNeeds]:
         return [self._needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)]
 
-    def _needs_of(self, tier: int) -> Needs:
+    def _needs_of(self, tier: int) -> TrainingNeeds:
         cost = network_cost(self._build(tier).requires_grad_(True), self._input_shape)
         plan = self._config.training
         one = cost.training(plan, examples=plan.batch_size)
         more = cost.training(plan, examples=plan.batch_size + 1)
         each = more.data - one.data
-        return Needs(
+        return TrainingNeeds(
             one.total - plan.batch_size * each,
             each,
             macs=cost.training_macs(examples=1, epochs=1),

@@ -12,7 +12,7 @@ from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_files import read_history
 from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.explanations import Choice
+from edge_server.strategy.explanations import DeviceChoice
 from schemas.base import Frozen
 from schemas.errors import ConfigError, nearest
 
@@ -63,11 +63,11 @@ def read_why(path: Path, device: str) -> list[Chosen]:
     return [Chosen(round=n, attempt=None, chosen=True, **fate.of(n, None)) for n in asked]
 
 
-def _of(choices: tuple[Choice, ...], device: str) -> Choice | None:
+def _of(choices: tuple[DeviceChoice, ...], device: str) -> DeviceChoice | None:
     return next((one for one in choices if one.device == device), None)
 
 
-def _row(number: int, attempt: int, choice: Choice, fate: _Fates) -> Chosen:
+def _row(number: int, attempt: int, choice: DeviceChoice, fate: _Fates) -> Chosen:
     came = fate.of(number, attempt) if choice.chosen else {"outcome": "not chosen"}
     return Chosen(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **came)
 

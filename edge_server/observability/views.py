@@ -11,7 +11,7 @@ from edge_server.observability.counters import Tally
 from edge_server.observability.durations import Durations, PhaseClock
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.workload import Workload
-from edge_server.rounds.events import End
+from edge_server.rounds.events import EndRun
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.machine import Federation
 from edge_server.rounds.participant import Participant, Status
@@ -157,7 +157,7 @@ def _device_record(
 def make_summary(
     federation: Federation,
     tally: Tally,
-    end: End,
+    end: EndRun,
     *,
     config: Config,
     tier: TierOf,

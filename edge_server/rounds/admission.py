@@ -14,10 +14,10 @@ from schemas.messages import Birth, BlobRequest, Refusal
 from schemas.values import Reason
 
 
-def claimed(federation: Federation, birth: Birth, now: float) -> Step:
+def question_newcomer(federation: Federation, birth: Birth, now: float) -> Step:
     """Someone says that this device is there: ask it, or tell it to say so again later."""
     newcomers = _newcomers(federation)
-    taken, asks = fresh.take(newcomers, birth, now)
+    taken, asks = fresh.add_newcomer(newcomers, birth, now)
     if asks:
         return _with(federation, taken), [_question(federation, taken, birth.device)]
     if birth.device in taken.waiting:
@@ -25,7 +25,7 @@ def claimed(federation: Federation, birth: Birth, now: float) -> Step:
     return federation, [_later(birth, newcomers.most)]
 
 
-def answered(federation: Federation, refusal: Refusal) -> Birth | None:
+def answered_birth(federation: Federation, refusal: Refusal) -> Birth | None:
     """What a newcomer has said of itself, if this is its answer."""
     newcomers = federation.fleet.newcomers
     one = newcomers.waiting.get(refusal.device) if newcomers is not None else None
@@ -34,9 +34,9 @@ def answered(federation: Federation, refusal: Refusal) -> Birth | None:
     return one.birth
 
 
-def admitted(federation: Federation, birth: Birth) -> Federation:
+def admit(federation: Federation, birth: Birth) -> Federation:
     """With room for the one that has answered, which is waited for no more."""
-    fleet = replace(federation.fleet, newcomers=fresh.leave(_newcomers(federation), birth.device))
+    fleet = replace(federation.fleet, newcomers=fresh.remove_newcomer(_newcomers(federation), birth.device))
     if not fleet.has_room_for(birth.device):
         fleet = fleet.without_lost({one.device for one in federation.participants.having(AT_WORK)})
     return replace(federation, fleet=fleet)
@@ -46,8 +46,8 @@ def tick(federation: Federation, now: float) -> Step:
     """Ask again who has not answered, forget who never did, and say how many those are, now and then."""
     if federation.fleet.newcomers is None:
         return federation, []
-    left, again = fresh.due(federation.fleet.newcomers, now)
-    noted, silent = fresh.noted(left, now)
+    left, again = fresh.due_newcomers(federation.fleet.newcomers, now)
+    noted, silent = fresh.count_silent(left, now)
     commands: list[Command] = [_question(federation, noted, device) for device in again]
     if silent:
         said = f"{silent} said to be there and did not answer, the last is {noted.last}"
@@ -61,7 +61,7 @@ def is_unknown(federation: Federation, device: str) -> bool:
     return newcomers is not None and federation.fleet.doubts(device) and device not in newcomers.waiting
 
 
-def unknown(federation: Federation, device: str) -> Command:
+def ask_for_birth(federation: Federation, device: str) -> Command:
     """Tell such a device to say its birth again."""
     detail = "not known here: say the birth again"
     return Send(

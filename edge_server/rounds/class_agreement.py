@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.rounds.class_list import ClassList, agreed, objection, remarks
-from edge_server.rounds.events import Command, Note, Send, Strike
+from edge_server.rounds.class_list import ClassList, class_objection, common_classes, remarks
+from edge_server.rounds.events import Command, Note, RecordStrike, Send
 from edge_server.rounds.fleet import Device
-from edge_server.rounds.quarantine import trusted
+from edge_server.rounds.quarantine import trusted_devices
 from edge_server.rounds.state import Federation, Step, end
 from schemas.errors import ConfigError
 from schemas.messages import Refusal
@@ -17,31 +17,31 @@ MOST_KEPT = 1000
 """Where more devices are known, misfits are not put down in the journal: anyone may have made them up."""
 
 
-def agree(federation: Federation) -> Step:
+def agree_classes(federation: Federation) -> Step:
     """Let the devices that are there agree on the classes, if need be; the run ends where they cannot."""
     if not federation.classes.open:
         return federation, []
-    cards = {device.name: device.data for device in trusted(federation)}
+    cards = {device.name: device.data for device in trusted_devices(federation)}
     try:
-        classes = ClassList(federation.classes.count, agreed(cards, federation.classes.count))
+        classes = ClassList(federation.classes.count, common_classes(cards, federation.classes.count))
     except ConfigError as error:
         return end(federation, "failed", str(error))
     known = replace(federation, classes=classes)
     words = remarks(cards, classes)
     commands: list[Command] = [Note("classes:", detail=words)] if words else []
     for name in federation.fleet.devices:
-        known, said = look_at(known, name)
+        known, said = check_classes(known, name)
         commands += said
     return known, commands
 
 
-def look_at(federation: Federation, name: str, *, before: Device | None = None) -> Step:
+def check_classes(federation: Federation, name: str, *, before: Device | None = None) -> Step:
     """Leave a device out whose birth shows that its data does not fit.
 
     The log hears of that once, the device in every session; `before` is the device as it was known.
     """
     device = federation.fleet.devices[name]
-    why = objection(device.data, federation.classes)
+    why = class_objection(device.data, federation.classes)
     if not why:
         return federation, []
     commands: list[Command] = []
@@ -49,10 +49,10 @@ def look_at(federation: Federation, name: str, *, before: Device | None = None) 
         commands = _said(federation, name, why)
     if commands or (before is not None and before.session != device.session):
         commands += [_refusal(federation, name, why)]
-    return left_out(federation, name, why), commands
+    return mark_misfit(federation, name, why), commands
 
 
-def left_out(federation: Federation, name: str, why: str) -> Federation:
+def mark_misfit(federation: Federation, name: str, why: str) -> Federation:
     """The device is not planned before it says something else of itself."""
     return replace(federation, fleet=federation.fleet.with_misfit(name, why))
 
@@ -61,7 +61,7 @@ def _said(federation: Federation, name: str, why: str) -> list[Command]:
     note = Note("is not chosen", name, Reason.INCOMPATIBLE, why)
     if len(federation.fleet.devices) > MOST_KEPT:
         return [note]
-    return [note, Strike(name, federation.round, Reason.INCOMPATIBLE)]
+    return [note, RecordStrike(name, federation.round, Reason.INCOMPATIBLE)]
 
 
 def _refusal(federation: Federation, name: str, why: str) -> Command:

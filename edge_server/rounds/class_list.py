@@ -38,7 +38,7 @@ class ClassList:
         return bool(self.count) and not self.names
 
 
-def objection(card: DataCard, classes: ClassList) -> str:
+def class_objection(card: DataCard, classes: ClassList) -> str:
     """Why a device of this card cannot take part; empty where it can, or where only it can tell."""
     if not classes.names:
         return ""
@@ -47,7 +47,7 @@ def objection(card: DataCard, classes: ClassList) -> str:
     return "" if card.named else beyond(card.num_classes, classes.names)
 
 
-def agreed(cards: Cards, count: int) -> tuple[str, ...]:
+def common_classes(cards: Cards, count: int) -> tuple[str, ...]:
     """The list of `count` classes that devices of these cards agree on.
 
     Raises `ConfigError` where they name more, spell one differently, or have names that none could state.

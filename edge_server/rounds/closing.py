@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import CloseRound, Command, Note, RoundClosed, RoundPlanned, Strike
+from edge_server.rounds.events import CloseRound, Command, Note, RecordStrike, RoundClosed, RoundPlanned
 from edge_server.rounds.participant import Participant, Status
-from edge_server.rounds.planning import wait
+from edge_server.rounds.planning import wait_for_devices
 from edge_server.rounds.quarantine import strike
-from edge_server.rounds.rollback import TRIES, in_vain, may_undo, undo
+from edge_server.rounds.rollback import TRIES, can_undo, request_rollback, vain_rollback_text
 from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.values import Reason
 
@@ -42,7 +42,7 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
     return replace(federation, phase=Phase.CLOSING), [command]
 
 
-def found_late(federation: Federation, event: RoundClosed) -> Step:
+def report_findings(federation: Federation, event: RoundClosed) -> Step:
     """Say, and count, what the look at all updates of a round together has found."""
     commands: list[Command] = []
     for device, detail in sorted(event.refused.items()):
@@ -50,7 +50,7 @@ def found_late(federation: Federation, event: RoundClosed) -> Step:
         commands += [Note("update refused", device, Reason.OUT_OF_BOUNDS, detail), *more]
     for device, detail in sorted(event.exaggerated.items()):
         note = Note("counts with less than it says", device, Reason.EXAGGERATED, detail)
-        commands += [note, Strike(device, event.round, Reason.EXAGGERATED)]
+        commands += [note, RecordStrike(device, event.round, Reason.EXAGGERATED)]
     return federation, commands
 
 
@@ -62,17 +62,17 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
     detail = f"round {federation.round}: {why}"
     tried = replace(federation, untrained=federation.untrained + untrained)
     last = federation.abandoned >= federation.rules.attempts
-    if untrained and (last or tried.untrained >= TRIES) and may_undo(tried, tried.round - 1):
-        return undo(tried, tried.round - 1, detail)
+    if untrained and (last or tried.untrained >= TRIES) and can_undo(tried, tried.round - 1):
+        return request_rollback(tried, tried.round - 1, detail)
     if last:
         given_up = f"given up after {federation.abandoned + 1} attempts"
-        return end(federation, "failed", f"{detail}; {given_up}{in_vain(federation)}")
+        return end(federation, "failed", f"{detail}; {given_up}{vain_rollback_text(federation)}")
     again = replace(tried, abandoned=federation.abandoned + 1)
-    waits, commands = wait(again, now + RETRY_S * 2**federation.abandoned)
+    waits, commands = wait_for_devices(again, now + RETRY_S * 2**federation.abandoned)
     return waits, [Note("round abandoned", detail=detail, kind=EventKind.ROUND), *commands]
 
 
-def round_begun(federation: Federation, planned: RoundPlanned) -> Note:
+def note_round_start(federation: Federation, planned: RoundPlanned) -> Note:
     """A word on a round whose devices have just been asked."""
     asked, needed = len(planned.assignments), planned.needed
     spare = f", {needed} are needed" if needed is not None and needed < asked else ""

@@ -11,22 +11,22 @@ from edge_client.security.identity.validity import written
 from edge_server.rounds import admission, name_conflicts, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
-from edge_server.rounds.class_agreement import left_out, look_at
+from edge_server.rounds.class_agreement import check_classes, mark_misfit
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
     Command,
-    Deliver,
-    MendBlob,
-    NotDeposited,
     Note,
+    NotInObjectStore,
+    RecordDelivery,
+    RecordStrike,
+    RepairBlob,
     Send,
     SendChunks,
-    Strike,
     UpdateChecked,
 )
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
-from edge_server.rounds.quarantine import quarantine_end, strike, told
+from edge_server.rounds.quarantine import quarantine_end, quarantine_refusal, strike
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
 from schemas.messages import (
     Acknowledgement,
@@ -54,7 +54,7 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
     """Take a message of a device; `have` are the chunks of an update that are here already."""
     match message:
         case Birth() if federation.fleet.doubts(message.device):
-            return admission.claimed(federation, message, now)
+            return admission.question_newcomer(federation, message, now)
         case Birth():
             return _born(federation, message, now)
         case Death():
@@ -68,9 +68,9 @@ def receive(federation: Federation, message: FromDevice, now: float, *, have: in
         case BlobRequest():
             return federation, [_answer_request(federation, message)]
         case BroadcastProgress():
-            return handlers.heard(federation, message, now)
-        case Refusal() if (birth := admission.answered(federation, message)) is not None:
-            return _born(admission.admitted(federation, birth), birth, now)
+            return handlers.handle_progress(federation, message, now)
+        case Refusal() if (birth := admission.answered_birth(federation, message)) is not None:
+            return _born(admission.admit(federation, birth), birth, now)
         case Refusal():
             return _upload_lost(federation, message, now)
         case Telemetry():
@@ -83,7 +83,7 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
     if not federation.fleet.has_room_for(birth.device):
         return federation, [_no_room(birth, federation.fleet.most)]
     known = federation.fleet.devices.get(birth.device)
-    federation, twins = name_conflicts.looked_at(federation, birth, known)
+    federation, twins = name_conflicts.check_name(federation, birth, known)
     born = replace(federation, fleet=federation.fleet.born(birth))
     notes = [
         *twins,
@@ -91,13 +91,13 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
         *_renewed(known, birth),
         *_standing(known, born.fleet.devices[birth.device]),
     ]
-    born, misfits = look_at(born, birth.device, before=known)
+    born, misfits = check_classes(born, birth.device, before=known)
     notes += misfits
     participant = federation.participants.get(birth.device)
     again = known is None or birth.session > known.session or not known.alive
     if participant is None or not again:
         return born, notes
-    rejoined, commands = with_participant(born, part.rejoined(participant, now))
+    rejoined, commands = with_participant(born, part.rejoin(participant, now))
     return rejoined, [*notes, *commands]
 
 
@@ -154,15 +154,15 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     participant = _participant(federation, reply)
     if participant is None:
         return federation, answers
-    replied = part.replied(
+    replied = part.record_reply(
         participant, now, accepted=reply.accepted, reason=reply.reason, detail=reply.detail
     )
     short: list[Command] = []
     if reply.reason is Reason.NO_MEMORY and replied[1]:
         # It counts against nobody, but is kept: the next task shall be a smaller one.
-        short = [Strike(reply.device, federation.round, Reason.NO_MEMORY)]
+        short = [RecordStrike(reply.device, federation.round, Reason.NO_MEMORY)]
     federation = _told_no_names(federation, reply)
-    federation, ends = handlers.answered(federation, reply, participant, now)
+    federation, ends = handlers.handle_reply(federation, reply, participant, now)
     return with_participant(federation, (replied[0], [*answers, *replied[1], *short, *ends]))
 
 
@@ -171,7 +171,7 @@ def _told_no_names(federation: Federation, reply: TaskReply) -> Federation:
     card = federation.fleet.devices[reply.device].data if reply.device in federation.fleet.devices else None
     if reply.reason is not Reason.INCOMPATIBLE or card is None or not card.named or card.class_names:
         return federation
-    return left_out(federation, reply.device, reply.detail or str(reply.reason))
+    return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
 
 
 def _claimed(federation: Federation, update: Update, now: float, have: int) -> Step:
@@ -186,7 +186,7 @@ def _claimed(federation: Federation, update: Update, now: float, have: int) -> S
         return federation, _turn_away(federation, update)
     if participant.final:
         return federation, [_refusal(update, participant.reason or Reason.STALE_ROUND, participant.status)]
-    claimed, commands = part.claims(participant, update, now, have=have)
+    claimed, commands = part.record_claim(participant, update, now, have=have)
     if claimed.status is Status.REFUSED and claimed.reason is not None:
         struck, more = strike(federation, update.device, claimed.reason)
         return with_participant(struck, (claimed, [*commands, _refusal(update, claimed.reason, ""), *more]))
@@ -200,7 +200,7 @@ def _turn_away(federation: Federation, update: Update) -> list[Command]:
     if current and federation.phase is Phase.TRAINING and update.device not in federation.participants:
         refused = _turned_away(update, Reason.NOT_SELECTED, "not selected in this round")
         out = quarantine_end(federation, update.device) is not None
-        return [*refused, told(federation, update.device)] if out else refused
+        return [*refused, quarantine_refusal(federation, update.device)] if out else refused
     return _turned_away(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
 
 
@@ -209,7 +209,7 @@ def _turned_away(update: Update, reason: Reason, detail: str) -> list[Command]:
     return [Note("update refused", update.device, reason, detail), _refusal(update, reason, detail)]
 
 
-def chunk_came(federation: Federation, device: str, chunk: Chunk, now: float) -> Step:
+def receive_chunk(federation: Federation, device: str, chunk: Chunk, now: float) -> Step:
     """Take a chunk of an update.
 
     None begins an upload during a planning: what is not known to be in use by then is thrown away.
@@ -219,24 +219,28 @@ def chunk_came(federation: Federation, device: str, chunk: Chunk, now: float) ->
         return federation, []
     if federation.phase is Phase.PLANNING and participant.status is Status.WAITING:
         return federation, []
-    return with_participant(federation, part.arrived(participant, chunk, now))
+    return with_participant(federation, part.receive_chunk(participant, chunk, now))
 
 
-def stored(federation: Federation, device: str) -> Step:
+def skip_upload(federation: Federation, device: str) -> Step:
     """Take the word that a claimed update need not be fetched."""
     participant = federation.participants.get(device)
-    return (federation, []) if participant is None else with_participant(federation, part.stored(participant))
+    return (
+        (federation, [])
+        if participant is None
+        else with_participant(federation, part.skip_upload(participant))
+    )
 
 
-def not_deposited(federation: Federation, event: NotDeposited) -> Step:
+def fall_back_to_chunks(federation: Federation, event: NotInObjectStore) -> Step:
     """Take the word that a claimed update is not in the store where its device has put it."""
     participant = federation.participants.get(event.device)
     if participant is None or participant.update is None or participant.update.blob.digest != event.digest:
         return federation, []
-    return with_participant(federation, part.not_deposited(participant, event.have))
+    return with_participant(federation, part.fall_back_to_chunks(participant, event.have))
 
 
-def checked(federation: Federation, event: UpdateChecked) -> Step:
+def record_verdict(federation: Federation, event: UpdateChecked) -> Step:
     """Take the firewall's verdict: count the update and confirm it, or refuse it."""
     participant = federation.participants.get(event.device)
     if participant is None or participant.update is None or participant.status is not Status.CHECKING:
@@ -263,7 +267,7 @@ def _delivered(federation: Federation, delivery: Delivery) -> Step:
     if participant.final:
         return federation, [answer]
     done = replace(participant, status=Status.COUNTED)
-    return with_participant(federation, (done, [Deliver(delivery), _in_place(delivery), answer]))
+    return with_participant(federation, (done, [RecordDelivery(delivery), _in_place(delivery), answer]))
 
 
 def _in_place(delivery: Delivery) -> Command:
@@ -295,7 +299,7 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
     participant = federation.participants.get(refusal.device)
     if refusal.reason is Reason.DIGEST_MISMATCH and participant is not None and not participant.final:
         named = {ref.digest for ref in participant.assignment.task.blobs.values()}
-        return federation, [MendBlob(refusal.digest)] if refusal.digest in named else []
+        return federation, [RepairBlob(refusal.digest)] if refusal.digest in named else []
     if participant is None or participant.status is not Status.UPLOADING:
         return federation, []
     if participant.update is None or refusal.digest != participant.update.blob.digest:
@@ -304,7 +308,7 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
     return with_participant(federation, part.offer(lost, now))
 
 
-def blobs_lost(federation: Federation, digests: frozenset[str]) -> Federation:
+def drop_lost_blobs(federation: Federation, digests: frozenset[str]) -> Federation:
     """Whoever needs one of these blobs has missed its part; whose update is one has it still to be sent."""
     counted = dict(federation.counted)
     changed = []
@@ -319,7 +323,7 @@ def blobs_lost(federation: Federation, digests: frozenset[str]) -> Federation:
 
 def _answer_request(federation: Federation, request: BlobRequest) -> Command:
     if admission.is_unknown(federation, request.device):
-        return admission.unknown(federation, request.device)
+        return admission.ask_for_birth(federation, request.device)
     participant = federation.participants.get(request.device)
     if participant is not None and not participant.final:
         for ref in participant.assignment.task.blobs.values():

@@ -27,7 +27,7 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Key:
+class RowKey:
     """What makes two events one row: the minute since 1970, the kind, the device, what happened."""
 
     minute: int
@@ -53,9 +53,9 @@ class RunEvent:
     last_at: float = 0.0
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RowKey:
         """The row that the event belongs to."""
-        return Key(int(self.at // MINUTE_S), self.kind, self.device, self.subject)
+        return RowKey(int(self.at // MINUTE_S), self.kind, self.device, self.subject)
 
     def and_then(self, later: RunEvent) -> RunEvent:
         """Both as one."""

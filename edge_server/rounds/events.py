@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.rounds.fleet import Device
-from edge_server.security.secure_aggregation.unmasking import Opened
+from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, Message, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import BlobRef, Chunk
@@ -21,7 +21,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class FromFleet:
+class MessageReceived:
     """Event: a message of a device; its topic has already proved who sent it.
 
     `have` are the chunks of an update that lie in the server's store since before it was restarted, as bits.
@@ -32,7 +32,7 @@ class FromFleet:
 
 
 @dataclass(frozen=True)
-class ChunkArrived:
+class ChunkReceived:
     """Event: a chunk that a device sent."""
 
     device: str
@@ -48,7 +48,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedDevice:
     """A device that is not among those of a planning, and why, in words."""
 
     device: Device
@@ -70,14 +70,14 @@ class RoundPlanned:
 
 
 @dataclass(frozen=True)
-class Stored:
+class UpdateStored:
     """Event: the update that this device has claimed lies in the server's store already."""
 
     device: str
 
 
 @dataclass(frozen=True)
-class NotDeposited:
+class NotInObjectStore:
     """Event: the update that a device says to have put into the store is not to be had from there.
 
     `have` are the chunks of it that came all the same, as bits.
@@ -146,7 +146,7 @@ class BlobsLost:
 
 
 @dataclass(frozen=True)
-class MendBlob:
+class RepairBlob:
     """Command: a device cannot use the blob of this digest.
 
     Make it anew if it is damaged, then say `BlobsLost`.
@@ -164,12 +164,12 @@ class Misbehaved:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopRequested:
     """Event: the user asked for an end."""
 
 
 @dataclass(frozen=True)
-class Broke:
+class ServerFailed:
     """Event: the server itself cannot go on."""
 
     detail: str
@@ -182,18 +182,18 @@ class Tick:
 
 Event = (
     Started
-    | FromFleet
-    | ChunkArrived
+    | MessageReceived
+    | ChunkReceived
     | RoundPlanned
-    | Stored
-    | NotDeposited
+    | UpdateStored
+    | NotInObjectStore
     | UpdateChecked
     | RoundClosed
     | RolledBack
     | BlobsLost
     | Misbehaved
-    | Stopped
-    | Broke
+    | StopRequested
+    | ServerFailed
     | Tick
 )
 
@@ -240,7 +240,7 @@ class Publish:
 
 
 @dataclass(frozen=True)
-class SpoolChunk:
+class WriteUpdateChunk:
     """Command: put an update's chunk in its place."""
 
     device: str
@@ -279,7 +279,7 @@ class PlanRound:
     wanted: int | None = None
     keep: frozenset[str] = frozenset()
     places: tuple[str, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[ExcludedDevice, ...] = ()
     known: int = 0
     classes: tuple[str, ...] = ()
 
@@ -298,7 +298,7 @@ class CloseRound:
     dropped: tuple[str, ...]
     rejected: Mapping[str, Reason]
     staleness: Mapping[str, int] = field(default_factory=dict)
-    opened: Opened | None = None
+    opened: OpenedSecrets | None = None
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Strike:
+class RecordStrike:
     """Command: keep for good that this counts against a device."""
 
     device: str
@@ -348,14 +348,14 @@ class Strike:
 
 
 @dataclass(frozen=True)
-class Deliver:
+class RecordDelivery:
     """Command (a note): a device has its compact model in place."""
 
     delivery: Delivery
 
 
 @dataclass(frozen=True)
-class End:
+class EndRun:
     """Command: the run is over; `outcome` is that of `FederationEnd`."""
 
     outcome: str
@@ -367,14 +367,14 @@ Command = (
     | Send
     | SendChunks
     | Publish
-    | SpoolChunk
+    | WriteUpdateChunk
     | CheckUpdate
     | PlanRound
     | CloseRound
     | RollBack
-    | MendBlob
+    | RepairBlob
     | Note
-    | Strike
-    | Deliver
-    | End
+    | RecordStrike
+    | RecordDelivery
+    | EndRun
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
-from edge_server.rounds.events import LeftOut
+from edge_server.rounds.events import ExcludedDevice
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.state import Federation
@@ -13,14 +13,14 @@ from edge_server.strategy.explanations import MOST_DEVICES
 from schemas.values import Eligibility
 
 
-def left_out(federation: Federation, asked: Collection[Device]) -> tuple[LeftOut, ...]:
+def excluded_devices(federation: Federation, asked: Collection[Device]) -> tuple[ExcludedDevice, ...]:
     """All that are known and not asked, by name; of very many the first that came."""
     if len(asked) >= len(federation.fleet.devices):
         return ()
     names = {device.name for device in asked}
     others = (one for one in federation.fleet.devices.values() if one.name not in names)
     first = sorted(islice(others, MOST_DEVICES), key=lambda device: device.name)
-    return tuple(LeftOut(device, _because(device, federation)) for device in first)
+    return tuple(ExcludedDevice(device, _because(device, federation)) for device in first)
 
 
 def _because(device: Device, federation: Federation) -> str:

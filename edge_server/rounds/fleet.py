@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from edge_server.rounds import newcomers as fresh
 from edge_server.rounds.newcomers import Newcomers
-from edge_server.rounds.persistent_map import KnownDevices
+from edge_server.rounds.persistent_map import PersistentMap
 from schemas.messages import Birth, Death
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
@@ -74,7 +74,7 @@ class Fleet:
         # Several at once: to go through all of them takes a while.
         gone = {one.name for one in lost[: max(1, self.most // 100)]}
         left = {name: one for name, one in self.devices.items() if name not in gone}
-        return replace(self, devices=KnownDevices(left))
+        return replace(self, devices=PersistentMap(left))
 
     def present(self) -> Iterator[str]:
         """The names of the devices that are connected, in no order."""
@@ -118,7 +118,7 @@ class Fleet:
     def died(self, death: Death, now: float) -> Fleet:
         """Take a last will; one of an older session cannot end a newer one."""
         if self.newcomers is not None and death.device in self.newcomers.waiting:
-            return replace(self, newcomers=fresh.died(self.newcomers, death))
+            return replace(self, newcomers=fresh.remove_dead(self.newcomers, death))
         known = self.devices.get(death.device)
         if known is None or not known.alive or death.session < known.session:
             return self
@@ -129,5 +129,5 @@ class Fleet:
         return self._with(replace(self.devices[name], misfit=why))
 
     def _with(self, device: Device) -> Fleet:
-        known = self.devices if isinstance(self.devices, KnownDevices) else KnownDevices(self.devices)
+        known = self.devices if isinstance(self.devices, PersistentMap) else PersistentMap(self.devices)
         return replace(self, devices=known.put(device.name, device))

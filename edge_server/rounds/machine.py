@@ -20,33 +20,40 @@ from itertools import islice
 from edge_server.rounds import admission, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
-from edge_server.rounds.closing import RETRY_S, found_late
-from edge_server.rounds.device_messages import blobs_lost, checked, chunk_came, not_deposited, receive, stored
+from edge_server.rounds.closing import RETRY_S, report_findings
+from edge_server.rounds.device_messages import (
+    drop_lost_blobs,
+    fall_back_to_chunks,
+    receive,
+    receive_chunk,
+    record_verdict,
+    skip_upload,
+)
 from edge_server.rounds.events import (
     BlobsLost,
-    Broke,
-    ChunkArrived,
+    ChunkReceived,
     Command,
     Event,
-    FromFleet,
+    MessageReceived,
     Misbehaved,
-    NotDeposited,
+    NotInObjectStore,
     PlanRound,
     RolledBack,
     RoundClosed,
     RoundPlanned,
+    ServerFailed,
     Started,
-    Stopped,
-    Stored,
+    StopRequested,
     Tick,
     UpdateChecked,
+    UpdateStored,
 )
-from edge_server.rounds.modes import missed, pacing_of
+from edge_server.rounds.modes import mark_missed, mode_of
 from edge_server.rounds.participant import SENDING, Participant, Status
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.planning import hand_out, wait
+from edge_server.rounds.planning import offer_tasks, wait_for_devices
 from edge_server.rounds.quarantine import strike
-from edge_server.rounds.rollback import may_undo, undo, undone
+from edge_server.rounds.rollback import can_undo, finish_rollback, request_rollback
 from edge_server.rounds.state import (
     Buffering,
     Federation,
@@ -55,7 +62,7 @@ from edge_server.rounds.state import (
     Step,
     announce,
     end,
-    gathered,
+    is_gathered,
     is_over,
     with_participant,
 )
@@ -80,29 +87,29 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
     match event:
         case Started():
             return _start(federation, now)
-        case FromFleet(message, have):
+        case MessageReceived(message, have):
             return receive(federation, message, now, have=have)
-        case ChunkArrived(device, chunk):
-            return chunk_came(federation, device, chunk, now)
+        case ChunkReceived(device, chunk):
+            return receive_chunk(federation, device, chunk, now)
         case RoundPlanned():
             return _begin(federation, event, now)
-        case Stored(device):
-            return stored(federation, device)
-        case NotDeposited():
-            return not_deposited(federation, event)
+        case UpdateStored(device):
+            return skip_upload(federation, device)
+        case NotInObjectStore():
+            return fall_back_to_chunks(federation, event)
         case UpdateChecked():
-            return checked(federation, event)
+            return record_verdict(federation, event)
         case RoundClosed():
             return _advance(federation, event, now)
         case BlobsLost(digests):
-            return blobs_lost(federation, digests), []
+            return drop_lost_blobs(federation, digests), []
         case RolledBack():
             return _go_back(federation, event, now)
         case Misbehaved(device, reason):
             return strike(federation, device, reason)
-        case Stopped():
+        case StopRequested():
             return end(federation, "interrupted", "stopped by the user")
-        case Broke(detail):
+        case ServerFailed(detail):
             return end(federation, "failed", detail)
         case Tick():
             return _tick(federation, now)
@@ -118,7 +125,7 @@ def _start(federation: Federation, now: float) -> Step:
         case _ if federation.attempt:
             return federation, [announce(federation, "waiting")]
         case _:
-            return wait(federation, now)
+            return wait_for_devices(federation, now)
 
 
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
@@ -127,20 +134,20 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.phase is Phase.PLANNING and event.ended:
         return _conclude(replace(federation, round=federation.round - 1, ended=event.ended))
     if federation.phase is Phase.PLANNING:
-        return pacing_of(federation).begin(federation, event, now)
+        return mode_of(federation).begin(federation, event, now)
     if federation.phase is not Phase.DELIVERING:
         return federation, []
     if not event.assignments:
         return _delivered(federation, now)
-    begun, offers = hand_out(replace(federation, participants=Participants()), event.assignments, now)
+    begun, offers = offer_tasks(replace(federation, participants=Participants()), event.assignments, now)
     return begun, [announce(begun, "delivering"), *offers]
 
 
 def _advance(federation: Federation, event: RoundClosed, now: float) -> Step:
     if federation.phase is not Phase.CLOSING or event.round != federation.round:
         return federation, []
-    closed, notes = found_late(replace(federation, diverged=event.diverged), event)
-    if gathered(closed, now):
+    closed, notes = report_findings(replace(federation, diverged=event.diverged), event)
+    if is_gathered(closed, now):
         following, commands = _go_on(closed, now)
         return following, notes + commands
     return replace(closed, phase=Phase.STARTING), [*notes, announce(closed, "waiting")]
@@ -153,16 +160,16 @@ def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
     if event.failed:
         why = f"{event.command.why}; the model before round {event.command.undone}: {event.failed}"
         return end(federation, "failed", why)
-    after, notes = undone(federation, event)
+    after, notes = finish_rollback(federation, event)
     went_on, commands = _conclude(after) if is_over(after) else _next_round(after, now)
     return went_on, [*notes, *commands]
 
 
 def _go_on(federation: Federation, now: float) -> Step:
     """Begin what follows the round that is closed."""
-    if federation.diverged and may_undo(federation, federation.round):
+    if federation.diverged and can_undo(federation, federation.round):
         why = f"the model of round {federation.round} computes no numbers"
-        return undo(federation, federation.round, why)
+        return request_rollback(federation, federation.round, why)
     if is_over(federation):
         return _conclude(federation)
     every = federation.rules.deliver_every
@@ -173,7 +180,7 @@ def _go_on(federation: Federation, now: float) -> Step:
 
 def _next_round(federation: Federation, now: float) -> Step:
     following = replace(federation, round=federation.round + 1, plannings=0, abandoned=0, untrained=0)
-    return pacing_of(federation).advance(following, now)
+    return mode_of(federation).advance(following, now)
 
 
 def _conclude(federation: Federation) -> Step:
@@ -221,20 +228,20 @@ def _give_up(federation: Federation, now: float) -> Federation:
         gone = lost_at is not None and now >= lost_at + federation.rules.rejoin_s
         late = now >= participant.deadline
         if (late or gone) and participant.status is not Status.CHECKING:
-            out.append(missed(participant))
+            out.append(mark_missed(participant))
     return replace(federation, participants=federation.participants.with_all(out))
 
 
 def _settle(federation: Federation, now: float) -> Step:
     """Do what the state itself calls for, whatever event led to it."""
     granted, commands = _grant(federation, now)
-    if granted.phase is Phase.STARTING and granted.attempt and gathered(granted, now):
+    if granted.phase is Phase.STARTING and granted.attempt and is_gathered(granted, now):
         settled, more = _go_on(granted, now)
     elif granted.phase is not Phase.DELIVERING:
-        settled, more = pacing_of(granted).settle(granted, now)
+        settled, more = mode_of(granted).settle(granted, now)
     elif granted.participants and not granted.working:
         delivered, ends = _delivered(granted, now)
-        settled, more = pacing_of(delivered).settle(delivered, now)
+        settled, more = mode_of(delivered).settle(delivered, now)
         more = ends + more
     else:
         return granted, commands
@@ -261,11 +268,11 @@ def _grant(federation: Federation, now: float) -> Step:
         silent = (one for one in participants.having({Status.WAITING}) if one.receiving is not None)
         fresh += islice(silent, free - len(fresh))
     commands: list[Command] = []
-    coming = sum(map(part.on_its_way, federation.participants.having({Status.UPLOADING})))
+    coming = sum(map(part.bytes_in_flight, federation.participants.having({Status.UPLOADING})))
     for participant in fresh:
-        coming += part.on_its_way(participant)
+        coming += part.bytes_in_flight(participant)
         if coming > UPLOADING_BYTES and federation.participants.count({Status.UPLOADING}):
             break
-        federation, more = with_participant(federation, part.grant(participant, now))
+        federation, more = with_participant(federation, part.grant_upload(participant, now))
         commands += more
     return federation, commands

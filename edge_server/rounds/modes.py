@@ -17,20 +17,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edge_server.rounds import replacement, secure_aggregation
-from edge_server.rounds.class_agreement import agree
-from edge_server.rounds.closing import RETRY_S, abandon, close, round_begun
+from edge_server.rounds.class_agreement import agree_classes
+from edge_server.rounds.closing import RETRY_S, abandon, close, note_round_start
 from edge_server.rounds.events import RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.planning import ask, hand_out, ready, wait
-from edge_server.rounds.quarantine import too_few, trusted
+from edge_server.rounds.planning import is_ready, offer_tasks, request_plan, wait_for_devices
+from edge_server.rounds.quarantine import shortage_reason, trusted_devices
 from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.state import Buffering, Federation, Phase, Step, announce
 
 
 @dataclass(frozen=True)
-class Pacing:
+class RoundMode:
     """A mode: what a plan and an aggregated round lead to, and what the state itself calls for."""
 
     begin: Callable[[Federation, RoundPlanned, float], Step]
@@ -38,22 +38,22 @@ class Pacing:
     settle: Callable[[Federation, float], Step]
 
 
-def pacing_of(federation: Federation) -> Pacing:
+def mode_of(federation: Federation) -> RoundMode:
     """The mode that the rules ask for."""
     return SYNCHRONOUS if federation.rules.buffering is None else BUFFERED
 
 
-def missed(participant: Participant) -> Participant:
+def mark_missed(participant: Participant) -> Participant:
     """The participant, given up."""
     return replace(participant, status=Status.MISSED, receiving=None)
 
 
 def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation], Step]) -> Step:
     """Ask for a plan of the round, once it is known which classes there are."""
-    agreed, said = agree(federation)
+    agreed, said = agree_classes(federation)
     if agreed.phase is Phase.ENDED:
         return agreed, said
-    why = too_few(agreed)
+    why = shortage_reason(agreed)
     if why:
         planned, commands = abandon(agreed, why, now, untrained=agreed.untrained > 0)
     else:
@@ -64,7 +64,7 @@ def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation]
 # --- synchronous ---
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.participants:
-        return replacement.join(federation, event, now)
+        return replacement.join_round(federation, event, now)
     if not event.assignments:
         return abandon(federation, "no device chosen", now)
     fresh = replace(
@@ -73,25 +73,25 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
         participants=Participants(),
         needed=event.needed,
         replaced=frozenset(),
-        masking=secure_aggregation.gathering_of(federation, event, now),
+        masking=secure_aggregation.begin_agreement(federation, event, now),
     )
-    begun, offers = hand_out(fresh, event.assignments, now)
-    return begun, [announce(begun, "training"), round_begun(begun, event), *offers]
+    begun, offers = offer_tasks(fresh, event.assignments, now)
+    return begun, [announce(begun, "training"), note_round_start(begun, event), *offers]
 
 
 def _advance(federation: Federation, now: float) -> Step:
-    return wait(replace(federation, participants=Participants()), now)
+    return wait_for_devices(replace(federation, participants=Participants()), now)
 
 
 def _settle(federation: Federation, now: float) -> Step:
-    if federation.phase is Phase.WAITING and ready(federation, now):
-        return _plan(federation, now, lambda agreed: ask(agreed, trusted(agreed)))
+    if federation.phase is Phase.WAITING and is_ready(federation, now):
+        return _plan(federation, now, lambda agreed: request_plan(agreed, trusted_devices(agreed)))
     if federation.phase is not Phase.TRAINING:
         return federation, []
     if federation.masking is not None:
         return secure_aggregation.settle(federation, federation.masking, now)
-    if places := replacement.vacant(federation, now):
-        return replacement.ask_for_others(federation, places)
+    if places := replacement.vacant_places(federation, now):
+        return replacement.request_replacements(federation, places)
     asked = len(federation.participants)
     needed = min(asked, federation.needed or asked)
     if federation.working and federation.done < needed:
@@ -107,7 +107,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
         untrained = training_failed(federation.participants.values(), quorum=quorum)
         return abandon(replace(federation, participants=Participants()), why, now, untrained=untrained)
     parts = federation.participants.values()
-    final = Participants.of(one if one.final else missed(one) for one in parts)
+    final = Participants.of(one if one.final else mark_missed(one) for one in parts)
     closing, commands = close(replace(federation, participants=final), final)
     return closing, [announce(closing, "aggregating"), *commands]
 
@@ -119,8 +119,8 @@ def _begin_more(federation: Federation, event: RoundPlanned, now: float) -> Step
         return _pause(federation, "no device chosen", now)
     if not event.assignments:
         return replace(federation, phase=Phase.TRAINING, not_before=now + RETRY_S), []
-    begun, offers = hand_out(replace(federation, phase=Phase.TRAINING), event.assignments, now)
-    return begun, [announce(begun, "training"), round_begun(begun, event), *offers] if idle else offers
+    begun, offers = offer_tasks(replace(federation, phase=Phase.TRAINING), event.assignments, now)
+    return begun, [announce(begun, "training"), note_round_start(begun, event), *offers] if idle else offers
 
 
 def _advance_version(federation: Federation, now: float) -> Step:
@@ -130,7 +130,7 @@ def _advance_version(federation: Federation, now: float) -> Step:
 
 def _settle_buffer(federation: Federation, now: float) -> Step:
     buffering = _buffering(federation)
-    if federation.phase is Phase.WAITING and ready(federation, now):
+    if federation.phase is Phase.WAITING and is_ready(federation, now):
         return _plan(federation, now, _ask_free)
     if federation.phase is not Phase.TRAINING:
         return federation, []
@@ -151,7 +151,7 @@ def _ask_free(federation: Federation) -> Step:
     if not free:
         return federation, []
     vacant = _buffering(federation).concurrency - federation.working
-    return ask(federation, free, wanted=min(len(free), vacant))
+    return request_plan(federation, free, wanted=min(len(free), vacant))
 
 
 def _buffering(federation: Federation) -> Buffering:
@@ -163,7 +163,7 @@ def _free(federation: Federation) -> tuple[Device, ...]:
     """The devices that may be planned: neither at work nor done, or lost, since the last aggregation."""
     if len(federation.participants) >= len(federation.fleet.devices):
         return ()
-    return tuple(one for one in trusted(federation) if one.name not in federation.participants)
+    return tuple(one for one in trusted_devices(federation) if one.name not in federation.participants)
 
 
 def _make_do(federation: Federation, now: float) -> Step:
@@ -173,7 +173,7 @@ def _make_do(federation: Federation, now: float) -> Step:
         return _close_buffer(federation)
     if count < len(federation.participants):
         return _pause(federation, f"{count} of {_buffering(federation).size} updates and nobody at work", now)
-    return wait(federation, now)
+    return wait_for_devices(federation, now)
 
 
 def _pause(federation: Federation, why: str, now: float) -> Step:
@@ -193,11 +193,11 @@ def _close_buffer(federation: Federation) -> Step:
         if one.final:
             over.append(one)
         elif last or one.assignment.task.round < oldest:
-            over.append(missed(one))
+            over.append(mark_missed(one))
         else:
             open_.append(one)
     return close(replace(federation, participants=Participants.of(open_)), Participants.of(over))
 
 
-SYNCHRONOUS = Pacing(_begin, _advance, _settle)
-BUFFERED = Pacing(_begin_more, _advance_version, _settle_buffer)
+SYNCHRONOUS = RoundMode(_begin, _advance, _settle)
+BUFFERED = RoundMode(_begin_more, _advance_version, _settle_buffer)

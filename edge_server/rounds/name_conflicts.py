@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_server.rounds import twins
+from edge_server.rounds import name_sightings
 from edge_server.rounds.events import Command, Note, Send
 from edge_server.rounds.fleet import Device
+from edge_server.rounds.name_sightings import CERTAIN, Claimants
 from edge_server.rounds.state import Federation, Step
-from edge_server.rounds.twins import CERTAIN, Claimants
 from schemas.messages import Birth, Refusal
 from schemas.values import Reason
 
 
-def looked_at(federation: Federation, birth: Birth, known: Device | None) -> Step:
+def check_name(federation: Federation, birth: Birth, known: Device | None) -> Step:
     """Compare who says this birth with who said the one before."""
     if known is None:
         return federation, []
-    sightings = twins.seen(federation.sightings, birth, (known.instance, known.origin))
+    sightings = name_sightings.record_birth(federation.sightings, birth, (known.instance, known.origin))
     if sightings is federation.sightings:
         return federation, []
     claimants = sightings[birth.device]

@@ -53,7 +53,7 @@ class Newcomers:
         return hashlib.sha256(f"{self.secret} {device}".encode()).hexdigest()
 
 
-def take(newcomers: Newcomers, birth: Birth, now: float) -> tuple[Newcomers, bool]:
+def add_newcomer(newcomers: Newcomers, birth: Birth, now: float) -> tuple[Newcomers, bool]:
     """Wait for the answer of a newcomer; returns whether there was room, and it is to be asked now."""
     known = newcomers.waiting.get(birth.device)
     if known is not None:
@@ -65,7 +65,7 @@ def take(newcomers: Newcomers, birth: Birth, now: float) -> tuple[Newcomers, boo
     return _with(roomy, Newcomer(birth, now)), True
 
 
-def leave(newcomers: Newcomers, device: str) -> Newcomers:
+def remove_newcomer(newcomers: Newcomers, device: str) -> Newcomers:
     """Wait for this one no more."""
     if device not in newcomers.waiting:
         return newcomers
@@ -74,14 +74,14 @@ def leave(newcomers: Newcomers, device: str) -> Newcomers:
     return replace(newcomers, waiting=left)
 
 
-def died(newcomers: Newcomers, death: Death) -> Newcomers:
+def remove_dead(newcomers: Newcomers, death: Death) -> Newcomers:
     """Take a last will; one of an older session changes nothing."""
     known = newcomers.waiting.get(death.device)
     stale = known is None or death.session < known.birth.session
-    return newcomers if stale else leave(newcomers, death.device)
+    return newcomers if stale else remove_newcomer(newcomers, death.device)
 
 
-def due(newcomers: Newcomers, now: float) -> tuple[Newcomers, tuple[str, ...]]:
+def due_newcomers(newcomers: Newcomers, now: float) -> tuple[Newcomers, tuple[str, ...]]:
     """Forget who has had its time, and say who is to be asked again."""
     forgotten = _before(newcomers, now - FORGET_S)
     ask = tuple(
@@ -95,7 +95,7 @@ def due(newcomers: Newcomers, now: float) -> tuple[Newcomers, tuple[str, ...]]:
     return _without(replace(newcomers, waiting={**newcomers.waiting, **again}), forgotten), ask
 
 
-def noted(newcomers: Newcomers, now: float) -> tuple[Newcomers, int]:
+def count_silent(newcomers: Newcomers, now: float) -> tuple[Newcomers, int]:
     """How many have not answered, where it is time for a word on that; else 0."""
     if not newcomers.silent or now < newcomers.noted_at + NOTE_EVERY_S:
         return newcomers, 0

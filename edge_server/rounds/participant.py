@@ -15,7 +15,7 @@ from edge_server.rounds.events import (
     Note,
     Send,
     SendChunks,
-    SpoolChunk,
+    WriteUpdateChunk,
 )
 from schemas.messages import Delivery, TaskReply, Update
 from schemas.tensors.blobs import Chunk
@@ -97,7 +97,7 @@ def offer(participant: Participant, now: float) -> Step:
     return replace(participant, offer_at=now + patience), [Send(participant.device, task), *inline]
 
 
-def replied(
+def record_reply(
     participant: Participant, now: float, *, accepted: bool, reason: Reason | None, detail: str
 ) -> Step:
     """Take the device's answer to the offer, or its word that the task failed."""
@@ -111,7 +111,7 @@ def replied(
     return declined, [Note("declined the task", participant.device, reason, detail)]
 
 
-def claims(participant: Participant, update: Update, now: float, *, have: int = 0) -> Step:
+def record_claim(participant: Participant, update: Update, now: float, *, have: int = 0) -> Step:
     """Take a device's word that it has an update; another one than before replaces it.
 
     `have` are the chunks that are here already. Its training took no longer than it has been asked for.
@@ -141,7 +141,7 @@ def _in_time(participant: Participant, update: Update, now: float) -> Update:
     return update.model_copy(update={"metrics": said.model_copy(update={"seconds": most})})
 
 
-def on_its_way(participant: Participant) -> int:
+def bytes_in_flight(participant: Participant) -> int:
     """How many bytes of its update may be under way at once while it uploads."""
     if participant.update is None:
         return 0
@@ -149,14 +149,14 @@ def on_its_way(participant: Participant) -> int:
     return min(blob.size, chunk_transfer.WINDOW * blob.chunk_bytes)
 
 
-def grant(participant: Participant, now: float) -> Step:
+def grant_upload(participant: Participant, now: float) -> Step:
     """Begin to fetch the update that the device claims to have, or go on after it fell silent."""
     assert participant.update is not None
     if participant.receiving is not None and participant.receiving.complete:
         whole = replace(participant, status=Status.CHECKING)
         return whole, [CheckUpdate(participant.device, participant.update)]
     if participant.update.deposited and not participant.by_chunks:
-        return stored(participant)
+        return skip_upload(participant)
     if participant.receiving is not None:
         receiving, asks = chunk_transfer.resume(participant.receiving, now)
     else:
@@ -165,7 +165,7 @@ def grant(participant: Participant, now: float) -> Step:
     return granted, _commands(granted, asks)
 
 
-def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
+def receive_chunk(participant: Participant, chunk: Chunk, now: float) -> Step:
     """Take a chunk of the update; one that comes before its grant was pushed along and counts as granted.
 
     A chunk of another blob is a late one of an earlier update.
@@ -173,7 +173,7 @@ def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
     if participant.update is None or not participant.update.blob.digest.startswith(chunk.prefix):
         return participant, []
     if participant.status is Status.WAITING and participant.update.blob.inline:
-        participant, _ = grant(participant, now)
+        participant, _ = grant_upload(participant, now)
     if participant.status is not Status.UPLOADING or participant.receiving is None:
         return participant, []
     receiving, commands = chunk_transfer.accept(participant.receiving, chunk, now)
@@ -182,7 +182,7 @@ def arrived(participant: Participant, chunk: Chunk, now: float) -> Step:
     return taken, _commands(taken, commands)
 
 
-def stored(participant: Participant) -> Step:
+def skip_upload(participant: Participant) -> Step:
     """The claimed update is in the store already: nothing is to be fetched, only to be checked."""
     if participant.update is None or participant.status not in (Status.WAITING, Status.UPLOADING):
         return participant, []
@@ -190,7 +190,7 @@ def stored(participant: Participant) -> Step:
     return there, [CheckUpdate(participant.device, participant.update)]
 
 
-def not_deposited(participant: Participant, have: int) -> Step:
+def fall_back_to_chunks(participant: Participant, have: int) -> Step:
     """The claimed update is not where the device has put it: its chunks are asked for, but those there."""
     if participant.update is None or participant.status is not Status.CHECKING:
         return participant, []
@@ -216,7 +216,7 @@ def tick(participant: Participant, now: float, *, alive: bool) -> Step:
     return participant, []
 
 
-def rejoined(participant: Participant, now: float) -> Step:
+def rejoin(participant: Participant, now: float) -> Step:
     """The device is back under a new session: offer again what it has not finished."""
     if participant.final or participant.status is Status.CHECKING:
         return participant, []
@@ -243,7 +243,7 @@ def _commands(participant: Participant, commands: list[chunk_transfer.TransferCo
                 request = command.request(participant.assignment.task.federation, participant.device)
                 made.append(Send(participant.device, request))
             case chunk_transfer.WriteChunk():
-                made.append(SpoolChunk(participant.device, command))
+                made.append(WriteUpdateChunk(participant.device, command))
             case chunk_transfer.VerifyBlob():
                 assert participant.update is not None
                 made.append(CheckUpdate(participant.device, participant.update))

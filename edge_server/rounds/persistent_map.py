@@ -12,7 +12,7 @@ FEW = 64
 """So many changes are kept apart in any case."""
 
 
-class KnownDevices(Mapping[str, Value], Generic[Value]):
+class PersistentMap(Mapping[str, Value], Generic[Value]):
     """A frozen mapping: `put` gives the next one, and shares with it all but the latest changes.
 
     Changes are kept beside the rest until they are as many as the root of it: N births cost N to the power of
@@ -23,12 +23,12 @@ class KnownDevices(Mapping[str, Value], Generic[Value]):
         self._settled, self._recent = settled, recent or {}
         self._count = len(settled) + sum(name not in settled for name in self._recent)
 
-    def put(self, name: str, value: Value) -> KnownDevices[Value]:
+    def put(self, name: str, value: Value) -> PersistentMap[Value]:
         """With one more at the end, or another value in its old place."""
         recent = {**self._recent, name: value}
         if len(recent) <= max(FEW, math.isqrt(len(self._settled))):
-            return KnownDevices(self._settled, recent)
-        return KnownDevices({**self._settled, **recent})
+            return PersistentMap(self._settled, recent)
+        return PersistentMap({**self._settled, **recent})
 
     def __getitem__(self, name: str) -> Value:
         if name in self._recent:

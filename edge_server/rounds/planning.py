@@ -8,19 +8,19 @@ from dataclasses import replace
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.events import Assignment, Command, PlanRound
-from edge_server.rounds.exclusions import left_out
+from edge_server.rounds.exclusions import excluded_devices
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant
 from edge_server.rounds.state import Federation, Phase, Step, announce, with_participant
 
 
-def wait(federation: Federation, not_before: float) -> Step:
+def wait_for_devices(federation: Federation, not_before: float) -> Step:
     """Nothing is planned before `not_before`, nor without enough devices."""
     waits = replace(federation, phase=Phase.WAITING, not_before=not_before)
     return waits, [announce(waits, "waiting")]
 
 
-def ready(federation: Federation, now: float) -> bool:
+def is_ready(federation: Federation, now: float) -> bool:
     """Whether a run that waits may go on: it is time, and enough devices are there."""
     rules = federation.rules
     begun = federation.attempt > 0
@@ -30,7 +30,7 @@ def ready(federation: Federation, now: float) -> bool:
     return len(federation.fleet.able()) >= enough
 
 
-def ask(
+def request_plan(
     federation: Federation,
     devices: tuple[Device, ...],
     *,
@@ -57,7 +57,7 @@ def ask(
         wanted=wanted,
         keep=_in_use(federation),
         places=places,
-        left_out=left_out(federation, devices) if first else (),
+        left_out=excluded_devices(federation, devices) if first else (),
         known=len(federation.fleet.devices),
         classes=federation.classes.names,
     )
@@ -73,7 +73,7 @@ def _in_use(federation: Federation) -> frozenset[str]:
     return frozenset(named | {update.blob.digest for update in updates})
 
 
-def hand_out(
+def offer_tasks(
     federation: Federation,
     assignments: Mapping[str, Assignment],
     now: float,
@@ -91,4 +91,4 @@ def hand_out(
         federation, offers = with_participant(federation, part.offer(participant, now))
         commands += offers
     offered = [federation.participants[device] for device in assignments]
-    return handlers.begun(federation, offered, now), commands
+    return handlers.start_broadcast(federation, offered, now), commands

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_server.rounds.events import Command, Note, Send
-from edge_server.rounds.events import Strike as StrikeCommand
+from edge_server.rounds.events import RecordStrike as StrikeCommand
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.reputation import ROLLED_BACK, quarantined, struck
 from edge_server.rounds.state import Federation, Step
@@ -24,17 +24,17 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
     commands: list[Command] = [StrikeCommand(device, federation.round, reason)]
     after = replace(federation, reputations=reputations)
     if quarantine_end(after, device) != quarantine_end(federation, device):
-        commands += announced(after, device)
+        commands += announce_quarantine(after, device)
     return after, commands
 
 
-def announced(federation: Federation, device: str) -> list[Command]:
+def announce_quarantine(federation: Federation, device: str) -> list[Command]:
     """A device is in quarantine from now on: people are told, and so is the device."""
     note = Note("quarantined", device, Reason.QUARANTINED, _why(federation, device))
-    return [note, told(federation, device)]
+    return [note, quarantine_refusal(federation, device)]
 
 
-def trusted(federation: Federation) -> tuple[Device, ...]:
+def trusted_devices(federation: Federation) -> tuple[Device, ...]:
     """The devices that are there and may be planned, by name."""
     out = quarantined(federation.reputations, federation.round)
     return tuple(one for one in federation.fleet.able() if one.name not in out and not one.misfit)
@@ -46,7 +46,7 @@ def quarantine_end(federation: Federation, device: str) -> int | None:
     return reputation.until if reputation is not None and reputation.quarantined(federation.round) else None
 
 
-def too_few(federation: Federation) -> str:
+def shortage_reason(federation: Federation) -> str:
     """Why no round can be planned although enough devices are there; empty where it can.
 
     A device whose classes are unknown stays so until it is started anew, and quarantine is measured in
@@ -54,7 +54,7 @@ def too_few(federation: Federation) -> str:
     after several attempts ends the run with these words. The model is worth more than the run: nobody is let
     out early.
     """
-    there, left = len(federation.fleet.able()), len(trusted(federation))
+    there, left = len(federation.fleet.able()), len(trusted_devices(federation))
     wanted = max(1, federation.rules.min_clients)
     if left >= wanted or there < wanted:
         return ""
@@ -65,7 +65,7 @@ def too_few(federation: Federation) -> str:
     return f"{there - left} of {there} devices are in quarantine and min-clients is {wanted}"
 
 
-def told(federation: Federation, device: str) -> Command:
+def quarantine_refusal(federation: Federation, device: str) -> Command:
     """Tell a device that it is in quarantine, and until when."""
     return Send(
         device,

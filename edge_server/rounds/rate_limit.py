@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class PerWindow:
+class RateLimit:
     """At most `most` times in `seconds`; the clock is the caller's."""
 
     def __init__(self, most: int, seconds: float) -> None:

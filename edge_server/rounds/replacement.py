@@ -7,8 +7,8 @@ from dataclasses import replace
 from edge_server.rounds.events import RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Status
-from edge_server.rounds.planning import ask, hand_out
-from edge_server.rounds.quarantine import trusted
+from edge_server.rounds.planning import offer_tasks, request_plan
+from edge_server.rounds.quarantine import trusted_devices
 from edge_server.rounds.state import Federation, Phase, Step
 from schemas.values import Reason
 
@@ -18,7 +18,7 @@ TIME_LEFT = 0.5
 """Of the deadline: with less than that nobody begins anew."""
 
 
-def vacant(federation: Federation, now: float) -> tuple[str, ...]:
+def vacant_places(federation: Federation, now: float) -> tuple[str, ...]:
     """For whose places others are to be asked now.
 
     Not while parts of the model are published for several devices: that is over before long.
@@ -37,16 +37,16 @@ def vacant(federation: Federation, now: float) -> tuple[str, ...]:
     return places[: len(_free(federation))] if places else ()
 
 
-def ask_for_others(federation: Federation, places: tuple[str, ...]) -> Step:
+def request_replacements(federation: Federation, places: tuple[str, ...]) -> Step:
     """Ask for a plan with as many of those who have no part in the round."""
     asking = replace(federation, replaced=federation.replaced | set(places))
-    return ask(asking, _free(federation), wanted=len(places), places=places)
+    return request_plan(asking, _free(federation), wanted=len(places), places=places)
 
 
-def join(federation: Federation, event: RoundPlanned, now: float) -> Step:
+def join_round(federation: Federation, event: RoundPlanned, now: float) -> Step:
     """The devices of the plan have a part in the round that is under way, until its deadline."""
     training = replace(federation, phase=Phase.TRAINING)
-    return hand_out(training, event.assignments, now, deadline=_deadline(federation))
+    return offer_tasks(training, event.assignments, now, deadline=_deadline(federation))
 
 
 def _deadline(federation: Federation) -> float:
@@ -54,4 +54,4 @@ def _deadline(federation: Federation) -> float:
 
 
 def _free(federation: Federation) -> tuple[Device, ...]:
-    return tuple(one for one in trusted(federation) if one.name not in federation.participants)
+    return tuple(one for one in trusted_devices(federation) if one.name not in federation.participants)

@@ -14,7 +14,7 @@ from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Command, Note, RollBack, RolledBack
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
-from edge_server.rounds.quarantine import announced
+from edge_server.rounds.quarantine import announce_quarantine
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, quarantined, replay_strikes
 from edge_server.rounds.state import Federation, Phase, Step, Undone, announce
 from schemas.values import Reason
@@ -36,7 +36,7 @@ def training_failed(participants: Iterable[Participant], *, quorum: int) -> bool
     return counted < quorum <= counted + failed
 
 
-def may_undo(federation: Federation, number: int) -> bool:
+def can_undo(federation: Federation, number: int) -> bool:
     """Whether round `number`, the last closed one, may be undone."""
     if not federation.rules.roll_back or number < 1:
         return False
@@ -45,7 +45,7 @@ def may_undo(federation: Federation, number: int) -> bool:
     return number not in undone and not in_a_row <= undone
 
 
-def undo(federation: Federation, number: int, why: str) -> Step:
+def request_rollback(federation: Federation, number: int, why: str) -> Step:
     """Ask for the model before round `number`; nothing is planned until it is there."""
     forgiven = _forgiven(federation, number)
     reputations = replay_strikes(
@@ -77,10 +77,10 @@ def _forgiven(federation: Federation, number: int) -> tuple[tuple[str, int], ...
     return (*failed, *((device, number) for device in in_vain))
 
 
-def undone(federation: Federation, event: RolledBack) -> Step:
+def finish_rollback(federation: Federation, event: RolledBack) -> Step:
     """The earlier model is in place: who had a part in the round is left out for some rounds."""
     command, out = event.command, frozenset(event.left_out)
-    rows = conduct_rows(command, event.left_out)
+    rows = strike_rows(command, event.left_out)
     kept = (one for one in federation.participants.values() if _stays(one) and one.device not in out)
     after = replace(
         federation,
@@ -98,17 +98,17 @@ def undone(federation: Federation, event: RolledBack) -> Step:
     ahead = replace(after, round=command.undone + 1)
     commands: list[Command] = [note]
     for device in event.left_out:
-        commands += announced(ahead, device)
+        commands += announce_quarantine(ahead, device)
     return after, commands
 
 
-def conduct_rows(command: RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
+def strike_rows(command: RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
     """What the devices' reputation comes to, as (device, round, reason)."""
     forgiven = [(device, number, FORGIVEN) for device, number in command.forgiven]
     return [*forgiven, *((device, command.undone + 1, ROLLED_BACK) for device in left_out)]
 
 
-def in_vain(federation: Federation) -> str:
+def vain_rollback_text(federation: Federation) -> str:
     """What to add to why the run fails where its round was begun anew from an earlier model."""
     before = federation.undone[-1] if federation.undone else None
     if before is None or before.round != federation.round - 1:

@@ -18,8 +18,8 @@ from edge_server.rounds.participants import Participants
 from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.state import Federation, Step, announce
 from edge_server.security.secure_aggregation import protocol as machine
-from edge_server.security.secure_aggregation.protocol import Gathering, Stage
-from edge_server.security.secure_aggregation.unmasking import Opened
+from edge_server.security.secure_aggregation.protocol import MaskAgreement, Stage
+from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.errors import PeerError
 from schemas.messages import (
     EntrustedShares,
@@ -37,10 +37,10 @@ ASK_AGAIN_S = 5.0
 """How long a request for help may stay unanswered before it is repeated."""
 
 
-def gathering_of(federation: Federation, event: RoundPlanned, now: float) -> Gathering | None:
+def begin_agreement(federation: Federation, event: RoundPlanned, now: float) -> MaskAgreement | None:
     """The agreement that a plan with masked tasks begins; None where nothing is masked."""
     tasks = {name: one.task for name, one in event.assignments.items() if one.task.masking is not None}
-    return Gathering(tasks, until=now + federation.rules.masking_step_s) if tasks else None
+    return MaskAgreement(tasks, until=now + federation.rules.masking_step_s) if tasks else None
 
 
 def take(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
@@ -50,7 +50,7 @@ def take(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskA
     if federation.masking is None:
         return federation, [_refusal(message, Reason.STALE_ROUND, "no masks are being agreed")]
     try:
-        taken, replies = machine.take(federation.masking, message)
+        taken, replies = machine.take_part(federation.masking, message)
     except PeerError as error:
         refusal = _refusal(message, Reason(error.reason), str(error))
         left = _without(federation, message) if isinstance(message, KeyAdvertisement) else federation
@@ -76,7 +76,7 @@ def with_segments(federation: Federation, commands: Sequence[Command]) -> list[C
     return [replace(one, segments=wanted) if isinstance(one, CheckUpdate) else one for one in commands]
 
 
-def settle(federation: Federation, masking: Gathering, now: float) -> Step:
+def settle(federation: Federation, masking: MaskAgreement, now: float) -> Step:
     """Go on to the next step once the one at hand is over."""
     match masking.stage:
         case Stage.KEYING:
@@ -89,7 +89,7 @@ def settle(federation: Federation, masking: Gathering, now: float) -> Step:
             return _unmasking(federation, masking, now)
 
 
-def _keying(federation: Federation, masking: Gathering, now: float) -> Step:
+def _keying(federation: Federation, masking: MaskAgreement, now: float) -> Step:
     there = {one.device for one in federation.at_work}
     if there - masking.keys.keys() and now < masking.until:
         return federation, []
@@ -97,33 +97,33 @@ def _keying(federation: Federation, masking: Gathering, now: float) -> Step:
     if len(keyed) < masking.terms.min_holders:
         why = f"{len(keyed)} devices for a masked sum over at least {masking.terms.min_holders}"
         return _abandon(federation, why, now)
-    formed, introductions = machine.form(masking, keyed)
+    formed, introductions = machine.form_cohort(masking, keyed)
     return _go_on(federation, formed, keyed, introductions, now)
 
 
-def _sharing(federation: Federation, masking: Gathering, now: float) -> Step:
+def _sharing(federation: Federation, masking: MaskAgreement, now: float) -> Step:
     there = {one.device for one in federation.at_work}
     if there - masking.shares.keys() and now < masking.until:
         return federation, []
     if len(masking.partners) < masking.needed:
         return _abandon(federation, f"{len(masking.partners)} of {masking.needed} devices share keys", now)
-    agreed, parcels = machine.agree(masking)
+    agreed, parcels = machine.fix_masks(masking)
     return _go_on(federation, agreed, masking.partners.keys(), parcels, now)
 
 
-def _masking(federation: Federation, masking: Gathering, now: float) -> Step:
+def _masking(federation: Federation, masking: MaskAgreement, now: float) -> Step:
     if federation.done + federation.working < masking.needed:
         why = f"{federation.done} of {masking.needed} masked updates that a sum needs to be read"
         return _abandon(federation, why, now)
     if federation.working:
         return federation, []
-    asked, requests = machine.ask(masking, federation.updates.keys())
+    asked, requests = machine.request_unmasking(masking, federation.updates.keys())
     return _go_on(federation, asked, federation.updates.keys(), requests, now)
 
 
-def _unmasking(federation: Federation, masking: Gathering, now: float) -> Step:
+def _unmasking(federation: Federation, masking: MaskAgreement, now: float) -> Step:
     try:
-        opened = machine.opened(masking)
+        opened = machine.open_sum(masking)
     except PeerError as error:
         return _abandon(federation, f"the sum cannot be read: {error}", now)
     if opened is not None:
@@ -137,11 +137,11 @@ def _unmasking(federation: Federation, masking: Gathering, now: float) -> Step:
         return federation, []
     again = replace(masking, ask_at=now + ASK_AGAIN_S)
     alive = {device.name for device in federation.fleet.alive()}
-    requests = [one for one in machine.requests(masking) if _addressee(one) in alive]
+    requests = [one for one in machine.pending_requests(masking) if _addressee(one) in alive]
     return replace(federation, masking=again), _sends(requests)
 
 
-def _hidden(opened: Opened) -> list[Command]:
+def _hidden(opened: OpenedSecrets) -> list[Command]:
     """Say how much of the model this round leaves as it is, lest a whole tier learns nothing unnoticed."""
     sizes = [segment.size for segment in opened.terms.segments]
     hidden = sum(sizes) - sum(sizes[index] for index in opened.segments)
@@ -152,7 +152,7 @@ def _hidden(opened: Opened) -> list[Command]:
 
 
 def _go_on(
-    federation: Federation, masking: Gathering, members: Set[str], messages: Iterable[Message], now: float
+    federation: Federation, masking: MaskAgreement, members: Set[str], messages: Iterable[Message], now: float
 ) -> Step:
     """The next step, with these members; whoever is at work and not among them has missed its part."""
     parts = [

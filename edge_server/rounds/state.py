@@ -9,13 +9,13 @@ from typing import Literal
 
 from edge_server.rounds.broadcast.pacing import Broadcast
 from edge_server.rounds.class_list import ClassList
-from edge_server.rounds.events import Announce, Command, End
+from edge_server.rounds.events import Announce, Command, EndRun
 from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.name_sightings import Sightings
 from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.reputation import ReputationRules, Reputations
-from edge_server.rounds.twins import Sightings
-from edge_server.security.secure_aggregation.protocol import Gathering
+from edge_server.security.secure_aggregation.protocol import MaskAgreement
 from schemas.messages import FederationEnd, RoundAnnouncement, Update
 
 
@@ -118,7 +118,7 @@ class Federation:
     counted: Mapping[str, Update] = field(default_factory=dict)
     ended: str = ""
     reputations: Reputations = field(default_factory=dict)
-    masking: Gathering | None = None
+    masking: MaskAgreement | None = None
     broadcast: Broadcast | None = None
     untrained: int = 0
     diverged: bool = False
@@ -156,7 +156,7 @@ class Federation:
 Step = tuple[Federation, list[Command]]
 
 
-def gathered(federation: Federation, now: float) -> bool:
+def is_gathered(federation: Federation, now: float) -> bool:
     """Whether the devices that were there before a restart are back, or have had their time."""
     return now >= federation.gather_until or all(one.alive for one in federation.fleet.devices.values())
 
@@ -205,5 +205,5 @@ def end(
     )
     return replace(federation, phase=Phase.ENDED), [
         Announce(message),
-        End(outcome, detail or federation.ended),
+        EndRun(outcome, detail or federation.ended),
     ]

@@ -15,7 +15,7 @@ Measures = Mapping[str, float]
 """Of one update, by name: what is larger the larger its effect on the model is."""
 
 
-def left_out(measures: Mapping[str, Measures], able: Collection[str], fewest: int) -> tuple[str, ...]:
+def choose_suspects(measures: Mapping[str, Measures], able: Collection[str], fewest: int) -> tuple[str, ...]:
     """The devices to leave out, of those whose updates have these `measures`, by name.
 
     All of them where at least `fewest` of the `able` devices remain. Otherwise those that stand out from the

@@ -24,29 +24,29 @@ from edge_server.observability.durations import PhaseClock
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.observability.views import make_snapshot, make_summary, make_workload
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.closing import found_late
+from edge_server.rounds.closing import report_findings
 from edge_server.rounds.events import (
     Announce,
-    Broke,
     CheckUpdate,
     CloseRound,
     Command,
-    Deliver,
-    End,
+    EndRun,
     Event,
-    FromFleet,
+    MessageReceived,
     Note,
     PlanRound,
+    RecordDelivery,
+    RecordStrike,
     RollBack,
     RoundClosed,
     RoundPlanned,
     Send,
     SendChunks,
+    ServerFailed,
     Started,
-    Stopped,
-    Stored,
-    Strike,
+    StopRequested,
     Tick,
+    UpdateStored,
 )
 from edge_server.rounds.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.rounds.machine import Federation, Phase, RoundRules
@@ -115,7 +115,7 @@ class Simulation:
         self._latency_s = max(device.latency_s for device in devices.values())
         self._ticks: set[float] = set()
         self._seen: set[str] = set()
-        self._end: End | None = None
+        self._end: EndRun | None = None
         self._stopping = False
         self._began = time.monotonic()
         # Seconds since 1970 at virtual time 0.
@@ -140,7 +140,7 @@ class Simulation:
             part()
         except Exception as error:
             log.exception("the simulation cannot go on")
-            self._step(Broke(f"{type(error).__name__}: {error}"))
+            self._step(ServerFailed(f"{type(error).__name__}: {error}"))
 
     def _begin(self, boundary: Boundary | None) -> None:
         if boundary is not None:
@@ -157,11 +157,11 @@ class Simulation:
         self._show_now_and_then()
         # A round that is aggregated is closed and its checkpoint written before the run may end.
         if self._stopping and self._federation.phase is not Phase.CLOSING:
-            self._step(Stopped())
+            self._step(StopRequested())
         elif len(self._timeline):
             self._handle(self._timeline.next())
         else:
-            self._step(Broke("no device is there, none will come, and nothing is under way"))
+            self._step(ServerFailed("no device is there, none will come, and nothing is under way"))
 
     def _handle(self, happening: Happening) -> None:
         match happening:
@@ -171,7 +171,7 @@ class Simulation:
                 self._step(event)
             case ReachesServer(message, size):
                 self._tally.received(message.device, size)
-                self._step(FromFleet(message))
+                self._step(MessageReceived(message))
                 if not isinstance(message, Death):
                     self._tally.heard(message.device)
                 else:
@@ -194,7 +194,7 @@ class Simulation:
     def _uploaded(self, device: str, digest: str, transit: int) -> None:
         if self._devices[device].uploaded(digest, transit) is not None:
             link(self._around.store, self._workshop.store, digest)
-            self._step(Stored(device))
+            self._step(UpdateStored(device))
 
     def _work_ends(self, device: DeviceEdge, attempt: int) -> None:
         """Only here does the simulation wait for a worker."""
@@ -273,11 +273,11 @@ class Simulation:
                 self._timeline.post(now, ServerHears(self._workshop.roll_back(command)))
             case Note():
                 self._note(command)
-            case Strike(device, number, why):
+            case RecordStrike(device, number, why):
                 self._workshop.struck(device, number, why)
-            case Deliver(delivery):
+            case RecordDelivery(delivery):
                 self._tally.delivered(delivery)
-            case End():
+            case EndRun():
                 self._end = command
             case _:
                 raise AssertionError(f"not in a simulation: {command}")
@@ -333,7 +333,7 @@ class Simulation:
 
     def _closed(self, closed: RoundClosed) -> None:
         if self._federation.rules.buffering is None:
-            self._federation, commands = found_late(self._federation, closed)
+            self._federation, commands = report_findings(self._federation, closed)
             for command in commands:
                 self._do(command)
             boundary = self._boundary(closed.round)
@@ -414,13 +414,13 @@ class Simulation:
         return elapsed / done * left if done > 0 else None
 
     # --- the end ---
-    def _finish(self, end: End) -> Summary:
+    def _finish(self, end: EndRun) -> Summary:
         exported: Mapping[int, Path] = {}
         try:
             if end.outcome == "finished" and self._export:
                 exported = self._workshop.export_tiers()
         except (EdgeError, OSError) as error:
-            end = End("failed", f"the tiers' models: {error}")
+            end = EndRun("failed", f"the tiers' models: {error}")
         self._note(run_ended(end))
         summary = make_summary(
             self._federation,

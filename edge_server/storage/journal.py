@@ -19,7 +19,7 @@ from typing import Any
 
 from edge_server.rounds.events import Assignment
 from edge_server.rounds.fleet import Device
-from edge_server.strategy.explanations import Choices, Observation
+from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
 from schemas.messages import Delivery, Update
 from schemas.values import Reason
@@ -129,7 +129,7 @@ class Journal:
         needed: int | None = None,
         rng: Iterable[int] = (),
         deliver: bool = False,
-        choices: Choices | None = None,
+        choices: RoundChoices | None = None,
     ) -> None:
         """Keep a planning: who was there, who is asked to do what, and with it why."""
         now = time.time()
@@ -277,7 +277,7 @@ class Journal:
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
 
-    def chosen(self, choices: Choices) -> None:
+    def chosen(self, choices: RoundChoices) -> None:
         """Why a planning chose whom it chose."""
         with self._written() as written:
             _write_choices(written, choices)
@@ -313,7 +313,7 @@ def _key(update: Update) -> tuple[int, str, str]:
     return update.attempt, update.device, update.blob.digest
 
 
-def _write_choices(written: sqlite3.Connection, choices: Choices) -> None:
+def _write_choices(written: sqlite3.Connection, choices: RoundChoices) -> None:
     row = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
     written.execute("INSERT OR REPLACE INTO choices VALUES (?, ?, ?)", row)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK
 from edge_server.storage.journal import FORMAT, Aggregated, GivenUp
-from edge_server.strategy.explanations import Choice, Choices, Observation
+from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Task, Update
 from schemas.values import CapabilityProfile, DataCard, Reason
@@ -205,7 +205,7 @@ class JournalReader:
         """The verdicts on a device's updates as (round, None for accepted, else why not), in order."""
         return self._asked("SELECT round, reason FROM updates WHERE device = ? ORDER BY rowid", (device,))
 
-    def choices_of(self, device: str) -> list[tuple[int, Choice]]:
+    def choices_of(self, device: str) -> list[tuple[int, DeviceChoice]]:
         """Why each planning chose one device or not, as (round, choice), in order."""
         if not self._has("choices"):
             return []
@@ -214,7 +214,9 @@ class JournalReader:
             " WHERE json_extract(value, '$.device') = ? ORDER BY attempt",
             (device,),
         )
-        return self._made("choices", rows, lambda number, said: (number, Choice.model_validate_json(said)))
+        return self._made(
+            "choices", rows, lambda number, said: (number, DeviceChoice.model_validate_json(said))
+        )
 
     def updates(self, *, since: int = 0) -> list[tuple[Update, str | None, float | None]]:
         """Every examined update with the reason of its refusal and its task's ratio, in order.
@@ -311,10 +313,10 @@ class JournalReader:
         rows = self._asked("SELECT attempt, device, message FROM deliveries ORDER BY rowid")
         return self._made("deliveries", rows, lambda *row: Delivery.model_validate_json(row[2]), keys=2)
 
-    def choices(self, *, since: int = 0) -> list[Choices]:
+    def choices(self, *, since: int = 0) -> list[RoundChoices]:
         """Why each planning chose whom it chose, in order; `since` leaves out earlier attempts."""
         rows = self._said("choices", "attempt", since)
-        return self._made("choices", rows, lambda _, said: Choices.model_validate_json(said))
+        return self._made("choices", rows, lambda _, said: RoundChoices.model_validate_json(said))
 
     def observations(self, *, since: int = 0) -> list[Observation]:
         """What the closed rounds showed, in order; `since` leaves out earlier rounds."""

@@ -11,7 +11,7 @@ from edge_client.storage.atomic_files import unlink, write_synced, written_aside
 from edge_client.storage.file_recycling import Spares, opened_over
 from edge_server.config.config import Config
 from edge_server.storage.records import RoundRecord, Summary
-from edge_server.strategy.aggregation.array_stores import InMemory, Keep
+from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.checkpoint import load_state, save_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
@@ -112,7 +112,9 @@ class RunFolder:
         for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
             (unlink if self._spares is None else self._spares.add)(old)
 
-    def load_state(self, round_number: int, sha256: str | None = None, *, keep: Keep = InMemory) -> State:
+    def load_state(
+        self, round_number: int, sha256: str | None = None, *, keep: NewArrayStore = MemoryArrays
+    ) -> State:
         """The strategy's state after a round, with its model; `ConfigError` as in `checkpoint.load_state`."""
         return load_state(self.checkpoint(round_number), self.model(round_number), sha256, keep=keep)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edge_client.storage.file_recycling import Spares
 from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
-from edge_server.strategy.aggregation.array_stores import InMemory, Keep, kept
+from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.blobs import Arrays, FileGroups, FlatGroups, Groups
@@ -26,7 +26,7 @@ def save_checkpoint(path: Path, state: State, *, durable: bool = True, spares: S
     write_plain(path, {**values, _MODEL: list(state.params)}, durable=durable, spares=spares)
 
 
-def load_checkpoint(path: Path, model: Groups, *, keep: Keep = InMemory) -> State:
+def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryArrays) -> State:
     """Read a state back, equal to the bit, with the parameters of `model`; `keep` as in `close`.
 
     Raises `ConfigError` for a file that is none, and for a model that is another one's.
@@ -45,7 +45,9 @@ def load_checkpoint(path: Path, model: Groups, *, keep: Keep = InMemory) -> Stat
         raise ConfigError(f"{path}: the model that belongs to it cannot be read: {error}") from error
 
 
-def load_state(checkpoint: Path, model: Path, sha256: str | None = None, *, keep: Keep = InMemory) -> State:
+def load_state(
+    checkpoint: Path, model: Path, sha256: str | None = None, *, keep: NewArrayStore = MemoryArrays
+) -> State:
     """The state of a checkpoint with the model in a file of its own; `keep` as in `close`.
 
     Raises `ConfigError` where one is missing or damaged, or the model is not that of this `sha256`.
@@ -61,5 +63,5 @@ def _params(named: Arrays | list[str], model: Groups) -> Arrays:
     return named if isinstance(named, dict) else {name: model["model"][name] for name in named}
 
 
-def _kept(groups: Groups, keep: Keep) -> Groups:
-    return {name: kept(arrays, keep) for name, arrays in groups.items()}
+def _kept(groups: Groups, keep: NewArrayStore) -> Groups:
+    return {name: store_arrays(arrays, keep) for name, arrays in groups.items()}

@@ -15,7 +15,9 @@ from schemas.strategy import Component
 T = TypeVar("T")
 
 
-def make(concept: str, registry: Mapping[str, Callable[..., T]], piece: Component, **provided: object) -> T:
+def make_component(
+    concept: str, registry: Mapping[str, Callable[..., T]], piece: Component, **provided: object
+) -> T:
     """Call the registered factory of `piece`; raises `ConfigError` with the nearest names.
 
     `provided` are arguments that the run itself has for any factory that wants them; no option names one.

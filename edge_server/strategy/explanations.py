@@ -21,7 +21,7 @@ MOST_SIMILAR = 64
 """Clients in a table of similarities."""
 
 
-class Choice(Frozen):
+class DeviceChoice(Frozen):
     """A device that was there at a planning: chosen or not, and why, in words.
 
     `score` is what the selection went by, where it goes by anything (AdaFL: the device's attention).
@@ -35,12 +35,12 @@ class Choice(Frozen):
     ratio: float | None = None
 
 
-class Choices(Frozen):
+class RoundChoices(Frozen):
     """One planning; `left_out` more devices were there that are not listed."""
 
     attempt: Attempt
     round: RoundNumber
-    devices: tuple[Choice, ...]
+    devices: tuple[DeviceChoice, ...]
     left_out: int = 0
 
 

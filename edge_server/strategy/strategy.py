@@ -18,29 +18,29 @@ from edge_client.compression.downlink import Down, make_downlink
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
 from edge_client.pruning.lazy_slicing import Excerpt
-from edge_server.strategy.aggregation.array_stores import InMemory, Keep, kept
+from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.aggregation.combiners import COMBINERS, Combiner
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.aggregation.updates import (
-    Around,
     ClientUpdate,
     GlobalUpdate,
-    Holdings,
+    HeldCoordinates,
     RoundUpdates,
-    globalised,
+    TransformContext,
     sources_of,
+    to_global,
 )
-from edge_server.strategy.components import make
+from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, ServerOptimizer
-from edge_server.strategy.optimizer.step import moved_by, stepped, without_negative_variances
+from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.pruning.pruners import PRUNERS, Cut, Evidence, Pruner
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS, Client, Policy, RoundResult
 from edge_server.strategy.selection.schedules import SCHEDULES, Schedule
 from edge_server.strategy.weighting.claims import Claims
-from edge_server.strategy.weighting.interface import Weighed, Weighting, similarity
+from edge_server.strategy.weighting.interface import WeighedUpdates, Weighting, similarity
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -133,29 +133,31 @@ def make_strategy(
     `ratios`, `rounds` and `seed` are the run's, for pieces that ask for them.
     """
     run = {"rounds": rounds, "seed": seed}
-    fraction = make("schedule", SCHEDULES, spec.fraction or _EVERYONE, **run)
-    epochs = make("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
+    fraction = make_component("schedule", SCHEDULES, spec.fraction or _EVERYONE, **run)
+    epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
     make_chain(spec.uplink or ())
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
-        selection=make("selection", SELECTIONS, spec.selection),
-        ratio=make("ratio policy", RATIOS, spec.ratio, ratios=ratios),
-        pruner=make("pruner", PRUNERS, spec.pruner),
+        selection=make_component("selection", SELECTIONS, spec.selection),
+        ratio=make_component("ratio policy", RATIOS, spec.ratio, ratios=ratios),
+        pruner=make_component("pruner", PRUNERS, spec.pruner),
         objectives=spec.objectives,
-        groups=tuple(make("group rule", GROUPS, piece) for piece in spec.groups),
-        transforms=tuple(make("transform", TRANSFORMS, piece) for piece in spec.transforms),
-        weighting=make("weighting", WEIGHTINGS, spec.weighting),
-        combiner=make("combiner", COMBINERS, spec.combiner),
-        server_optimizer=make("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
+        groups=tuple(make_component("group rule", GROUPS, piece) for piece in spec.groups),
+        transforms=tuple(make_component("transform", TRANSFORMS, piece) for piece in spec.transforms),
+        weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
+        combiner=make_component("combiner", COMBINERS, spec.combiner),
+        server_optimizer=make_component("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
         uplink=spec.uplink or (),
         downlink=make_downlink(spec.downlink or ()),
     )
 
 
-def start(strategy: Strategy, params: Arrays, *, keep: Keep = InMemory) -> State:
+def start(strategy: Strategy, params: Arrays, *, keep: NewArrayStore = MemoryArrays) -> State:
     """The state before round one; `keep` as in `close`."""
-    return State(params, groups={rule.name: kept(rule.start(params), keep) for rule in strategy.groups})
+    return State(
+        params, groups={rule.name: store_arrays(rule.start(params), keep) for rule in strategy.groups}
+    )
 
 
 def plan(
@@ -208,7 +210,7 @@ def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) 
     return strategy.pruner.tier(by_group, network.channel_map, params=state.params)
 
 
-def sent_down(strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
+def downlink_groups(strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
     """What a device with this sub-model receives: its part of the model, and of every group beside it."""
     beside = {
         rule.name: rule.down(state.groups.get(rule.name, {}), spec, channel_map)
@@ -228,13 +230,13 @@ def close(
     channel_map: ChannelMap,
     *,
     clients: Sequence[Client] = (),
-    keep: Keep = InMemory,
+    keep: NewArrayStore = MemoryArrays,
 ) -> State:
     """Aggregate the updates of a round; their order is irrelevant. `clients` are those it was planned for.
 
     `keep` says where groups and the optimizer's state go; the model is in memory in any case.
     """
-    updates, _ = strategy.claims.believed(updates, births(state))
+    updates, _ = strategy.claims.believed(updates, known_examples(state))
     matched = _matched(strategy, state, updates, channel_map)
     weighed, change, privacy = _combined(strategy, state, matched, channel_map)
     sources = sources_of(matched)
@@ -277,22 +279,22 @@ def close(
     )
 
 
-def births(state: State) -> dict[str, int]:
+def known_examples(state: State) -> dict[str, int]:
     """How many examples all clients had that were ever there, as they counted at their last planning."""
     return {name: examples for name, (_, examples) in state.clients.items()}
 
 
 def _combined(
     strategy: Strategy, state: State, matched: RoundUpdates, channel_map: ChannelMap
-) -> tuple[Weighed, Arrays, Any]:
+) -> tuple[WeighedUpdates, Arrays, Any]:
     """Each update's weight, the change of the model, and what privacy the run has left."""
     if strategy.privacy is None:
         weighed = strategy.weighting.weighed(state.weighting, matched)
         if strategy.weighting.measured:
             weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
         return weighed, strategy.combiner(matched, weighed.weights), state.privacy
-    change, privacy = dp.noised(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
-    return Weighed(np.full(len(matched), 1 / len(matched))), change, privacy
+    change, privacy = dp.noisy_change(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
+    return WeighedUpdates(np.full(len(matched), 1 / len(matched))), change, privacy
 
 
 def _spent(strategy: Strategy, state: State, privacy: Any) -> dict[str, Any]:
@@ -302,17 +304,17 @@ def _spent(strategy: Strategy, state: State, privacy: Any) -> dict[str, Any]:
 
 
 def _stepped(
-    strategy: Strategy, state: State, change: Arrays, *, ranks: bool, keep: Keep
+    strategy: Strategy, state: State, change: Arrays, *, ranks: bool, keep: NewArrayStore
 ) -> tuple[Arrays, Groups]:
     """The server optimizer's step.
 
     A round that `ranks` channels mostly reorders them: that is taken as it is, no direction to go on in.
     """
     if ranks:
-        return without_negative_variances(moved_by(state.params, change)), {}
+        return clamp_variances(add_change(state.params, change)), {}
     held, optimizer = state.server_optimizer, strategy.server_optimizer
-    params, gathered = stepped(optimizer, held, state.params, change, keep=keep)
-    return without_negative_variances(params), gathered
+    params, gathered = apply_optimizer(optimizer, held, state.params, change, keep=keep)
+    return clamp_variances(params), gathered
 
 
 def _matched(
@@ -320,16 +322,16 @@ def _matched(
 ) -> RoundUpdates:
     """The updates by client's name, in global coordinates, after every transform."""
     sources = sorted(updates, key=lambda update: update.client)
-    around = Around(state.params, channel_map, sources, state.ordered)
-    holdings = Holdings(channel_map)
+    around = TransformContext(state.params, channel_map, sources, state.ordered)
+    holdings = HeldCoordinates(channel_map)
 
-    def make(source: ClientUpdate) -> GlobalUpdate:
-        update = globalised(source, channel_map, holdings)
+    def make_component(source: ClientUpdate) -> GlobalUpdate:
+        update = to_global(source, channel_map, holdings)
         for transform in strategy.transforms:
             update = transform(update, around)
         return update
 
-    return RoundUpdates(sources, make)
+    return RoundUpdates(sources, make_component)
 
 
 def _folded(strategy: Strategy, state: State, result: RoundResult) -> tuple[Groups, RoundResult]:

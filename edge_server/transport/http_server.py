@@ -11,7 +11,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class FewAtOnce(ThreadingHTTPServer):
+class BoundedHttpServer(ThreadingHTTPServer):
     """Serves at most `most` connections; whoever is one too many is turned away."""
 
     daemon_threads = True

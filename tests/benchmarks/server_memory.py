@@ -32,10 +32,10 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.pruning.lazy_slicing import Excerpt
-from edge_server.strategy.aggregation.array_stores import InFile, kept
+from edge_server.strategy.aggregation.array_stores import FileArrays, store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.rule import zeros
-from edge_server.strategy.privacy.mechanism import Gaussian, opened
+from edge_server.strategy.privacy.mechanism import Gaussian, initial_state
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import close, make_strategy, start
 from schemas.strategy import Component, StrategySpec
@@ -207,13 +207,13 @@ def take(name: str, folder: Path, clients: int) -> Taken:
     strategy = make_strategy(case.spec, RATIOS)
     drawn = _drawn(channel_map, 99)
     params = {name: drawn[name] for name in drawn}
-    keep = partial(InFile, folder)
+    keep = partial(FileArrays, folder)
     state = start(strategy, params, keep=keep)
-    moments = {name: kept(zeros(params), keep) for name in case.moments}
+    moments = {name: store_arrays(zeros(params), keep) for name in case.moments}
     state = replace(state, server_optimizer=moments)
     if case.private:
         strategy = replace(strategy, privacy=Gaussian())
-        state = replace(state, privacy=opened(Gaussian(), bytes(32)))
+        state = replace(state, privacy=initial_state(Gaussian(), bytes(32)))
     updates = list(_updates(case, folder, clients, channel_map))
     known = [Client(update.client, 1, update.examples) for update in updates]
     began = time.perf_counter()

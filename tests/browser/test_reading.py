@@ -12,8 +12,8 @@ import pytest
 from edge_server.releases.registry.register import enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begun_or_left, files_of
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.open import begin_or_resume, offered_files
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
 from edge_server.storage.event_list.file import EventFile
@@ -152,7 +152,7 @@ def test_rollouts_of_the_runs_models_are_on_its_page(tmp_path: Path, screen: Cal
     run_folder(tmp_path / "kitchen", run="run-1")
     registry = Registry(tmp_path / "registry")
     version = enter_run(registry, tmp_path / "kitchen")
-    begun_or_left(RolloutJournal(registry), version, Rules(), files_of(registry, version))
+    begin_or_resume(RolloutJournal(registry), version, RolloutRules(), offered_files(registry, version))
     shown = replace(snapshot(3), phase="ended", summary=SUMMARY)
     (tmp_path / "kitchen" / "federation.toml").write_text('[model]\nname = "mlp"\n')
     with staged(tmp_path / "kitchen", shown) as stage:

@@ -26,25 +26,25 @@ from edge_server.coordinator.round_record import closed_event
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.device_messages import blobs_lost
+from edge_server.rounds.device_messages import drop_lost_blobs
 from edge_server.rounds.events import (
     Announce,
     CheckUpdate,
-    ChunkArrived,
+    ChunkReceived,
     CloseRound,
     Command,
-    Deliver,
-    End,
+    EndRun,
     Event,
-    FromFleet,
+    MessageReceived,
     Note,
     PlanRound,
+    RecordDelivery,
     RollBack,
     Send,
     SendChunks,
-    SpoolChunk,
     Started,
     Tick,
+    WriteUpdateChunk,
 )
 from edge_server.rounds.machine import Federation
 from edge_server.storage.records import Summary
@@ -117,7 +117,7 @@ class Desk:
         tasks = [part.assignment.task for part in self.federation.participants.values()]
         updates = [update.blob.digest for update in self.federation.updates.values()]
         named = [ref.digest for task in tasks for ref in task.blobs.values()]
-        self.federation = blobs_lost(self.federation, self.workshop.mend([*named, *updates], tasks))
+        self.federation = drop_lost_blobs(self.federation, self.workshop.mend([*named, *updates], tasks))
 
     def live(self) -> str:
         """Go on until the run is over; returns its outcome."""
@@ -130,7 +130,7 @@ class Desk:
                 profile=CapabilityProfile(tier=tier),
                 data=CARD,
             )
-            self._step(FromFleet(birth))
+            self._step(MessageReceived(birth))
         while self.outcome is None:
             if self.todo:
                 self.todo.popleft()()
@@ -167,11 +167,11 @@ class Desk:
                 self._step(closed_event(self.workshop.close(command, uplink=0, downlink=0, duration_s=0.0)))
             case RollBack():
                 self._step(self.workshop.roll_back(command))
-            case SpoolChunk(_, chunk):
+            case WriteUpdateChunk(_, chunk):
                 self.workshop.store.write_chunk(chunk.ref, chunk.index, chunk.data)
-            case Deliver(delivery):
+            case RecordDelivery(delivery):
                 self.workshop.delivered(delivery)
-            case End(outcome):
+            case EndRun(outcome):
                 self.outcome = outcome
             case Announce() | SendChunks() | Note():
                 pass
@@ -183,15 +183,15 @@ class Desk:
                 have = 0
                 if device.claimed.blob.digest in self.found:
                     have = self.workshop.store.present(device.claimed.blob)
-                self._step(FromFleet(device.claimed, have))
+                self._step(MessageReceived(device.claimed, have))
             case Task():
-                self._step(FromFleet(_delivery(message, device.name)))
+                self._step(MessageReceived(_delivery(message, device.name)))
             case BlobRequest(digest=digest, first=first, count=count):
                 assert device.claimed is not None
                 assert device.claimed.blob.digest == digest
                 for index in range(first, first + count):
                     frame = device.store.read_frame(device.claimed.blob, index)
-                    self._step(ChunkArrived(device.name, decode_chunk(frame)))
+                    self._step(ChunkReceived(device.name, decode_chunk(frame)))
             case _ if getattr(message, "kind", "") == "acknowledgement":
                 digest = getattr(message, "digest", None)
                 device.acknowledged |= {digest} if digest else set()

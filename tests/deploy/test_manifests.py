@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.security.identity.mosquitto import files as broker_files
+from edge_server.security.identity.mosquitto import mosquitto_files as broker_files
 from edge_server.security.identity.settings import AuthoritySettings
 from tests.deploy.files import DEPLOY, documents, strangers
 

@@ -45,7 +45,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Serve until a signal."""
-    from edge_server.transport.object_store.http_service import serving
+    from edge_server.transport.object_store.http_service import serve_objects
     from edge_server.transport.object_store.signed_urls import read_secret
 
     begin_log(args, level=logging.WARNING)
@@ -54,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with serving(
+    with serve_objects(
         args.folder,
         read_secret(args.secret),
         host=args.host,

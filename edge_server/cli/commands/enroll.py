@@ -146,7 +146,11 @@ def _authority(args: argparse.Namespace, folder: Path) -> Authority:
 
     from pydantic import ValidationError
 
-    from edge_server.security.identity.authority import make_authority, open_authority, prepare_stations
+    from edge_server.security.identity.authority import (
+        make_authority,
+        open_authority,
+        renew_service_certificates,
+    )
     from edge_server.security.identity.settings import FILE, AuthoritySettings
 
     options = {
@@ -172,7 +176,7 @@ def _authority(args: argparse.Namespace, folder: Path) -> Authority:
         problem = error.errors()[0]
         raise ConfigError(f"--{'-'.join(str(problem['loc'][0]).split('_'))}: {problem['msg']}") from error
     with authority.locked():
-        prepare_stations(authority)
+        renew_service_certificates(authority)
     return authority
 
 
@@ -203,12 +207,12 @@ def _give_archive(args: argparse.Namespace, authority: Authority) -> int:
 def _give_code(args: argparse.Namespace, authority: Authority) -> int:
     from edge_client.security.identity.certificates import fingerprint
     from edge_client.security.identity.private_files import private_folder, write_private
-    from edge_server.security.identity.enrolment_codes import give_out, withdraw
+    from edge_server.security.identity.enrolment_codes import issue_code, withdraw_codes
     from schemas.security.enrolment import encode_code
 
     _check_is_new(args, authority)
-    withdraw(authority)
-    code = give_out(authority, args.device, lifetime_s=args.hours * 3600, trust=_trusted(args))
+    withdraw_codes(authority)
+    code = issue_code(authority, args.device, lifetime_s=args.hours * 3600, trust=_trusted(args))
     text, path = encode_code(code), private_folder(args.out) / f"{args.device}.code"
     write_private(path, f"{text}\n".encode())
     print_of = fingerprint(authority.root.certificate)
@@ -243,7 +247,7 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.coordinator.launch import stopped_by_signals
     from edge_server.security.identity.authority import open_authority
-    from edge_server.security.identity.service import Service
+    from edge_server.security.identity.service import RegistrationService
 
     if args.device is not None:
         raise ConfigError(f"--serve answers every device: leave out '{args.device}'")
@@ -251,7 +255,7 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
     authority = open_authority(folder)
     identity = folder / "service"
     files = TlsFiles(identity / "ca.pem", identity / "service.pem", identity / "service.key")
-    service = Service(authority, parse_address(args.broker or authority.settings.broker, files))
+    service = RegistrationService(authority, parse_address(args.broker or authority.settings.broker, files))
     with stopped_by_signals(service.stop):
         service.run()
     return 0

@@ -38,21 +38,21 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Revoke, tell Mosquitto, end the connection; as far as the options allow."""
     from edge_server.security.identity.authority import open_authority
-    from edge_server.security.identity.enrolment_codes import withdraw
-    from edge_server.security.identity.eviction import bring_list, evict, read_pid, reload_broker
+    from edge_server.security.identity.enrolment_codes import withdraw_codes
+    from edge_server.security.identity.eviction import copy_revocation_list, evict, read_pid, reload_broker
     from edge_server.security.identity.mosquitto import REVOKED
     from edge_server.security.identity.settings import default_folder
 
     authority = open_authority(args.authority or default_folder(args.federation))
-    if args.device not in authority.devices() and not withdraw(authority, args.device):
+    if args.device not in authority.devices() and not withdraw_codes(authority, args.device):
         raise ConfigError(
             f"no device '{args.device}' was enrolled{nearest(args.device, authority.devices())}"
         )
     with authority.locked():
-        withdraw(authority, args.device)
+        withdraw_codes(authority, args.device)
         count = authority.revoke(args.device) if args.device in authority.devices() else 0
     pid = read_pid(args.mosquitto_pid_file) if args.mosquitto_pid_file else args.mosquitto_pid
-    missing = bring_list(authority)
+    missing = copy_revocation_list(authority)
     reloaded = pid is not None and missing is None
     if pid is not None and reloaded:
         reload_broker(pid)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.registry.version import Version
     from edge_server.releases.rollout.progress import Progress
-    from edge_server.releases.rollout.rules import Rules
+    from edge_server.releases.rollout.rules import RolloutRules
     from edge_server.releases.rollout.state import Rollout, TierFile
 
 EXAMPLES = """\
@@ -225,16 +225,16 @@ def _count(text: str) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Roll out, or withdraw, until that is over or the user ends it."""
     from edge_server.releases.registry.registry import Registry
-    from edge_server.releases.rollout.open import files_of, one_at_a_time, wanted_version
+    from edge_server.releases.rollout.open import offered_files, rollout_lock, wanted_version
     from edge_server.releases.rollout.progress import Progress
     from edge_server.releases.rollout.service import Interrupted
 
     begin_log(args, level=logging.WARNING)
     registry = Registry.existing(args.registry)
     version = wanted_version(registry, args.version, args.federation)
-    files = files_of(registry, version)
+    files = offered_files(registry, version)
     progress = Progress(sys.stdout, as_json=args.format == "json")
-    with one_at_a_time(registry, version.federation):
+    with rollout_lock(registry, version.federation):
         rollout = _opened(args, registry, version, files)
         if args.withdraw:
             progress.known(rollout)
@@ -247,8 +247,8 @@ def execute(args: argparse.Namespace) -> int:
         return _end(args, registry, version, ended)
 
 
-def _rules(args: argparse.Namespace) -> Rules:
-    from edge_server.releases.rollout.rules import Rules
+def _rules(args: argparse.Namespace) -> RolloutRules:
+    from edge_server.releases.rollout.rules import RolloutRules
     from schemas.messages.rollout_terms import TrialTerms
 
     terms = TrialTerms(
@@ -259,7 +259,7 @@ def _rules(args: argparse.Namespace) -> Rules:
         crashes=args.crashes,
         watch_s=args.watch,
     )
-    return Rules(
+    return RolloutRules(
         canary=args.canary,
         groups=args.groups,
         success=args.success,
@@ -280,15 +280,15 @@ def _opened(
     """A new rollout, one that was left, or one that is to be stopped."""
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.machine import stop
-    from edge_server.releases.rollout.open import begun_or_left, to_withdraw
+    from edge_server.releases.rollout.open import begin_or_resume, reopen_for_withdrawal
 
     journal = RolloutJournal(registry)
     if args.withdraw:
-        loaded = to_withdraw(journal, version, files)
+        loaded = reopen_for_withdrawal(journal, version, files)
         stopping = stop(loaded, "withdrawn by hand", time.monotonic())
         journal.save(loaded, stopping)
         return stopping
-    rollout, left = begun_or_left(journal, version, _rules(args), files)
+    rollout, left = begin_or_resume(journal, version, _rules(args), files)
     if left and rollout.rules != _rules(args):
         print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
     return rollout

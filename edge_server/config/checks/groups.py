@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from edge_client.training.objectives.objective import LocalObjective
 from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
 from edge_server.config.config import Config
-from edge_server.strategy.components import make
+from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.strategy import Strategy
 from schemas.strategy import Component
@@ -47,7 +47,7 @@ def _not_served(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _rule_for(group: str, direction: str) -> str:
-    known = {name: make("group rule", GROUPS, Component(name=name)) for name in GROUPS}
+    known = {name: make_component("group rule", GROUPS, Component(name=name)) for name in GROUPS}
     fitting = [name for name, rule in known.items() if rule.name == group and getattr(rule, direction)]
     if fitting:
         return f'add groups = ["{fitting[0]}"]'

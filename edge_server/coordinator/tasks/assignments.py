@@ -14,7 +14,7 @@ from edge_server.coordinator.tasks.task import Job, TaskTerms, make_task
 from edge_server.coordinator.validation.contents import max_answer_bytes
 from edge_server.rounds.events import Assignment, PlanRound
 from edge_server.security.manifest_signer import ManifestSigner
-from edge_server.strategy.strategy import State, Strategy, sent_down
+from edge_server.strategy.strategy import State, Strategy, downlink_groups
 from edge_server.transport.object_store.store import Depot
 from schemas.messages import Task
 from schemas.messages.object_store import ObjectStoreTerms as Terms
@@ -145,7 +145,7 @@ class Assigning:
         tiers: Callable[[], Iterable[SubModelSpec]],
     ) -> tuple[Frame, ...]:
         """The model as these sub-models receive it; the same ones give the same blobs."""
-        holding = partial(sent_down, self._strategy, state, channel_map=self._channel_map)
+        holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map)
         edition = Edition(state.params, state.round, holding, described.chunk_bytes)
         # A model that is there to stay is what it is.
         if deliver:

@@ -11,7 +11,7 @@ from edge_server.config.config import Config
 from edge_server.coordinator.tasks.task import Job
 from edge_server.rounds.fleet import Device
 from edge_server.security.secure_aggregation.protocol import COHORT
-from edge_server.security.secure_aggregation.unmasking import Opened, mean_over_survivors, unmasked_sum
+from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import ConfigError
 from schemas.messages import MAX_MESSAGE_BYTES, Update
@@ -55,7 +55,7 @@ def with_examples(jobs: Mapping[str, Job], devices: Sequence[Device]) -> dict[st
     return {name: job for name, job in jobs.items() if name in speaking}
 
 
-def summed(updates: Sequence[ClientUpdate], opened: Opened, channel_map: ChannelMap) -> ClientUpdate:
+def summed(updates: Sequence[ClientUpdate], opened: OpenedSecrets, channel_map: ChannelMap) -> ClientUpdate:
     """The mean over all holders as one update of the full model; no change where nothing is revealed."""
     labels = checked_labels(opened.terms, channel_map)
     totals = {
@@ -72,7 +72,7 @@ def as_update(total: ClientUpdate, blob: BlobRef, one: Update) -> Update:
     return one.model_copy(update=changed)
 
 
-def _vectors(updates: Sequence[ClientUpdate], opened: Opened, segment: int) -> Iterator[Ring]:
+def _vectors(updates: Sequence[ClientUpdate], opened: OpenedSecrets, segment: int) -> Iterator[Ring]:
     """What the segment's surviving holders sent, one at a time."""
     holders = opened.terms.segments[segment].holders
     for update in updates:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from edge_server.rounds.events import LeftOut, PlanRound
+from edge_server.rounds.events import ExcludedDevice, PlanRound
 from edge_server.rounds.fleet import Device
-from edge_server.strategy.explanations import MOST_DEVICES, Choice, Choices
-from edge_server.strategy.selection.interface import Why
+from edge_server.strategy.explanations import MOST_DEVICES, DeviceChoice, RoundChoices
+from edge_server.strategy.selection.interface import Explanation
 
 MOST_WORDS = 500
 
@@ -16,9 +16,9 @@ MOST_WORDS = 500
 def choices_of(
     command: PlanRound,
     ratios: Mapping[str, float],
-    why: Callable[[str], Why],
+    why: Callable[[str], Explanation],
     tier: Callable[[Device], int],
-) -> Choices:
+) -> RoundChoices:
     """All that is said of a planning which gives the chosen these `ratios`.
 
     The chosen come first. Of a planning that adds to a round they are all: who else was there was said by the
@@ -30,7 +30,7 @@ def choices_of(
     listed = [*chosen, *islice(passed, max(0, MOST_DEVICES - len(chosen)))][:MOST_DEVICES]
     places = dict(zip((device.name for device in chosen), command.places, strict=False))
     told = [
-        Choice(
+        DeviceChoice(
             device=device.name,
             chosen=device.name in ratios,
             because=_words(reason, places.get(device.name)),
@@ -41,7 +41,7 @@ def choices_of(
         for device, reason in ((device, why(device.name)) for device in listed)
     ]
     told += [_left_out(one, tier) for one in islice(command.left_out, MOST_DEVICES - len(told))]
-    return Choices(
+    return RoundChoices(
         attempt=command.attempt,
         round=command.round,
         devices=tuple(told),
@@ -49,12 +49,12 @@ def choices_of(
     )
 
 
-def _words(why: Why, place: str | None) -> str:
+def _words(why: Explanation, place: str | None) -> str:
     taken = f"takes the place of {place}, which gave its task back; " if place else ""
     return f"{taken}{why.because}"[:MOST_WORDS]
 
 
-def _left_out(one: LeftOut, tier: Callable[[Device], int]) -> Choice:
-    return Choice(
+def _left_out(one: ExcludedDevice, tier: Callable[[Device], int]) -> DeviceChoice:
+    return DeviceChoice(
         device=one.device.name, chosen=False, because=one.because[:MOST_WORDS], tier=tier(one.device)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_server.strategy.aggregation.updates import ClientUpdate, globalised
+from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -35,7 +35,7 @@ class Canary:
         key = update.spec.model_dump_json()
         if key not in self._known:
             self._known[key] = self._accuracy(params, update.spec)
-        moved = globalised(update, channel_map).delta
+        moved = to_global(update, channel_map).delta
         before = self._known[key]
         after = self._accuracy({name: params[name] + moved[name] for name in params}, update.spec)
         if before is None or after is None or before - after <= self._allowed:

@@ -11,12 +11,12 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begun_for, files_of, one_at_a_time, wanted_version
-from edge_server.releases.rollout.progress import told
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.open import begin_for_devices, offered_files, rollout_lock, wanted_version
+from edge_server.releases.rollout.progress import target_line
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.service import Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
-from edge_server.releases.rollout.target import Status
+from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import EdgeError
 from schemas.messages.rollout_terms import TrialTerms
 
@@ -26,20 +26,20 @@ Tell = Callable[[Installation], None]
 PATIENCE_S = 60.0
 """So long is waited for a device that does not show, or has gone: then the offer is taken back."""
 SHOWN = {
-    Status.WAITING: 0,
-    Status.ASKED: 5,
-    Status.FETCHING: 10,
-    Status.COMPARING: 40,
-    Status.SWITCHING: 60,
-    Status.WATCHING: 70,
-    Status.KEPT: 100,
+    TargetStatus.WAITING: 0,
+    TargetStatus.ASKED: 5,
+    TargetStatus.FETCHING: 10,
+    TargetStatus.COMPARING: 40,
+    TargetStatus.SWITCHING: 60,
+    TargetStatus.WATCHING: 70,
+    TargetStatus.KEPT: 100,
 }
 """Percent by stage: a device says how far it is, not how long it will take."""
 
 
-def rules_for(device: str, watch_s: float) -> Rules:
+def rules_for(device: str, watch_s: float) -> RolloutRules:
     """One device, all of which must keep it; the terms are those of any rollout."""
-    return Rules(
+    return RolloutRules(
         only=(device,),
         canary="100%",
         groups=1,
@@ -55,13 +55,13 @@ def shown(device: str, rollout: Rollout) -> Installation:
     target = rollout.targets.get(device)
     if target is None:
         return Installation(device, 0, f"{rollout.version}: waiting for {device}.")
-    return Installation(device, SHOWN.get(target.status, 0), f"{rollout.version}: {told(target)}.")
+    return Installation(device, SHOWN.get(target.status, 0), f"{rollout.version}: {target_line(target)}.")
 
 
 def outcome(device: str, rollout: Rollout) -> Installation:
     """How it ended; a device that goes back has said why."""
     target = rollout.targets.get(device)
-    about = told(target) if target is not None and target.report is not None else ""
+    about = target_line(target) if target is not None and target.report is not None else ""
     said = about if rollout.phase is RolloutPhase.FINISHED else (about or rollout.why)
     return Installation(device, None, f"{rollout.version}: {said}.")
 
@@ -114,11 +114,11 @@ class Installer:
     def _rolled_out(self, device: str) -> Rollout:
         registry = Registry.existing(self._registry.folder)
         version = wanted_version(registry, None, self._federation)
-        files = files_of(registry, version)
+        files = offered_files(registry, version)
         paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
-        with one_at_a_time(registry, self._federation):
+        with rollout_lock(registry, self._federation):
             journal = RolloutJournal(registry)
-            rollout = begun_for(journal, version, rules_for(device, self._watch_s), files)
+            rollout = begin_for_devices(journal, version, rules_for(device, self._watch_s), files)
             self._service = RolloutService(rollout, journal, self._address, paths, self._shown)
             return self._service.run()
 
@@ -127,10 +127,10 @@ class Installer:
         device = self._busy_with
         self._tell(shown(device, rollout))
         target = rollout.targets.get(device)
-        lost = target is None or target.status is Status.AWAY
+        lost = target is None or target.status is TargetStatus.AWAY
         now = time.monotonic()
         self._waits_since = (self._waits_since or now) if lost else None
-        gone = target is not None and target.status is Status.AWAY
+        gone = target is not None and target.status is TargetStatus.AWAY
         late = self._waits_since is not None and now - self._waits_since > PATIENCE_S
         if (
             (gone or late)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_server.releases.registry.registry import FILE
-from edge_server.releases.rollout.target import Status
+from edge_server.releases.rollout.target import TargetStatus
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def read_shelf(registry: Path, federation: str) -> Shelf:
             kept = database.execute(
                 "SELECT targets.device, rollouts.version FROM targets JOIN rollouts USING (rollout)"
                 " WHERE rollouts.federation = ? AND targets.status = ? ORDER BY targets.at",
-                (federation, Status.KEPT),
+                (federation, TargetStatus.KEPT),
             ).fetchall()
     except sqlite3.Error:
         return Shelf()

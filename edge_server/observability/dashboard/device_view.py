@@ -8,12 +8,12 @@ from edge_server.observability.dashboard.run_reader import Facts
 from edge_server.observability.dashboard.run_view import Json, history_of
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.storage.records import RoundRecord
-from edge_server.strategy.explanations import Choice
+from edge_server.strategy.explanations import DeviceChoice
 
 MOST_ROUNDS = 1000
 """The newest ones are told of."""
 
-Choices = Sequence[tuple[int, Choice]]
+Choices = Sequence[tuple[int, DeviceChoice]]
 Verdicts = Sequence[tuple[int, str | None]]
 
 
@@ -57,7 +57,7 @@ def _round(
     name: str,
     number: int,
     record: RoundRecord | None,
-    choice: Choice | None,
+    choice: DeviceChoice | None,
     refused: Mapping[int, str],
     asked: bool,
 ) -> Json:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from edge_server.observability.prometheus.address import Listen
 from edge_server.observability.prometheus.exposition import exposition
-from edge_server.transport.http_server import FewAtOnce
+from edge_server.transport.http_server import BoundedHttpServer
 from schemas.errors import ConfigError
 
 IDLE_S = 10.0
@@ -21,7 +21,7 @@ IDLE_S = 10.0
 MAX_CONNECTIONS = 16
 
 
-class Door(FewAtOnce):
+class Door(BoundedHttpServer):
     """Answers from a registry."""
 
     request_queue_size = 2 * MAX_CONNECTIONS

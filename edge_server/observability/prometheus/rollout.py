@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from edge_server.observability.prometheus.metric_names import Labelled, gauge, gauges
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
-from edge_server.releases.rollout.target import Status
+from edge_server.releases.rollout.target import TargetStatus
 
 
 class RolloutCollector(Collector):
@@ -42,6 +42,6 @@ def rollout_families(rollout: Rollout, no_link: str) -> Iterator[Metric]:
     counted = Counter((target.status, target.tier) for target in rollout.targets.values())
     tiers = sorted({target.tier for target in rollout.targets.values()})
     devices: Labelled = {
-        (str(status), str(tier)): float(counted[status, tier]) for status in Status for tier in tiers
+        (str(status), str(tier)): float(counted[status, tier]) for status in TargetStatus for tier in tiers
     }
     yield from gauges("rollout_devices", "Devices by status and tier.", ("status", "tier"), devices)

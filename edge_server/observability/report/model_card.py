@@ -6,7 +6,7 @@ import re
 
 from edge_server.observability.report.contents import Contents
 from edge_server.observability.report.document import Card, Paragraph, Section
-from edge_server.releases.registry.card import card_body
+from edge_server.releases.registry.card import model_card_body
 
 NONE = "This run exported no model, so there is no card."
 
@@ -15,5 +15,5 @@ def card_section(run: Contents) -> Section:
     """The card without its title, its headings a level lower; links lead into the run folder."""
     if run.version is None:
         return Section("Model card", (Paragraph(NONE),))
-    text = card_body(run.version, run.described, files="onnx/")
+    text = model_card_body(run.version, run.described, files="onnx/")
     return Section("Model card", (Card(re.sub(r"\A# .*\n+", "", text)),))

@@ -21,10 +21,10 @@ from edge_server.releases.registry.version import TierModel, Version
 COLUMNS = ("tier", "pruned", "file", "parameters", "MACs", "test", "on devices", "ms/image")
 
 
-def card(version: Version, described: Mapping[str, Any]) -> str:
+def model_card(version: Version, described: Mapping[str, Any]) -> str:
     """The card of a version; `described` is the manifest of its global model, as far as there is one."""
     head = "\n".join(yaml_lines(_head(version)))
-    return f"---\n{head}\n---\n\n{card_body(version, described)}"
+    return f"---\n{head}\n---\n\n{model_card_body(version, described)}"
 
 
 def _head(version: Version) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _item(item: Any, indent: str) -> Iterator[str]:
     yield from rest
 
 
-def card_body(version: Version, described: Mapping[str, Any], *, files: str = "") -> str:
+def model_card_body(version: Version, described: Mapping[str, Any], *, files: str = "") -> str:
     """What people read of a card; `files` is the folder of the ONNX files, ending in a slash."""
     model = described.get("model", {})
     shape = " x ".join(str(size) for size in model.get("input_shape", ()))

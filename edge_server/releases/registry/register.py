@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.storage.atomic_files import sync, write_synced
-from edge_server.releases.registry.card import card
+from edge_server.releases.registry.card import model_card
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
@@ -43,7 +43,7 @@ def _is_another(known: Version, version: Version) -> bool:
     return known.version == version.version and known.run != version.run
 
 
-def enter_or_say_why_not(folder: Path, run: Path) -> Version | None:
+def try_enter_run(folder: Path, run: Path) -> Version | None:
     """As `enter_run`, at the end of a run: what fails here takes nothing from the run."""
     if not list((run / "onnx").glob("tier-*.onnx")):
         return None
@@ -68,7 +68,7 @@ def _fill(folder: Path, run: Path, version: Version) -> None:
             _copy(source, folder / "model" / source.name)
     described = _json(model / "manifest.json") if model.is_dir() else {}
     write_synced(folder / "version.json", (version.model_dump_json(indent=2) + "\n").encode())
-    write_synced(folder / "README.md", card(version, described).encode())
+    write_synced(folder / "README.md", model_card(version, described).encode())
 
 
 def _json(path: Path) -> dict[str, Any]:

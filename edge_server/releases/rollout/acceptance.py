@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edge_server.releases.rollout.rules import Rules, rounded_up
-from edge_server.releases.rollout.target import FAILED, Status, Target
+from edge_server.releases.rollout.rules import RolloutRules, rounded_up
+from edge_server.releases.rollout.target import FAILED, Target, TargetStatus
 
 
 class GroupVerdict(StrEnum):
@@ -38,13 +38,13 @@ def count_group(targets: Iterable[Target]) -> GroupStanding:
     statuses = [target.status for target in targets]
     return GroupStanding(
         devices=len(statuses),
-        away=statuses.count(Status.AWAY),
-        kept=statuses.count(Status.KEPT),
+        away=statuses.count(TargetStatus.AWAY),
+        kept=statuses.count(TargetStatus.KEPT),
         failed=sum(status in FAILED for status in statuses),
     )
 
 
-def judge(standing: GroupStanding, rules: Rules) -> tuple[GroupVerdict, str]:
+def judge(standing: GroupStanding, rules: RolloutRules) -> tuple[GroupVerdict, str]:
     """What follows from the rules, and why.
 
     As hawkBit's conditions: succeeded at `success` or more of the group, failed above `error`. Beyond those,

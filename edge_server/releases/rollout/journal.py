@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from edge_server.releases.registry.registry import Registry
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import OVER, Rollout, RolloutPhase, TierFile
-from edge_server.releases.rollout.target import Status, Target
+from edge_server.releases.rollout.target import Target, TargetStatus
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport
 
@@ -103,7 +103,7 @@ class RolloutJournal:
                 "SELECT device, tier, batch, status, report FROM targets WHERE rollout = ?", (rollout,)
             ).fetchall()
         try:
-            rules = Rules.model_validate_json(row[2])
+            rules = RolloutRules.model_validate_json(row[2])
             return Rollout(
                 id=rollout,
                 version=row[0],
@@ -145,9 +145,9 @@ def _write_targets(database: sqlite3.Connection, rollout: Rollout, targets: Mapp
     )
 
 
-def _target(row: tuple[str, int, int, str, str | None], rules: Rules, now: float) -> Target:
+def _target(row: tuple[str, int, int, str, str | None], rules: RolloutRules, now: float) -> Target:
     device, tier, group, status, report = row
-    there = Status(status)
+    there = TargetStatus(status)
     watched = rules.terms.watch_s + rules.silent_s
     return Target(
         device=device,
@@ -155,5 +155,5 @@ def _target(row: tuple[str, int, int, str, str | None], rules: Rules, now: float
         group=group,
         status=there,
         report=None if report is None else ModelReport.model_validate_json(report),
-        deadline=now + (watched if there is Status.WATCHING else rules.away_s),
+        deadline=now + (watched if there is TargetStatus.WATCHING else rules.away_s),
     )

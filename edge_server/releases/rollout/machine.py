@@ -33,8 +33,8 @@ from edge_server.releases.rollout.target import (
     LOADING,
     REACHED,
     UNDER_WAY,
-    Status,
     Target,
+    TargetStatus,
     accepts,
 )
 from edge_server.rounds.fleet import Device
@@ -88,8 +88,8 @@ def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
     if target is None:
         return _joined(rollout, birth, now) if rollout.phase is RolloutPhase.RUNNING else rollout
     back = known is None or not known.alive or birth.session > known.session
-    if target.status is Status.AWAY:
-        return rollout.put(_waiting(rollout, replace(target, status=Status.WAITING), now))
+    if target.status is TargetStatus.AWAY:
+        return rollout.put(_waiting(rollout, replace(target, status=TargetStatus.WAITING), now))
     return rollout.put(replace(target, ask_at=now)) if back else rollout
 
 
@@ -121,9 +121,9 @@ def _chunks(rollout: Rollout, request: BlobRequest) -> list[Command]:
     return [SendChunks(request.device, ref, request.first, request.count)] if known else []
 
 
-def _patience(rollout: Rollout, status: Status) -> float:
+def _patience(rollout: Rollout, status: TargetStatus) -> float:
     rules = rollout.rules
-    return rules.terms.watch_s + rules.silent_s if status is Status.WATCHING else rules.away_s
+    return rules.terms.watch_s + rules.silent_s if status is TargetStatus.WATCHING else rules.away_s
 
 
 def _waiting(rollout: Rollout, target: Target, now: float) -> Target:
@@ -170,10 +170,12 @@ def _gathered(rollout: Rollout, now: float) -> Rollout:
 def _overdue(rollout: Rollout, now: float) -> Rollout:
     """Who was not heard of for too long: silent, if it may serve the new model, else away."""
     for target in _open(rollout):
-        queueing = target.status is Status.WAITING and rollout.alive(target.device)
+        queueing = target.status is TargetStatus.WAITING and rollout.alive(target.device)
         if not (target.settled or queueing) and now >= target.deadline:
-            served = target.status in (Status.SWITCHING, Status.WATCHING)
-            rollout = rollout.put(replace(target, status=Status.SILENT if served else Status.AWAY))
+            served = target.status in (TargetStatus.SWITCHING, TargetStatus.WATCHING)
+            rollout = rollout.put(
+                replace(target, status=TargetStatus.SILENT if served else TargetStatus.AWAY)
+            )
     return rollout
 
 
@@ -209,11 +211,11 @@ def _asked(rollout: Rollout, now: float) -> Step:
     for target in _open(rollout):
         if not rollout.alive(target.device) or now < target.ask_at:
             continue
-        if target.status is Status.WAITING and loading < rollout.rules.at_once:
+        if target.status is TargetStatus.WAITING and loading < rollout.rules.at_once:
             loading += 1
-            target = replace(target, status=Status.ASKED, deadline=now + rollout.rules.away_s)
-        if target.status in UNDER_WAY or target.status is Status.SILENT:
-            patience = ASK_AGAIN_S if target.status is Status.ASKED else CHECK_UP_S
+            target = replace(target, status=TargetStatus.ASKED, deadline=now + rollout.rules.away_s)
+        if target.status in UNDER_WAY or target.status is TargetStatus.SILENT:
+            patience = ASK_AGAIN_S if target.status is TargetStatus.ASKED else CHECK_UP_S
             rollout = rollout.put(replace(target, ask_at=now + patience))
             commands.append(SendMessage(target.device, _offer(rollout, target)))
     return rollout, commands

@@ -14,7 +14,7 @@ from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import TierModel, Version
 from edge_server.releases.rollout.journal import RolloutEntry, RolloutJournal, new_id
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, TierFile
 from schemas.errors import ConfigError
 from schemas.security.manifest import decode_manifest, manifest_path
@@ -22,7 +22,7 @@ from schemas.tensors.chunks import BlobRef
 
 
 @contextlib.contextmanager
-def one_at_a_time(registry: Registry, federation: str) -> Iterator[None]:
+def rollout_lock(registry: Registry, federation: str) -> Iterator[None]:
     """One rollout of a federation at a time; raises `ConfigError` where another process has it."""
     with (registry.folder / f"rollout-{federation}.lock").open("w") as file:
         try:
@@ -50,7 +50,7 @@ def wanted_version(registry: Registry, name: str | None, federation: str | None)
     raise ConfigError("name a version: none is active yet (`edge-server models list` shows what there is)")
 
 
-def files_of(registry: Registry, version: Version) -> dict[int, TierFile]:
+def offered_files(registry: Registry, version: Version) -> dict[int, TierFile]:
     """What devices are offered, each file checked against its signature; raises `ConfigError`."""
     if version.key is None:
         raise ConfigError(
@@ -79,8 +79,8 @@ def _read(path: Path, tier: TierModel) -> bytes:
     return data
 
 
-def begun_or_left(
-    journal: RolloutJournal, version: Version, rules: Rules, files: dict[int, TierFile]
+def begin_or_resume(
+    journal: RolloutJournal, version: Version, rules: RolloutRules, files: dict[int, TierFile]
 ) -> tuple[Rollout, bool]:
     """The rollout of this version that was left, which goes on by its own rules, or a new one.
 
@@ -101,14 +101,16 @@ def begun_or_left(
     return replace(loaded, device_tiers=version.device_tiers), True
 
 
-def begun_for(journal: RolloutJournal, version: Version, rules: Rules, files: dict[int, TierFile]) -> Rollout:
+def begin_for_devices(
+    journal: RolloutJournal, version: Version, rules: RolloutRules, files: dict[int, TierFile]
+) -> Rollout:
     """A rollout to the devices that the rules name, or the one to them that was left.
 
     Raises `ConfigError` while any other rollout of the federation is not over.
     """
     left = next((one for one in journal.newest(version.federation) if not one.over), None)
     if left is None:
-        return begun_or_left(journal, version, rules, files)[0]
+        return begin_or_resume(journal, version, rules, files)[0]
     if left.version == version.version:
         loaded = journal.load(left.id, files, now=time.monotonic())
         if loaded.rules.only == rules.only:
@@ -116,7 +118,7 @@ def begun_for(journal: RolloutJournal, version: Version, rules: Rules, files: di
     raise ConfigError(f"a rollout of {left.version} is not over: `edge-server rollout {left.version}`")
 
 
-def to_withdraw(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
+def reopen_for_withdrawal(journal: RolloutJournal, version: Version, files: dict[int, TierFile]) -> Rollout:
     """The newest rollout of a version, open again so that it can be stopped; raises `ConfigError`."""
     known = [one for one in journal.newest(version.federation) if one.version == version.version]
     if not known:

@@ -12,9 +12,9 @@ from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, j
 from edge_server.releases.rollout.groups import missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
-from edge_server.releases.rollout.target import Status, Target
+from edge_server.releases.rollout.target import Target, TargetStatus
 
-QUIET = frozenset({Status.WAITING, Status.ASKED, Status.SWITCHING})
+QUIET = frozenset({TargetStatus.WAITING, TargetStatus.ASKED, TargetStatus.SWITCHING})
 """Too short to be worth a line."""
 
 
@@ -47,7 +47,7 @@ class Progress:
         for target in _changed(before, rollout):
             fields = {"device": target.device, "status": str(target.status), "group": target.group}
             report = None if target.report is None else target.report.model_dump(mode="json")
-            self._write("device", told(target), **fields, report=report)
+            self._write("device", target_line(target), **fields, report=report)
         for text in _moves(before, rollout):
             self._write("rollout", text, phase=str(rollout.phase))
 
@@ -75,7 +75,9 @@ def waiting_for(rollout: Rollout, now: float) -> str:
         )
     if rollout.phase is not RolloutPhase.RUNNING:
         return ""
-    group = [one for one in rollout.group(rollout.opened) if not one.settled or one.status is Status.AWAY]
+    group = [
+        one for one in rollout.group(rollout.opened) if not one.settled or one.status is TargetStatus.AWAY
+    ]
     absent = [one.device for one in group if not rollout.alive(one.device)]
     return f"waiting for {names_text(absent)}: offline" if group and len(absent) == len(group) else ""
 
@@ -88,32 +90,36 @@ def _changed(before: Rollout | None, now: Rollout) -> Iterator[Target]:
             yield target
 
 
-def told(target: Target) -> str:
+def target_line(target: Target) -> str:
     """Where a device is, with what it has measured."""
     report, device = target.report, clean(target.device)
     said = f": {clean(report.detail)}" if report is not None and report.detail else ""
     match target.status:
-        case Status.FETCHING:
+        case TargetStatus.FETCHING:
             return f"{device} fetches tier {target.tier}"
-        case Status.COMPARING:
+        case TargetStatus.COMPARING:
             return f"{device} compares it with what it runs"
-        case Status.WATCHING:
-            return f"{device} has switched: {measured(target)}"
-        case Status.KEPT if target.had_it:
+        case TargetStatus.WATCHING:
+            return f"{device} has switched: {comparison_text(target)}"
+        case TargetStatus.KEPT if target.had_it:
             return f"{device} serves it already"
-        case Status.SILENT:
+        case TargetStatus.SILENT:
             return f"{device} is silent since it switched"
-        case Status.AWAY:
+        case TargetStatus.AWAY:
             return f"{device} is away, and left out of its group"
         case _:
             cause = f" ({report.cause})" if report is not None and report.cause is not None else ""
             return f"{device} {_VERBS.get(target.status, target.status)}{cause}{said}"
 
 
-_VERBS = {Status.KEPT: "keeps it", Status.REFUSED: "refuses it", Status.ROLLED_BACK: "has gone back"}
+_VERBS = {
+    TargetStatus.KEPT: "keeps it",
+    TargetStatus.REFUSED: "refuses it",
+    TargetStatus.ROLLED_BACK: "has gone back",
+}
 
 
-def measured(target: Target) -> str:
+def comparison_text(target: Target) -> str:
     """The two models beside each other."""
     if target.report is None or target.report.candidate is None:
         return "nothing was measured"

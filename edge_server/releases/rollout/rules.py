@@ -16,7 +16,7 @@ from schemas.values import Fraction, Seconds
 SIZE_PATTERN = r"^(?:100|[1-9]?[0-9])(?:\.[0-9]+)?%$|^[1-9][0-9]{0,6}$"
 
 
-class Rules(Frozen):
+class RolloutRules(Frozen):
     """Thresholds are those of Eclipse hawkBit's rollouts, per group, over its devices that are there.
 
     - `canary`: the size of the first group, `10%` of the devices or a number of them;

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from edge_server.releases.rollout.events import Command
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.target import Target
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.tiers import tier_of
@@ -49,7 +49,7 @@ class Rollout:
     id: str
     version: str
     federation: str
-    rules: Rules
+    rules: RolloutRules
     files: Mapping[int, TierFile]
     phase: RolloutPhase = RolloutPhase.GATHERING
     targets: Mapping[str, Target] = field(default_factory=dict)

@@ -14,7 +14,7 @@ CHECK_UP_S = 30.0
 """How often a device that has answered is asked again: what it said may have been lost."""
 
 
-class Status(StrEnum):
+class TargetStatus(StrEnum):
     """Where a device is, as far as its reports have told. From `kept` on it is final, but may be undone."""
 
     WAITING = "waiting"
@@ -31,21 +31,29 @@ class Status(StrEnum):
 
 
 REACHED = {
-    Stage.OFFERED: Status.FETCHING,
-    Stage.FETCHED: Status.COMPARING,
-    Stage.COMPARED: Status.SWITCHING,
-    Stage.SWITCHED: Status.WATCHING,
-    Stage.KEPT: Status.KEPT,
-    Stage.REFUSED: Status.REFUSED,
-    Stage.ROLLED_BACK: Status.ROLLED_BACK,
+    Stage.OFFERED: TargetStatus.FETCHING,
+    Stage.FETCHED: TargetStatus.COMPARING,
+    Stage.COMPARED: TargetStatus.SWITCHING,
+    Stage.SWITCHED: TargetStatus.WATCHING,
+    Stage.KEPT: TargetStatus.KEPT,
+    Stage.REFUSED: TargetStatus.REFUSED,
+    Stage.ROLLED_BACK: TargetStatus.ROLLED_BACK,
 }
-ENDED = frozenset({Status.KEPT, Status.REFUSED, Status.ROLLED_BACK})
+ENDED = frozenset({TargetStatus.KEPT, TargetStatus.REFUSED, TargetStatus.ROLLED_BACK})
 """What a device itself has said for good."""
-FAILED = frozenset({Status.REFUSED, Status.ROLLED_BACK, Status.SILENT})
-LOADING = frozenset({Status.ASKED, Status.FETCHING})
+FAILED = frozenset({TargetStatus.REFUSED, TargetStatus.ROLLED_BACK, TargetStatus.SILENT})
+LOADING = frozenset({TargetStatus.ASKED, TargetStatus.FETCHING})
 """Those who may be asking for chunks."""
-UNDER_WAY = frozenset({Status.ASKED, Status.FETCHING, Status.COMPARING, Status.SWITCHING, Status.WATCHING})
-SWITCHED = frozenset({Status.SWITCHING, Status.WATCHING, Status.KEPT, Status.SILENT})
+UNDER_WAY = frozenset(
+    {
+        TargetStatus.ASKED,
+        TargetStatus.FETCHING,
+        TargetStatus.COMPARING,
+        TargetStatus.SWITCHING,
+        TargetStatus.WATCHING,
+    }
+)
+SWITCHED = frozenset({TargetStatus.SWITCHING, TargetStatus.WATCHING, TargetStatus.KEPT, TargetStatus.SILENT})
 """Those who may be serving the new model."""
 
 
@@ -59,7 +67,7 @@ class Target:
     device: str
     tier: int
     group: int
-    status: Status = Status.WAITING
+    status: TargetStatus = TargetStatus.WAITING
     report: ModelReport | None = None
     ask_at: float = 0.0
     deadline: float = 0.0
@@ -67,12 +75,12 @@ class Target:
     @property
     def settled(self) -> bool:
         """Whether nobody need wait for it."""
-        return self.status in ENDED or self.status in (Status.SILENT, Status.AWAY)
+        return self.status in ENDED or self.status in (TargetStatus.SILENT, TargetStatus.AWAY)
 
     @property
     def had_it(self) -> bool:
         """Whether it served this version before the rollout began: nothing was compared."""
-        return self.status is Status.KEPT and self.report is not None and self.report.candidate is None
+        return self.status is TargetStatus.KEPT and self.report is not None and self.report.candidate is None
 
     @property
     def may_serve(self) -> bool:
@@ -84,4 +92,4 @@ def accepts(target: Target, report: ModelReport) -> bool:
     """Whether a report is news: what was final stays, but for a model that was kept and then given up."""
     if target.status not in ENDED:
         return True
-    return target.status is Status.KEPT and report.stage is Stage.ROLLED_BACK
+    return target.status is TargetStatus.KEPT and report.stage is Stage.ROLLED_BACK

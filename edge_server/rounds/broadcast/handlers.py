@@ -12,18 +12,18 @@ from edge_server.rounds.state import Federation, Phase, Step
 from schemas.messages import BroadcastEnd, BroadcastProgress, TaskReply
 
 
-def begun(federation: Federation, participants: Iterable[Participant], now: float) -> Federation:
+def start_broadcast(federation: Federation, participants: Iterable[Participant], now: float) -> Federation:
     """The broadcast of what the tasks that were just offered have in common, if there is anything."""
     tasks = (one.assignment.task for one in participants)
-    return replace(federation, broadcast=shared.broadcast_of(tasks, now))
+    return replace(federation, broadcast=shared.plan_broadcast(tasks, now))
 
 
-def answered(federation: Federation, reply: TaskReply, participant: Participant, now: float) -> Step:
+def handle_reply(federation: Federation, reply: TaskReply, participant: Participant, now: float) -> Step:
     """A device has answered: it listens, or not, and must ask for what was published before it did."""
     task, current = participant.assignment.task, federation.broadcast
     if not reply.accepted or not reply.listens:
         # One that has come back asks for what it lacks.
-        return replace(federation, broadcast=current and shared.left(current, [reply.device])), []
+        return replace(federation, broadcast=current and shared.drop_followers(current, [reply.device])), []
     listens = {name: n for name, n in task.channels.items() if n in reply.listens}
     if current is None or (current.run, current.attempt) != (task.run, task.attempt):
         return federation, _end(federation, participant, [task.blobs[name].digest for name in listens])
@@ -33,16 +33,16 @@ def answered(federation: Federation, reply: TaskReply, participant: Participant,
     else:
         past = []
     if reply.device not in current.followers:
-        current = shared.joined(current, reply.device, listens.values(), now)
+        current = shared.add_follower(current, reply.device, listens.values(), now)
     return replace(federation, broadcast=current), _end(federation, participant, past)
 
 
-def heard(federation: Federation, message: BroadcastProgress, now: float) -> Step:
+def handle_progress(federation: Federation, message: BroadcastProgress, now: float) -> Step:
     """A device tells how far it has heard."""
     current = federation.broadcast
     if current is None or (current.run, current.attempt) != (message.run, message.attempt):
         return federation, []
-    further = shared.heard(current, message.device, message.digest, message.index, now)
+    further = shared.record_progress(current, message.device, message.digest, message.index, now)
     return replace(federation, broadcast=further), []
 
 
@@ -58,11 +58,11 @@ def settle(federation: Federation, now: float) -> Step:
         if not current.may_begin(now, answered=nobody_open):
             return federation, []
         current = shared.begin(current, now)
-    if shared.held_up(current, now) and _is_there(federation, current.awaits):
+    if shared.is_held_up(current, now) and _is_there(federation, current.awaits):
         return federation, []
     commands: list[Command] = []
     while not current.over:
-        if waited_for := shared.behind(current):
+        if waited_for := shared.lagging_followers(current):
             followers = current.followers
             current, more = _give_up(federation, current, waited_for, now)
             commands += more
@@ -70,7 +70,7 @@ def settle(federation: Federation, now: float) -> Step:
                 current = replace(current, awaits=waited_for[0])
                 break
         else:
-            current, piece = shared.published(current, now)
+            current, piece = shared.publish_next(current, now)
             commands.append(
                 Publish(
                     piece.channel,
@@ -90,13 +90,13 @@ def _give_up(
     """Wait no longer for who is gone, has its part done, or is too slow."""
     commands: list[Command] = []
     gone = [name for name in waited_for if not _is_there(federation, name)]
-    late = shared.stalled(current, (name for name in waited_for if name not in gone), now)
+    late = shared.stalled_followers(current, (name for name in waited_for if name not in gone), now)
     for name in (*gone, *late):
         participant = federation.participants.get(name)
         if participant is not None:
             digests = [ref.digest for ref in participant.assignment.task.blobs.values()]
             commands += _end(federation, participant, digests)
-    return shared.left(current, (*gone, *late)), commands
+    return shared.drop_followers(current, (*gone, *late)), commands
 
 
 def _listeners(federation: Federation, current: shared.Broadcast, channel: int) -> Iterator[str]:

@@ -45,7 +45,7 @@ class ChunkRange:
 
 @dataclass(frozen=True)
 class Follower:
-    """A device that listens: `heard` counts the bytes of its channels, `heard_at` is when it told that."""
+    """A device that listens: `heard` bytes of its channels, reported at `heard_at`."""
 
     channels: Channels
     heard: int
@@ -84,7 +84,7 @@ class Broadcast:
         return answered or quiet
 
 
-def broadcast_of(tasks: Iterable[Task], now: float) -> Broadcast | None:
+def plan_broadcast(tasks: Iterable[Task], now: float) -> Broadcast | None:
     """What the tasks of a planning have in common; None where that is nothing."""
     blobs: dict[int, BlobRef] = {}
     told: Task | None = None
@@ -103,7 +103,7 @@ def _pieces(channel: int, ref: BlobRef) -> Iterator[ChunkRange]:
         yield ChunkRange(channel, ref, first, min(step, ref.chunks - first))
 
 
-def joined(broadcast: Broadcast, device: str, listens: Iterable[int], now: float) -> Broadcast:
+def add_follower(broadcast: Broadcast, device: str, listens: Iterable[int], now: float) -> Broadcast:
     """A device listens from now on; whatever was published before it has not heard."""
     channels = frozenset(listens)
     sums = broadcast.sums
@@ -115,7 +115,7 @@ def joined(broadcast: Broadcast, device: str, listens: Iterable[int], now: float
     return replace(broadcast, followers=followers, sums=sums, quiet_since=now)
 
 
-def heard(broadcast: Broadcast, device: str, digest: str, index: int, now: float) -> Broadcast:
+def record_progress(broadcast: Broadcast, device: str, digest: str, index: int, now: float) -> Broadcast:
     """A device has heard up to that chunk; one that says again what it has said is as good as silent."""
     follower = broadcast.followers.get(device)
     if follower is None:
@@ -130,7 +130,7 @@ def heard(broadcast: Broadcast, device: str, digest: str, index: int, now: float
     return broadcast
 
 
-def left(broadcast: Broadcast, devices: Iterable[str]) -> Broadcast:
+def drop_followers(broadcast: Broadcast, devices: Iterable[str]) -> Broadcast:
     """These are waited for no longer."""
     gone = frozenset(devices)
     followers = {name: one for name, one in broadcast.followers.items() if name not in gone}
@@ -143,11 +143,11 @@ def begin(broadcast: Broadcast, now: float) -> Broadcast:
     pieces = tuple(piece for piece in broadcast.pieces if piece.channel in wanted)
     begun = replace(broadcast, begun=True, pieces=pieces, sums={}, followers={}, sent_at=now)
     for device, one in broadcast.followers.items():
-        begun = joined(begun, device, one.channels, now)
+        begun = add_follower(begun, device, one.channels, now)
     return begun
 
 
-def behind(broadcast: Broadcast) -> tuple[str, ...]:
+def lagging_followers(broadcast: Broadcast) -> tuple[str, ...]:
     """The devices that have not heard enough for the next piece to be published."""
     if broadcast.over:
         return ()
@@ -160,22 +160,26 @@ def behind(broadcast: Broadcast) -> tuple[str, ...]:
     )
 
 
-def held_up(broadcast: Broadcast, now: float) -> bool:
+def is_held_up(broadcast: Broadcast, now: float) -> bool:
     """Whether the one that was waited for is still behind, and not for too long."""
     one = broadcast.followers.get(broadcast.awaits)
     if one is None or broadcast.over:
         return False
     until = broadcast.sums[one.channels][broadcast.next + 1] - AHEAD_BYTES
     channel = broadcast.pieces[broadcast.next].channel
-    return channel in one.channels and one.heard < until and not stalled(broadcast, [broadcast.awaits], now)
+    return (
+        channel in one.channels
+        and one.heard < until
+        and not stalled_followers(broadcast, [broadcast.awaits], now)
+    )
 
 
-def stalled(broadcast: Broadcast, names: Iterable[str], now: float) -> tuple[str, ...]:
+def stalled_followers(broadcast: Broadcast, names: Iterable[str], now: float) -> tuple[str, ...]:
     """Those of the devices that have told nothing for too long."""
     quiet = {name: max(broadcast.followers[name].heard_at, broadcast.sent_at) for name in names}
     return tuple(name for name, since in quiet.items() if now >= since + STALL_S)
 
 
-def published(broadcast: Broadcast, now: float) -> tuple[Broadcast, ChunkRange]:
+def publish_next(broadcast: Broadcast, now: float) -> tuple[Broadcast, ChunkRange]:
     """The next piece, and what is left."""
     return replace(broadcast, next=broadcast.next + 1, sent_at=now), broadcast.pieces[broadcast.next]

@@ -28,17 +28,17 @@ from edge_client.security.identity.private_files import private_folder, write_pr
 from edge_client.security.identity.validity import needs_renewal
 from edge_server.security.identity import mosquitto
 from edge_server.security.identity.certificates import (
-    Signer,
+    CertificateSigner,
     broker_certificate,
     client_certificate,
-    new_signer,
+    make_signer,
     revocation_list,
 )
 from edge_server.security.identity.settings import DAY_S, FILE, AuthoritySettings, read_settings
 from schemas.errors import ConfigError
 
 AUTHORITY_S = 20 * 365 * DAY_S
-STATION_S = 2 * 365 * DAY_S
+SERVICE_CERTIFICATE_S = 2 * 365 * DAY_S
 """Broker, server and service: any `edge-server enroll` renews them in their last third."""
 RESERVED = tuple(mosquitto.SERVICE_IDENTITIES.values())
 """Names that would let a device pose as one of these."""
@@ -50,8 +50,8 @@ class Authority:
 
     folder: Path
     settings: AuthoritySettings
-    root: Signer
-    door: Signer
+    root: CertificateSigner
+    door: CertificateSigner
     clock: Callable[[], float] = field(default=time.time)
 
     # --- the folder ---
@@ -135,7 +135,7 @@ def make_authority(
     for name in ("ca", "door-ca"):
         if not (folder / f"{name}.pem").exists():
             title = f"{settings.federation} {'enrolment ' if name == 'door-ca' else ''}authority"
-            signer = new_signer(title[:64], lifetime_s=AUTHORITY_S, now=clock())
+            signer = make_signer(title[:64], lifetime_s=AUTHORITY_S, now=clock())
             write_private(folder / f"{name}.key", key_pem(signer.key))
             write_private(folder / f"{name}.pem", signer.certificate.public_bytes(Encoding.PEM))
     # Written last: where it stands, the authority is whole.
@@ -143,7 +143,7 @@ def make_authority(
     return open_authority(folder, clock=clock)
 
 
-def prepare_stations(authority: Authority) -> None:
+def renew_service_certificates(authority: Authority) -> None:
     """Give broker, server and service what they lack or what ends soon, and write the broker's files."""
     folder, settings = authority.folder, authority.settings
     write_private(folder / FILE, settings.to_toml().encode())
@@ -158,7 +158,7 @@ def prepare_stations(authority: Authority) -> None:
         _renew_station(authority, folder / place / place, name)
     if not (authority.broker / mosquitto.REVOKED).exists():
         authority.write_revocation_list()
-    texts = mosquitto.files(settings, Path(settings.broker_folder or authority.broker.resolve()))
+    texts = mosquitto.mosquitto_files(settings, Path(settings.broker_folder or authority.broker.resolve()))
     for name, text in texts.items():
         write_private(authority.broker / name, text.encode())
 
@@ -171,7 +171,7 @@ def _renew_station(authority: Authority, stem: Path, name: str | None) -> None:
         if not needs_renewal(validity_of(there), now) and (name or _hosts_of(there) == set(hosts)):
             return
     key = new_key()
-    terms = {"lifetime_s": STATION_S, "now": now}
+    terms = {"lifetime_s": SERVICE_CERTIFICATE_S, "now": now}
     if name is None:
         made = broker_certificate(authority.root, hosts, key.public_key(), **terms)
     else:
@@ -185,6 +185,6 @@ def _hosts_of(certificate: x509.Certificate) -> set[str]:
     return {str(name.value) for name in names}
 
 
-def _load_signer(stem: Path) -> Signer:
+def _load_signer(stem: Path) -> CertificateSigner:
     certificate = x509.load_pem_x509_certificate(stem.with_suffix(".pem").read_bytes())
-    return Signer(certificate, load_key(stem.with_suffix(".key").read_bytes()))
+    return CertificateSigner(certificate, load_key(stem.with_suffix(".key").read_bytes()))

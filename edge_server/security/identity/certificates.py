@@ -21,25 +21,25 @@ LIST_DAYS = 36_500
 
 
 @dataclass(frozen=True)
-class Signer:
+class CertificateSigner:
     """A certificate that may sign others, and its key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
 
-def new_signer(name: str, *, lifetime_s: float, now: float) -> Signer:
+def make_signer(name: str, *, lifetime_s: float, now: float) -> CertificateSigner:
     """A new root of its own."""
     key = new_key()
     usage = x509.BasicConstraints(ca=True, path_length=0)
     builder = _builder(name, key.public_key(), lifetime_s, now).issuer_name(_name(name))
     builder = builder.add_extension(usage, critical=True).add_extension(_signing(), critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-    return Signer(builder.sign(key, hashes.SHA256()), key)
+    return CertificateSigner(builder.sign(key, hashes.SHA256()), key)
 
 
 def client_certificate(
-    signer: Signer, name: str, key: ec.EllipticCurvePublicKey, *, lifetime_s: float, now: float
+    signer: CertificateSigner, name: str, key: ec.EllipticCurvePublicKey, *, lifetime_s: float, now: float
 ) -> x509.Certificate:
     """A certificate with which a client introduces itself as `name`; it cannot pose as a broker."""
     builder = _builder(name, key, lifetime_s, now)
@@ -47,7 +47,12 @@ def client_certificate(
 
 
 def broker_certificate(
-    signer: Signer, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, *, lifetime_s: float, now: float
+    signer: CertificateSigner,
+    hosts: Sequence[str],
+    key: ec.EllipticCurvePublicKey,
+    *,
+    lifetime_s: float,
+    now: float,
 ) -> x509.Certificate:
     """A certificate for the broker at any of these host names and addresses."""
     names = x509.SubjectAlternativeName([_host(host) for host in hosts])
@@ -55,7 +60,7 @@ def broker_certificate(
     return _sign(signer, builder, ExtendedKeyUsageOID.SERVER_AUTH)
 
 
-def revocation_list(signer: Signer, revoked: Iterable[tuple[int, float]], *, now: float) -> bytes:
+def revocation_list(signer: CertificateSigner, revoked: Iterable[tuple[int, float]], *, now: float) -> bytes:
     """The list of (serial number, when), PEM."""
     moment = datetime.fromtimestamp(now, UTC)
     builder = (
@@ -89,7 +94,9 @@ def _builder(
     )
 
 
-def _sign(signer: Signer, builder: x509.CertificateBuilder, use: x509.ObjectIdentifier) -> x509.Certificate:
+def _sign(
+    signer: CertificateSigner, builder: x509.CertificateBuilder, use: x509.ObjectIdentifier
+) -> x509.Certificate:
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     return (
         builder.issuer_name(signer.certificate.subject)

@@ -38,31 +38,31 @@ class CodeRecord(Frozen):
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCode:
     """A code after a request: what is to be kept of it, and why the request is refused, if it is."""
 
     record: CodeRecord
     refused: str | None = None
 
 
-def judge(record: CodeRecord, request: CertificateRequest, now: float) -> Judged:
+def judge_code(record: CodeRecord, request: CertificateRequest, now: float) -> JudgedCode:
     """Whether a request may have a certificate for this code; what it was redeemed for is not looked at."""
     if record.wrong_tries >= MAX_WRONG_TRIES:
-        return Judged(record, "too many wrong tries")
+        return JudgedCode(record, "too many wrong tries")
     expected = request_proof(
         bytes.fromhex(record.proof_key), federation=request.federation, device=request.device, csr=request.csr
     )
     if not proves(expected, request.proof):
         tried = record.model_copy(update={"wrong_tries": record.wrong_tries + 1})
-        return Judged(tried, "the proof is wrong")
+        return JudgedCode(tried, "the proof is wrong")
     if request.device != record.device:
-        return Judged(record, f"the code is for {record.device}")
+        return JudgedCode(record, f"the code is for {record.device}")
     if now >= record.expires:
-        return Judged(record, "the code has expired")
-    return Judged(record)
+        return JudgedCode(record, "the code has expired")
+    return JudgedCode(record)
 
 
-def give_out(authority: Authority, device: str, *, lifetime_s: float, trust: str = "") -> EnrolmentCode:
+def issue_code(authority: Authority, device: str, *, lifetime_s: float, trust: str = "") -> EnrolmentCode:
     """A new code for a device."""
     identity, secret = f"~{secrets.token_hex(8)}", secrets.token_hex(SECRET_BYTES)
     key, now, settings = new_key(), authority.clock(), authority.settings
@@ -81,11 +81,11 @@ def give_out(authority: Authority, device: str, *, lifetime_s: float, trust: str
         trust=trust,
     )
     kept = proof_key(secret, identity).hex()
-    save(authority, CodeRecord(id=identity, device=device, proof_key=kept, expires=now + lifetime_s))
+    save_code(authority, CodeRecord(id=identity, device=device, proof_key=kept, expires=now + lifetime_s))
     return code
 
 
-def find(authority: Authority, identity: str) -> CodeRecord:
+def find_code(authority: Authority, identity: str) -> CodeRecord:
     """What is kept of a code; raises `PeerError` where there is none."""
     try:
         return CodeRecord.model_validate_json(_path(authority, identity).read_bytes())
@@ -93,12 +93,12 @@ def find(authority: Authority, identity: str) -> CodeRecord:
         raise PeerError(f"there is no code {identity}", reason=Reason.NOT_ENTITLED) from None
 
 
-def save(authority: Authority, record: CodeRecord) -> None:
+def save_code(authority: Authority, record: CodeRecord) -> None:
     """Keep a code's new state."""
     write_private(_path(authority, record.id), record.model_dump_json().encode())
 
 
-def withdraw(authority: Authority, device: str | None = None) -> int:
+def withdraw_codes(authority: Authority, device: str | None = None) -> int:
     """Forget a device's codes, or all that have expired; returns how many."""
     gone = 0
     for path in (authority.folder / "codes").glob("~*.json"):

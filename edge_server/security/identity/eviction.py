@@ -30,7 +30,7 @@ PASSING_S = 300.0
 DEADLINE_S = 15.0
 
 
-def bring_list(authority: Authority) -> str | None:
+def copy_revocation_list(authority: Authority) -> str | None:
     """Put the revocation list where the broker reads it, if that is elsewhere; returns why it could not."""
     if authority.settings.broker_folder is None:
         return None

@@ -144,7 +144,7 @@ pattern read {enrol}%u/answer
 """
 
 
-def files(settings: AuthoritySettings, folder: Path) -> dict[str, str]:
+def mosquitto_files(settings: AuthoritySettings, folder: Path) -> dict[str, str]:
     """The broker's files by name, for a broker that finds them in `folder`."""
     enrol = enrolment_root(settings.federation)
     conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, door=enrol)

@@ -11,7 +11,7 @@ MOST_SENDERS = 10_000
 
 
 @dataclass(frozen=True)
-class Allowance:
+class RequestAllowance:
     """For each sender how many requests were left, and when that was; `now` is any clock in seconds.
 
     Senders are those that the broker has let in under their own name, so they cannot invent others.
@@ -19,7 +19,7 @@ class Allowance:
 
     left: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
-    def spend(self, sender: str, now: float) -> Allowance | None:
+    def spend(self, sender: str, now: float) -> RequestAllowance | None:
         """Take one request; None where none is left."""
         left, since = self.left.get(sender, (MOST, now))
         full = min(MOST, left + (now - since) / REFILL_S)
@@ -28,4 +28,4 @@ class Allowance:
         others = {name: about for name, about in self.left.items() if name != sender}
         if len(others) >= MOST_SENDERS:
             del others[next(iter(others))]
-        return Allowance({**others, sender: (full - 1, now)})
+        return RequestAllowance({**others, sender: (full - 1, now)})

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_server.security.identity import enrolment_codes
 from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.rate_limit import Allowance
+from edge_server.security.identity.rate_limit import RequestAllowance
 from schemas.errors import PeerError
 from schemas.messages import CertificateRequest, IssuedCertificate, Refusal, decode_message
 from schemas.security.enrolment import answer_proof
@@ -34,7 +34,7 @@ class RegistrationAuthority:
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
-        self._allowance = Allowance()
+        self._allowance = RequestAllowance()
 
     def answer(self, topic: str, payload: bytes) -> tuple[EnrolTopic, IssuedCertificate | Refusal]:
         """What to publish, and where; raises `PeerError` where nobody is to be answered."""
@@ -68,17 +68,17 @@ class RegistrationAuthority:
         return self._renew(request)
 
     def _redeem(self, who: str, request: CertificateRequest) -> IssuedCertificate:
-        record = enrolment_codes.find(self._authority, who)
-        judged = enrolment_codes.judge(record, request, self._authority.clock())
+        record = enrolment_codes.find_code(self._authority, who)
+        judged = enrolment_codes.judge_code(record, request, self._authority.clock())
         if judged.record != record:
-            enrolment_codes.save(self._authority, judged.record)
+            enrolment_codes.save_code(self._authority, judged.record)
         if judged.refused is not None:
             raise PeerError(judged.refused, reason=Reason.NOT_ENTITLED)
         key = requested_key(request)
         if record.certificate is None:
             made = self._authority.issue(record.device, key)
             record = record.model_copy(update={"certificate": _pem(made)})
-            enrolment_codes.save(self._authority, record)
+            enrolment_codes.save_code(self._authority, record)
             log.info("%s: enrolled with code %s", record.device, who, extra={"device": record.device})
         assert record.certificate is not None
         certificate = x509.load_pem_x509_certificate(record.certificate.encode())

@@ -27,7 +27,7 @@ class Stop:
     """Event: the user asked for an end."""
 
 
-class Service:
+class RegistrationService:
     """Answers until it is stopped."""
 
     def __init__(self, authority: Authority, address: BrokerAddress) -> None:

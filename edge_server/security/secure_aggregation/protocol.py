@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from edge_client.security.secure_aggregation.protocol import revealed
-from edge_server.security.secure_aggregation.unmasking import Opened, open_secrets
+from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, open_secrets
 from schemas.errors import PeerError
 from schemas.messages import (
     EntrustedShares,
@@ -45,7 +45,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True)
-class Gathering:
+class MaskAgreement:
     """One attempt: the tasks that it is for, and what has come of each step, by device.
 
     `until` is when the step at hand is over whoever is missing, `ask_at` when to ask again for help; both in
@@ -87,10 +87,10 @@ class Gathering:
         return revealed(self.terms, self.partners)
 
 
-Step = tuple[Gathering, list[Message]]
+Step = tuple[MaskAgreement, list[Message]]
 
 
-def take(gathering: Gathering, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
+def take_part(gathering: MaskAgreement, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
     """Take a device's part in a step, or say again what it has missed; raises `PeerError` for any other."""
     task = gathering.tasks.get(message.device)
     if task is None or (message.run, message.attempt) != (task.run, task.attempt):
@@ -104,7 +104,7 @@ def take(gathering: Gathering, message: KeyAdvertisement | KeyShares | UnmaskAns
             return _answered(gathering, message)
 
 
-def _advertised(gathering: Gathering, message: KeyAdvertisement) -> Step:
+def _advertised(gathering: MaskAgreement, message: KeyAdvertisement) -> Step:
     if gathering.stage is Stage.KEYING:
         return replace(gathering, keys={**gathering.keys, message.device: message}), []
     listed = gathering.cohort is not None and message.device in {one.name for one in gathering.cohort.members}
@@ -113,7 +113,7 @@ def _advertised(gathering: Gathering, message: KeyAdvertisement) -> Step:
     return gathering, [_cohort_for(gathering, message.device)]
 
 
-def _shared(gathering: Gathering, message: KeyShares) -> Step:
+def _shared(gathering: MaskAgreement, message: KeyShares) -> Step:
     if gathering.cohort is None:
         raise PeerError("shares before the cohort", reason=Reason.STALE_ROUND)
     if gathering.stage is not Stage.SHARING:
@@ -126,7 +126,7 @@ def _shared(gathering: Gathering, message: KeyShares) -> Step:
     return replace(gathering, shares={**gathering.shares, message.device: message}), []
 
 
-def _answered(gathering: Gathering, message: UnmaskAnswer) -> Step:
+def _answered(gathering: MaskAgreement, message: UnmaskAnswer) -> Step:
     if gathering.stage is not Stage.UNMASKING or message.device not in gathering.survivors:
         raise PeerError("nobody has asked to unmask", reason=Reason.STALE_ROUND)
     if message.seeds.keys() != gathering.survivors or message.keys.keys() != (
@@ -136,7 +136,7 @@ def _answered(gathering: Gathering, message: UnmaskAnswer) -> Step:
     return replace(gathering, answers={**gathering.answers, message.device: message}), []
 
 
-def form(gathering: Gathering, still_there: Set[str] | None = None) -> Step:
+def form_cohort(gathering: MaskAgreement, still_there: Set[str] | None = None) -> Step:
     """The cohort is those whose keys have come, and who are `still_there`: introduce them to each other."""
     members = tuple(
         Member(
@@ -154,19 +154,19 @@ def form(gathering: Gathering, still_there: Set[str] | None = None) -> Step:
     return formed, [_cohort_for(formed, one.name) for one in members]
 
 
-def agree(gathering: Gathering) -> Step:
+def fix_masks(gathering: MaskAgreement) -> Step:
     """The masks are agreed among those whose shares have come: hand the parcels out."""
     agreed = replace(gathering, stage=Stage.MASKING)
     return agreed, [_parcels_for(agreed, name) for name in agreed.partners]
 
 
-def ask(gathering: Gathering, survivors: Set[str]) -> Step:
+def request_unmasking(gathering: MaskAgreement, survivors: Set[str]) -> Step:
     """The masked updates of `survivors` are in: ask them to open the sum."""
     asked = replace(gathering, stage=Stage.UNMASKING, survivors=frozenset(survivors))
-    return asked, requests(asked)
+    return asked, pending_requests(asked)
 
 
-def requests(gathering: Gathering) -> list[Message]:
+def pending_requests(gathering: MaskAgreement) -> list[Message]:
     """What to ask of those who have not answered yet."""
     survivors = tuple(sorted(gathering.survivors))
     return [
@@ -176,7 +176,7 @@ def requests(gathering: Gathering) -> list[Message]:
     ]
 
 
-def opened(gathering: Gathering) -> Opened | None:
+def open_sum(gathering: MaskAgreement) -> OpenedSecrets | None:
     """What the answers open, once they are enough; raises `PeerError` where they do not fit together."""
     if gathering.stage is not Stage.UNMASKING or len(gathering.answers) < gathering.needed:
         return None
@@ -186,18 +186,18 @@ def opened(gathering: Gathering) -> Opened | None:
     )
 
 
-def _about(gathering: Gathering, device: str) -> dict[str, Any]:
+def _about(gathering: MaskAgreement, device: str) -> dict[str, Any]:
     task = gathering.tasks[device]
     named = {"federation": task.federation, "device": device, "run": task.run}
     return {**named, "round": task.round, "attempt": task.attempt}
 
 
-def _cohort_for(gathering: Gathering, device: str) -> Message:
+def _cohort_for(gathering: MaskAgreement, device: str) -> Message:
     assert gathering.cohort is not None
     return gathering.cohort.model_copy(update={"device": device})
 
 
-def _parcels_for(gathering: Gathering, device: str) -> Message:
+def _parcels_for(gathering: MaskAgreement, device: str) -> Message:
     partners = gathering.partners
     parcels = {name: gathering.shares[name].shares[device] for name in partners if name != device}
     return EntrustedShares(**_about(gathering, device), shares=parcels)

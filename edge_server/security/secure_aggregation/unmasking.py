@@ -24,7 +24,7 @@ from schemas.tensors.blobs import Array
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSecrets:
     """What the survivors have opened, and nothing more.
 
     `seeds` are theirs, by segment that is revealed; `lost` are the private mask keys of those who dropped.
@@ -53,7 +53,7 @@ def open_secrets(
     partners: Mapping[str, Member],
     survivors: Iterable[str],
     answers: Mapping[str, UnmaskAnswer],
-) -> Opened:
+) -> OpenedSecrets:
     """Put secrets together from the answers of members; raises `PeerError` for shares that do not fit."""
     points = points_of([one.name for one in cohort.members])
     helpers = sorted(answers)[: terms.needed(len(cohort.members))]
@@ -74,7 +74,7 @@ def open_secrets(
         lost[name] = _combined(name, shares, weights)
         if keys.public_key(lost[name]).hex() != partners[name].mask_key:
             raise PeerError(f"the shares of the key of {name} do not fit")
-    return Opened(terms, cohort, alive, seeds, lost)
+    return OpenedSecrets(terms, cohort, alive, seeds, lost)
 
 
 def _shares(answer: UnmaskAnswer, name: str, count: int) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ def _combined(name: str, shares: Mapping[int, int], weights: Mapping[int, int]) 
         raise PeerError(f"the shares of {name}: {error}") from error
 
 
-def unmasked_sum(opened: Opened, segment: int, vectors: Iterable[Ring]) -> Ring:
+def unmasked_sum(opened: OpenedSecrets, segment: int, vectors: Iterable[Ring]) -> Ring:
     """The sum of the survivors' numbers for one segment; `vectors` are what its surviving holders sent."""
     total = np.zeros(opened.terms.segments[segment].size + 1, np.uint32)
     for vector in vectors:
@@ -110,7 +110,7 @@ def unmasked_sum(opened: Opened, segment: int, vectors: Iterable[Ring]) -> Ring:
 
 
 def _shared_with_lost(
-    opened: Opened, segment: int, alive: list[str]
+    opened: OpenedSecrets, segment: int, alive: list[str]
 ) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     """The streams that survivors have added, and those they have taken away, for devices that dropped."""
     members = {one.name: one for one in opened.cohort.members}
@@ -127,7 +127,7 @@ def _shared_with_lost(
 
 
 def mean_over_survivors(
-    opened: Opened, totals: Mapping[int, Ring], labels: Labels
+    opened: OpenedSecrets, totals: Mapping[int, Ring], labels: Labels
 ) -> tuple[dict[str, Array], int]:
     """The weighted mean per coordinate [P], 0 where nothing is revealed, and the largest sum of weights."""
     means, most = {}, 0

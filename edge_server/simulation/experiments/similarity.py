@@ -25,7 +25,7 @@ from edge_server.config.config import Config
 from edge_server.simulation.experiments.cells import Plan, Run
 from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.runner import Progress
-from edge_server.strategy.aggregation.coverage import all_of
+from edge_server.strategy.aggregation.coverage import full_coverage
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.weighting.igfl import softmax
 from edge_server.strategy.weighting.pairwise_products import dot_products
@@ -89,7 +89,7 @@ def find_similarity(plan: Plan, out: Path, *, progress: Progress) -> Findings:
     )
 
 
-_UNMAPPED = all_of(ChannelMap(groups={}, parameters={}))
+_UNMAPPED = full_coverage(ChannelMap(groups={}, parameters={}))
 
 
 def attend(config: Config) -> Population:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from edge_server.rounds.event_entry import AND_MORE, OTHERS, EventKind, Key, RunEvent
+from edge_server.rounds.event_entry import AND_MORE, OTHERS, EventKind, RowKey, RunEvent
 
 MOST_OF_A_DEVICE = 8
 """Rows of one kind and device within a minute; whatever else it did is one more row."""
@@ -17,9 +17,9 @@ class Gathering:
     """Counts events by row until they are taken; remembers the rows of the newest minute to bound them."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Key, RunEvent] = {}
+        self._waiting: dict[RowKey, RunEvent] = {}
         self._minute = 0
-        self._known: set[Key] = set()
+        self._known: set[RowKey] = set()
         self._of_kind: Counter[EventKind] = Counter()
         self._of_device: Counter[tuple[EventKind, str]] = Counter()
 
@@ -49,7 +49,7 @@ class Gathering:
             return more
         return replace(more, device=OTHERS)
 
-    def _has_room(self, key: Key) -> bool:
+    def _has_room(self, key: RowKey) -> bool:
         if key in self._known:
             return True
         device = key.kind, key.device
@@ -62,7 +62,7 @@ class Gathering:
         self._of_device[device] += 1
         return True
 
-    def _is_known(self, key: Key) -> bool:
+    def _is_known(self, key: RowKey) -> bool:
         """Whether a device that has used up its rows may have the one for the rest."""
         if key not in self._known and self._of_kind[key.kind] < MOST_OF_A_KIND:
             self._known.add(key)

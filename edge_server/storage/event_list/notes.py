@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import End, Note
+from edge_server.rounds.events import EndRun, Note
 from edge_server.storage.records import RoundRecord
 
 
@@ -14,6 +14,6 @@ def round_closed(record: RoundRecord) -> Note:
     return Note(f"round {record.round} closed", detail=counted + tested, kind=EventKind.ROUND, routine=True)
 
 
-def run_ended(end: End) -> Note:
+def run_ended(end: EndRun) -> Note:
     """The run is over."""
     return Note(f"run {end.outcome}", detail=end.detail, kind=EventKind.ROUND, routine=True)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import Places, Reach
-from edge_server.strategy.aggregation.deltas import Placed
+from edge_server.strategy.aggregation.deltas import SubModelDeltas
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import AnyArray
 
 
-class Adding:
+class RowAccumulator:
     """Rows `start` to `stop - 1` of a parameter of this shape: their weighted `total`, in doubles."""
 
     def __init__(self, name: str, start: int, stop: int, shape: tuple[int, ...]) -> None:
@@ -28,7 +28,7 @@ class Adding:
         """Add its rows times its weight; returns where in these rows they count."""
         own, counts = self._cut(update.coverage.reach(self._name))
         delta = update.delta
-        if isinstance(delta, Placed) and delta.reaches is update.coverage:
+        if isinstance(delta, SubModelDeltas) and delta.reaches is update.coverage:
             coded = delta.coded(self._name, own, counts)
             if coded is not None:
                 self._add(coded.codes, coded.scales, self.total[counts.index], weight)

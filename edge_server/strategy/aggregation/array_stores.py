@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from edge_server.strategy.aggregation.blocks import rows_like, runs
+from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
 from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays
 from schemas.tensors.files import fill
 
 
-class InMemory(dict[str, AnyArray]):
+class MemoryArrays(dict[str, AnyArray]):
     """Arrays as they are."""
 
     def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
@@ -30,10 +30,10 @@ class InMemory(dict[str, AnyArray]):
         if name not in self:
             dtype, shape = kind
             self[name] = np.empty(shape, dtype)
-        rows_like(self[name])[start : start + len(rows)] = rows
+        as_rows(self[name])[start : start + len(rows)] = rows
 
 
-class InFile(LazyArrays):
+class FileArrays(LazyArrays):
     """Arrays in a file of `folder` that is gone with whoever holds it last, and with the process."""
 
     def __init__(self, folder: Path) -> None:
@@ -82,16 +82,16 @@ class InFile(LazyArrays):
         return len(self._kinds)
 
 
-Kept = InMemory | InFile
-Keep = Callable[[], Kept]
+ArrayStore = MemoryArrays | FileArrays
+NewArrayStore = Callable[[], ArrayStore]
 """An empty place for arrays."""
 
 
-def kept(arrays: Arrays, keep: Keep) -> Kept:
+def store_arrays(arrays: Arrays, keep: NewArrayStore) -> ArrayStore:
     """The same arrays at a place of their own, made and put there a few rows at a time."""
     place = keep()
     for name in arrays:
         kind = kind_of(arrays, name)
-        for start, stop in runs(kind[1]):
-            place.put(name, kind, start, rows_like(rows_of(arrays, name, start, stop)))
+        for start, stop in row_blocks(kind[1]):
+            place.put(name, kind, start, as_rows(rows_of(arrays, name, start, stop)))
     return place

@@ -27,7 +27,7 @@ def share_of_each(clients: int) -> int:
     return max(1, min(NUMBERS, ALL_NUMBERS // max(1, clients)))
 
 
-def runs(
+def row_blocks(
     shape: tuple[int, ...], numbers: int | None = None, start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, int]]:
     """Rows (start, stop) of about so many numbers each, at least one, that make up an array or these rows.
@@ -39,7 +39,7 @@ def runs(
     return ((first, min(first + step, stop)) for first in range(start, stop, step))
 
 
-def in_blocks(
+def lazy_arrays(
     kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray], numbers: int | None = None
 ) -> ComputedArrays:
     """Arrays of these kinds, of which `make(name, start, stop)` is asked for blocks, of so many numbers."""
@@ -47,18 +47,18 @@ def in_blocks(
     def rows(name: str, start: int, stop: int) -> AnyArray:
         dtype, shape = kinds[name]
         made = np.empty((stop - start, *shape[1:]), dtype)
-        for first, last in runs(shape, numbers, start, stop):
+        for first, last in row_blocks(shape, numbers, start, stop):
             made[first - start : last - start] = make(name, first, last)
         return made if shape else made.reshape(())
 
     return ComputedArrays(kinds, rows)
 
 
-def those(arrays: Mapping[str, AnyArray], names: Iterable[str]) -> ComputedArrays:
+def select_arrays(arrays: Mapping[str, AnyArray], names: Iterable[str]) -> ComputedArrays:
     """Those of these names, read when they are asked for."""
     return ComputedArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
 
 
-def rows_like(array: AnyArray) -> AnyArray:
+def as_rows(array: AnyArray) -> AnyArray:
     """The array itself; a scalar as one row."""
     return array.reshape(array.shape or (1,))

@@ -53,12 +53,12 @@ class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
         )
 
 
-def all_of(channel_map: ChannelMap) -> UpdateCoverage:
+def full_coverage(channel_map: ChannelMap) -> UpdateCoverage:
     """Every coordinate of every parameter."""
     return UpdateCoverage(channel_map, lambda name: everywhere(channel_map.parameters[name].shape))
 
 
-def common(reaches: Sequence[Reach]) -> Reach:
+def intersection(reaches: Sequence[Reach]) -> Reach:
     """The coordinates that all of them have."""
     axes = zip(*(one.axes for one in reaches), strict=True)
     return Reach(reaches[0].shape, tuple(_shared(places) for places in axes))
@@ -75,7 +75,7 @@ def _shared(places: Iterable[Places]) -> Places:
     return kept
 
 
-def mass(reaches: Sequence[Reach], weights: Sequence[float]) -> NDArray[np.float64]:
+def sum_weights(reaches: Sequence[Reach], weights: Sequence[float]) -> NDArray[np.float64]:
     """Per coordinate the sum of the weights of those that reach it, added in their order.
 
     It broadcasts to the full shape: one number where all reach everything. Positions that the same ones

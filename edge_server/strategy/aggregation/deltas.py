@@ -15,7 +15,7 @@ from edge_client.compression.decoding import Decoded
 from edge_client.pruning.index_sets import Places, Reach, everywhere
 from edge_client.pruning.lazy_slicing import rows_at
 from edge_client.pruning.slicing import moved_axes
-from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage, all_of
+from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage, full_coverage
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
@@ -24,19 +24,19 @@ from schemas.tensors.blobs import Array, Arrays
 FLOAT = np.dtype(np.float32)
 
 
-class Part(NamedTuple):
+class DeltaRows(NamedTuple):
     """Rows of a parameter's changes: values, and where in these rows they stand; 0 elsewhere."""
 
     values: Array
     place: Reach
 
-    def within(self, reach: Reach) -> Part:
+    def within(self, reach: Reach) -> DeltaRows:
         """Without what `reach` lacks: for it either has all these values, or these are all there are."""
         if reach.whole or not self.place.whole:
             return self
-        return Part(reach.of(self.values), reach)
+        return DeltaRows(reach.of(self.values), reach)
 
-    def in_runs(self) -> Part:
+    def in_runs(self) -> DeltaRows:
         """The same with zeros in between, so that places are runs: numpy adds to those many times faster."""
         values, axes = self.values, list(self.place.axes)
         for axis, places in enumerate(axes):
@@ -49,10 +49,10 @@ class Part(NamedTuple):
                 none = np.zeros((*values.shape[:axis], 1, *values.shape[axis + 1 :]), values.dtype)
                 values = np.concatenate([values, none], axis)
             values, axes[axis] = np.take(values, which, axis), slice(0, length)
-        return Part(values, Reach(self.place.shape, tuple(axes)))
+        return DeltaRows(values, Reach(self.place.shape, tuple(axes)))
 
 
-class Coded(NamedTuple):
+class CodedRows(NamedTuple):
     """Rows as they were sent: codes, what those of each row are to be multiplied by, and where they stand."""
 
     codes: AnyArray
@@ -67,7 +67,7 @@ class Deltas(LazyArrays):
         self.channel_map = channel_map
 
     @abstractmethod
-    def part(self, name: str, start: int, stop: int) -> Part:
+    def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows `start` to `stop - 1`."""
 
     def moved(self, order: Order) -> Deltas:
@@ -94,23 +94,23 @@ class Deltas(LazyArrays):
         return len(self.channel_map.parameters)
 
 
-class Placed(Deltas):
+class SubModelDeltas(Deltas):
     """What a client sent, at the places of its sub-model; `InvariantError` for shapes that are not its."""
 
     def __init__(self, arrays: Arrays, reaches: UpdateCoverage, channel_map: ChannelMap) -> None:
         super().__init__(channel_map)
         self._arrays, self.reaches = arrays, reaches
 
-    def part(self, name: str, start: int, stop: int) -> Part:
+    def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Only the rows that are needed are read."""
         reach = self.reaches.reach(name)
         own, place = reach.rows(start, stop)
         if not place.size:
-            return Part(np.zeros(place.sizes, FLOAT), place)
+            return DeltaRows(np.zeros(place.sizes, FLOAT), place)
         self._expect(name, reach)
-        return Part(rows_at(self._arrays, name, own).reshape(place.sizes), place)
+        return DeltaRows(rows_at(self._arrays, name, own).reshape(place.sizes), place)
 
-    def coded(self, name: str, own: Places, place: Reach) -> Coded | None:
+    def coded(self, name: str, own: Places, place: Reach) -> CodedRows | None:
         """Its rows `own`, which stand at `place`, as they were sent; None if they are no codes or no run."""
         if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
             return None
@@ -119,7 +119,7 @@ class Placed(Deltas):
         if not self._arrays.is_scaled(name):
             return None
         self._expect(name, self.reaches.reach(name))
-        return Coded(*self._arrays.coded(name, own.start, own.stop), place)
+        return CodedRows(*self._arrays.coded(name, own.start, own.stop), place)
 
     def _expect(self, name: str, reach: Reach) -> None:
         shape = kind_of(self._arrays, name)[1] or (1,)
@@ -128,10 +128,10 @@ class Placed(Deltas):
 
     def moved(self, order: Order) -> Deltas:
         """The values stay, their places are others."""
-        return Placed(self._arrays, self.reaches.moved(order), self.channel_map)
+        return SubModelDeltas(self._arrays, self.reaches.moved(order), self.channel_map)
 
 
-class Scaled(Deltas):
+class ScaledDeltas(Deltas):
     """Changes times a number, but for parameters that are `exempt`."""
 
     def __init__(
@@ -140,56 +140,56 @@ class Scaled(Deltas):
         super().__init__(changes.channel_map)
         self._changes, self._factor, self._exempt = changes, factor, exempt
 
-    def part(self, name: str, start: int, stop: int) -> Part:
+    def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Scaled now."""
         values, place = self._changes.part(name, start, stop)
-        return Part(values if self._exempt(name) else self._factor * values, place)
+        return DeltaRows(values if self._exempt(name) else self._factor * values, place)
 
     def moved(self, order: Order) -> Deltas:
         """The order of both is irrelevant."""
-        return Scaled(self._changes.moved(order), self._factor, exempt=self._exempt)
+        return ScaledDeltas(self._changes.moved(order), self._factor, exempt=self._exempt)
 
 
-class MovedModel(Deltas):
+class ReorderedModelDeltas(Deltas):
     """The difference to w of a client's model w + delta, once that has its channels in another order."""
 
     def __init__(self, params: Arrays, moved: Deltas, order: Order, channel_map: ChannelMap) -> None:
         super().__init__(channel_map)
         self._params, self._moved, self._order = params, moved, order
 
-    def part(self, name: str, start: int, stop: int) -> Part:
+    def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """A difference everywhere: w itself has moved too."""
         param = self._params[name]
         param = param.reshape(param.shape or (1,))
         model = _taken(param, moved_axes(self.channel_map.parameters[name], self._order), start, stop)
         values, place = self._moved.part(name, start, stop).in_runs()
         model[place.index] += values
-        return Part(model - param[start:stop], everywhere(model.shape))
+        return DeltaRows(model - param[start:stop], everywhere(model.shape))
 
 
-class Within(Deltas):
+class RestrictedDeltas(Deltas):
     """Changes where they count, 0 elsewhere."""
 
     def __init__(self, changes: Deltas, reaches: UpdateCoverage) -> None:
         super().__init__(changes.channel_map)
         self._changes, self._reaches = changes, reaches
 
-    def part(self, name: str, start: int, stop: int) -> Part:
+    def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Without the rest."""
         return self._changes.part(name, start, stop).within(self._reaches.reach(name).rows(start, stop)[1])
 
     def moved(self, order: Order) -> Deltas:
         """Both move."""
-        return Within(self._changes.moved(order), self._reaches.moved(order))
+        return RestrictedDeltas(self._changes.moved(order), self._reaches.moved(order))
 
 
-def part_of(changes: Arrays, name: str, start: int, stop: int) -> Part:
+def delta_rows(changes: Arrays, name: str, start: int, stop: int) -> DeltaRows:
     """Rows of changes of any kind; of plain arrays these are all there."""
     if isinstance(changes, Deltas):
         return changes.part(name, start, stop)
     values = rows_of(changes, name, start, stop)
     values = values.reshape(values.shape or (1,))
-    return Part(values, everywhere(values.shape))
+    return DeltaRows(values, everywhere(values.shape))
 
 
 def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> Array:
@@ -203,4 +203,8 @@ def _taken(array: Array, axes: Mapping[int, Places], start: int, stop: int) -> A
 
 def as_deltas(changes: Arrays, channel_map: ChannelMap) -> Deltas:
     """The changes, which are as they are, or plain arrays of the full shapes."""
-    return changes if isinstance(changes, Deltas) else Placed(changes, all_of(channel_map), channel_map)
+    return (
+        changes
+        if isinstance(changes, Deltas)
+        else SubModelDeltas(changes, full_coverage(channel_map), channel_map)
+    )

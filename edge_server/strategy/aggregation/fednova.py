@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edge_client.training.objectives.momentum import gradient_mass
-from edge_server.strategy.aggregation.deltas import Scaled, as_deltas
-from edge_server.strategy.aggregation.updates import Around, ClientUpdate, GlobalUpdate, is_statistic
+from edge_server.strategy.aggregation.deltas import ScaledDeltas, as_deltas
+from edge_server.strategy.aggregation.updates import (
+    ClientUpdate,
+    GlobalUpdate,
+    TransformContext,
+    is_statistic,
+)
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,13 @@ class NormaliseSteps:
         if not 0 <= self.momentum < 1:
             raise ValueError("momentum must be at least 0 and below 1")
 
-    def __call__(self, update: GlobalUpdate, around: Around) -> GlobalUpdate:
+    def __call__(self, update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
         """The update with a delta as if it had taken tau_eff steps."""
         mass = self.mass(update.source)
         if mass == 0:
             return update
         factor = self.effective_steps(around.sources or (update.source,)) / mass
-        delta = Scaled(as_deltas(update.delta, around.channel_map), factor, exempt=is_statistic)
+        delta = ScaledDeltas(as_deltas(update.delta, around.channel_map), factor, exempt=is_statistic)
         return replace(update, delta=delta)
 
     def mass(self, source: ClientUpdate) -> float:

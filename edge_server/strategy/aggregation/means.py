@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import Reach
 from edge_server.strategy.aggregation import blocks
-from edge_server.strategy.aggregation.accumulator import Adding
-from edge_server.strategy.aggregation.coverage import UpdateCoverage, common, mass
+from edge_server.strategy.aggregation.accumulator import RowAccumulator
+from edge_server.strategy.aggregation.coverage import UpdateCoverage, intersection, sum_weights
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import Kind, kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays
@@ -27,9 +27,9 @@ def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float])
 
     def rows(name: str, start: int, stop: int) -> Array:
         total, reached = weighted_sum(updates, weights, name, start, stop)
-        return share(total, mass(reached, weights))
+        return divide_by_weight(total, sum_weights(reached, weights))
 
-    return blocks.in_blocks(kinds_of(updates), rows)
+    return blocks.lazy_arrays(kinds_of(updates), rows)
 
 
 def weighted_sum(
@@ -37,13 +37,13 @@ def weighted_sum(
 ) -> tuple[Floats, list[Reach]]:
     """Rows of sum of w_k delta_k where it is covered, and what each update covers of these rows."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)
-    adding, reached = Adding(name, start, stop, shape), []
+    adding, reached = RowAccumulator(name, start, stop, shape), []
     for update, weight in zip(updates, weights, strict=True):
         reached.append(adding.add(update, weight))
     return adding.total, reached
 
 
-def share(total: Floats, held: Floats) -> Array:
+def divide_by_weight(total: Floats, held: Floats) -> Array:
     """The total over what is held, 0 where that is 0."""
     if not held.ndim:
         return (total / held if held > 0 else np.zeros_like(total)).astype(np.float32)
@@ -57,22 +57,23 @@ def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float])
     kinds = kinds_of(updates)
 
     def rows(name: str, start: int, stop: int) -> Array:
-        kept = common([update.coverage.reach(name) for update in updates]).rows(start, stop)[1]
-        held = blocks.rows_like(rows_of(change, name, start, stop))
+        kept = intersection([update.coverage.reach(name) for update in updates]).rows(start, stop)[1]
+        held = blocks.as_rows(rows_of(change, name, start, stop))
         if kept.whole:
             return held
         cut = np.zeros_like(held)
         cut[kept.index] = held[kept.index]
         return cut
 
-    return blocks.in_blocks(kinds, rows)
+    return blocks.lazy_arrays(kinds, rows)
 
 
 def overlap(updates: Sequence[GlobalUpdate]) -> Mapping[str, NDArray[np.bool_]]:
     """Which coordinates every client of the round holds, as masks of the full shapes P."""
     first, *_ = updates
     return UpdateCoverage(
-        first.coverage.channel_map, lambda name: common([update.coverage.reach(name) for update in updates])
+        first.coverage.channel_map,
+        lambda name: intersection([update.coverage.reach(name) for update in updates]),
     )
 
 

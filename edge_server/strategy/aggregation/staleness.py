@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from edge_server.strategy.aggregation.deltas import Scaled, as_deltas
-from edge_server.strategy.aggregation.updates import Around, GlobalUpdate
+from edge_server.strategy.aggregation.deltas import ScaledDeltas, as_deltas
+from edge_server.strategy.aggregation.updates import GlobalUpdate, TransformContext
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class DiscountStaleness:
         if not self.exponent >= 0:
             raise ValueError("exponent must be at least 0")
 
-    def __call__(self, update: GlobalUpdate, around: Around) -> GlobalUpdate:
+    def __call__(self, update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
         """The update with its delta discounted; one that is not late passes as it is."""
         factor = (1 + update.source.metrics.get("staleness", 0)) ** -self.exponent
         if factor == 1:
             return update
-        return replace(update, delta=Scaled(as_deltas(update.delta, around.channel_map), factor))
+        return replace(update, delta=ScaledDeltas(as_deltas(update.delta, around.channel_map), factor))

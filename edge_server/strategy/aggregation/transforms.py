@@ -8,13 +8,13 @@ from functools import partial
 
 from edge_client.pruning.channel_selection import group_scores
 from edge_client.pruning.update_coordinates import attention_order
-from edge_server.strategy.aggregation.coverage import all_of, checked_order
-from edge_server.strategy.aggregation.deltas import MovedModel, Within, as_deltas
+from edge_server.strategy.aggregation.coverage import checked_order, full_coverage
+from edge_server.strategy.aggregation.deltas import ReorderedModelDeltas, RestrictedDeltas, as_deltas
 from edge_server.strategy.aggregation.fednova import NormaliseSteps
 from edge_server.strategy.aggregation.staleness import DiscountStaleness
-from edge_server.strategy.aggregation.updates import Around, GlobalUpdate
+from edge_server.strategy.aggregation.updates import GlobalUpdate, TransformContext
 
-Transform = Callable[[GlobalUpdate, Around], GlobalUpdate]
+Transform = Callable[[GlobalUpdate, TransformContext], GlobalUpdate]
 """`(update, what is around it) -> update`."""
 
 
@@ -33,7 +33,9 @@ def attention_matching(*, rest: str = "moved") -> Transform:
     return partial(match_attention, in_place=rest == "in-place")
 
 
-def match_attention(update: GlobalUpdate, around: Around, *, in_place: bool = False) -> GlobalUpdate:
+def match_attention(
+    update: GlobalUpdate, around: TransformContext, *, in_place: bool = False
+) -> GlobalUpdate:
     """Move the channels of one update into the places of their rank.
 
     An update that was trained before the model's channels were ranked, but comes after (a slow device where
@@ -47,8 +49,8 @@ def match_attention(update: GlobalUpdate, around: Around, *, in_place: bool = Fa
     delta = as_deltas(update.delta, channel_map).moved(order)
     coverage, held = update.coverage.moved(order), update.held.moved(order)
     if not around.ordered:
-        delta = MovedModel(around.params, Within(delta, coverage), order, channel_map)
-        delta = Within(delta, coverage) if in_place else delta
+        delta = ReorderedModelDeltas(around.params, RestrictedDeltas(delta, coverage), order, channel_map)
+        delta = RestrictedDeltas(delta, coverage) if in_place else delta
     return replace(update, delta=delta, coverage=coverage, held=held, order=order)
 
 
@@ -57,12 +59,12 @@ def fill_with_global() -> Transform:
 
     Coordinates that are not held then count as trained to no change, at the client's full weight.
     """
-    return recover
+    return cover_all
 
 
-def recover(update: GlobalUpdate, around: Around) -> GlobalUpdate:
+def cover_all(update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
     """Cover every coordinate."""
-    return replace(update, coverage=all_of(around.channel_map))
+    return replace(update, coverage=full_coverage(around.channel_map))
 
 
 TRANSFORMS: dict[str, Callable[..., Transform]] = {

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation import blocks
-from edge_server.strategy.aggregation.coverage import mass
+from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.means import kinds_of
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.blobs import Array, Arrays
@@ -45,7 +45,7 @@ def _middle(updates: Sequence[GlobalUpdate], cut: Cut) -> Arrays:
     def rows(name: str, start: int, stop: int) -> Array:
         return _middle_of(updates, cut, name, start, stop)
 
-    return blocks.in_blocks(kinds_of(updates), rows, blocks.share_of_each(len(updates)))
+    return blocks.lazy_arrays(kinds_of(updates), rows, blocks.share_of_each(len(updates)))
 
 
 def _middle_of(updates: Sequence[GlobalUpdate], cut: Cut, name: str, start: int, stop: int) -> Array:
@@ -70,4 +70,4 @@ def _columns(updates: Sequence[GlobalUpdate], name: str, start: int, stop: int) 
         if part.place is not reach:
             row[reach.index] = 0
         row[part.place.index] = part.values
-    return values, mass(reaches, [1.0] * len(updates)).astype(np.int64)
+    return values, sum_weights(reaches, [1.0] * len(updates)).astype(np.int64)

@@ -10,7 +10,7 @@ from typing import Any, overload
 from edge_client.pruning.index_sets import Reach, nowhere, reach_of
 from edge_client.pruning.slicing import check
 from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage
-from edge_server.strategy.aggregation.deltas import Deltas, Part, Placed, part_of
+from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, SubModelDeltas, delta_rows
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
@@ -48,21 +48,21 @@ class GlobalUpdate:
     held: UpdateCoverage
     order: Order = field(default_factory=dict)
 
-    def part(self, name: str, start: int, stop: int) -> Part:
+    def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows of the delta."""
-        return part_of(self.delta, name, start, stop)
+        return delta_rows(self.delta, name, start, stop)
 
-    def covered(self, name: str, start: int, stop: int) -> Part:
+    def covered(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows of the delta, where they count."""
         return self.part(name, start, stop).within(self.coverage.reach(name).rows(start, stop)[1])
 
-    def trained(self, name: str, start: int, stop: int) -> Part:
+    def trained(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows of the delta, where the client holds them."""
         return self.part(name, start, stop).within(self.held.reach(name).rows(start, stop)[1])
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
+class TransformContext:
     """What a transform may know beside the update: the model w, the channel map, the round's updates as sent.
 
     `ordered` says whether the channels of w were ranked before this round.
@@ -118,7 +118,7 @@ def sources_of(updates: Sequence[GlobalUpdate]) -> Sequence[ClientUpdate]:
     return updates.sources if isinstance(updates, RoundUpdates) else [update.source for update in updates]
 
 
-class Holdings:
+class HeldCoordinates:
     """What sub-models hold of a model: found once for all whose sub-models are prefixes of one size."""
 
     def __init__(self, channel_map: ChannelMap) -> None:
@@ -137,8 +137,8 @@ class Holdings:
         return self._known[key]
 
 
-def globalised(
-    update: ClientUpdate, channel_map: ChannelMap, holdings: Holdings | None = None
+def to_global(
+    update: ClientUpdate, channel_map: ChannelMap, holdings: HeldCoordinates | None = None
 ) -> GlobalUpdate:
     """An update in the coordinates of the full model; layers not returned are not held.
 
@@ -148,11 +148,13 @@ def globalised(
     arrays = update.groups["model"]
     if odd := sorted(set(arrays) - channel_map.parameters.keys()):
         raise InvariantError(f"parameters {odd[:3]} are not in the channel map")
-    held = (holdings or Holdings(channel_map)).held(set(arrays), update.spec)
-    return GlobalUpdate(update, Placed(arrays, held, channel_map), held, held)
+    held = (holdings or HeldCoordinates(channel_map)).held(set(arrays), update.spec)
+    return GlobalUpdate(update, SubModelDeltas(arrays, held, channel_map), held, held)
 
 
-def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple[Arrays, UpdateCoverage]:
+def group_to_global(
+    update: GlobalUpdate, group: str, channel_map: ChannelMap
+) -> tuple[Arrays, UpdateCoverage]:
     """A group that came beside the model, in global coordinates and in the order that the update was given.
 
     Only arrays that bear a parameter's name; none where the client sent none.
@@ -167,7 +169,7 @@ def group_of(update: GlobalUpdate, group: str, channel_map: ChannelMap) -> tuple
 
 def _placed(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> tuple[Deltas, UpdateCoverage]:
     held = _held(set(arrays), spec, channel_map)
-    return Placed(arrays, held, channel_map), held
+    return SubModelDeltas(arrays, held, channel_map), held
 
 
 def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> UpdateCoverage:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_server.strategy.aggregation.array_stores import kept
-from edge_server.strategy.aggregation.blocks import in_blocks, rows_like, those
-from edge_server.strategy.aggregation.deltas import part_of
-from edge_server.strategy.aggregation.updates import group_of, sources_of
-from edge_server.strategy.groups.rule import Folded, GroupRule, zeros
+from edge_server.strategy.aggregation.array_stores import store_arrays
+from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays, select_arrays
+from edge_server.strategy.aggregation.deltas import delta_rows
+from edge_server.strategy.aggregation.updates import group_to_global, sources_of
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, zeros
 from edge_server.strategy.selection.policies import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, rows_of
@@ -36,31 +36,31 @@ class Control(GroupRule):
         """c alone, cut to the sub-model."""
         return super().down(_control(held), spec, channel_map)
 
-    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+    def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Add the clients' changes, accumulated in double precision."""
-        changes = [group_of(update, self.name, result.channel_map)[0] for update in result.updates]
+        changes = [group_to_global(update, self.name, result.channel_map)[0] for update in result.updates]
         count = _count(result)
         before = float(held[COUNT][0]) if COUNT in held else count
 
         def rows(name: str, start: int, stop: int) -> Array:
-            control = rows_like(rows_of(held, name, start, stop))
+            control = as_rows(rows_of(held, name, start, stop))
             total = np.zeros_like(control, np.float64)
             for change in changes:
                 if name in change:
-                    values, place = part_of(change, name, start, stop).in_runs()
+                    values, place = delta_rows(change, name, start, stop).in_runs()
                     total[place.index] += values
             return ((before * control + total) / count).astype(np.float32)
 
         control = _control(held)
-        after = kept(in_blocks({name: control.kind(name) for name in control}, rows), result.keep)
+        after = store_arrays(lazy_arrays({name: control.kind(name) for name in control}, rows), result.keep)
         clients = np.array([count], np.float32)
         after.put(COUNT, (clients.dtype, clients.shape), 0, clients)
-        return Folded(after, result.after)
+        return FoldedGroup(after, result.after)
 
 
 def _control(held: Arrays) -> ComputedArrays:
     """c without its count."""
-    return those(held, [name for name in held if name != COUNT])
+    return select_arrays(held, [name for name in held if name != COUNT])
 
 
 def _count(result: RoundResult) -> int:

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.aggregation.updates import GlobalUpdate, group_of
-from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
+from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
 from edge_server.strategy.selection.policies import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
@@ -71,18 +71,18 @@ class Header(GroupRule):
             detail = f"prototypes of {counts.sum():g} examples in an update of {examples}"
             raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
-    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+    def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Put the trained header in the averaged one's place."""
         told = [update for update in result.updates if _counts(update) is not None]
         moved = any(update.order for update in result.updates)
         if not told:
-            return Folded(held, result.after)
+            return FoldedGroup(held, result.after)
         clients = _Prototypes(told, result.channel_map)
-        (weight,) = group_of(told[0], Header.name, result.channel_map)[0]
+        (weight,) = group_to_global(told[0], Header.name, result.channel_map)[0]
         bias = f"{weight.removesuffix('.weight')}.bias"
         start = result.after if moved else result.before
         header = {name: start[name] for name in (weight, bias) if name in start}
-        return Folded(held, {**result.after, **self.train(header, weight, clients)})
+        return FoldedGroup(held, {**result.after, **self.train(header, weight, clients)})
 
     def train(self, header: Arrays, weight: str, clients: Iterable[Labelled]) -> Arrays:
         """The header after all epochs: its array `weight` [classes, D], any other being a bias [classes]."""
@@ -107,7 +107,7 @@ class _Prototypes(Iterable[Labelled]):
         for update in self._updates:
             counts = _counts(update)
             assert counts is not None
-            (means,) = group_of(update, Header.name, self._map)[0].values()
+            (means,) = group_to_global(update, Header.name, self._map)[0].values()
             classes = np.flatnonzero(counts > 0)
             yield Labelled(means[classes].astype(np.float64), classes)
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_server.strategy.aggregation.array_stores import kept
-from edge_server.strategy.aggregation.blocks import in_blocks, rows_like, those
+from edge_server.strategy.aggregation.array_stores import store_arrays
+from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays, select_arrays
 from edge_server.strategy.aggregation.deltas import as_deltas
 from edge_server.strategy.aggregation.means import mean_over_holders
-from edge_server.strategy.aggregation.updates import GlobalUpdate, globalised, sources_of
-from edge_server.strategy.groups.rule import Folded, GroupRule, zeros
+from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of, to_global
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, zeros
 from edge_server.strategy.selection.policies import RoundResult
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Array, Arrays
@@ -32,17 +32,17 @@ class LastStep(GroupRule):
         """Zero everywhere."""
         return zeros(params)
 
-    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+    def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """The round's step replaces the one before."""
         if _reordered(result):
-            return Folded(kept(_own_steps(result), result.keep), result.after)
+            return FoldedGroup(store_arrays(_own_steps(result), result.keep), result.after)
 
         def rows(name: str, start: int, stop: int) -> Array:
-            after, before = rows_like(result.after[name]), rows_like(result.before[name])
+            after, before = as_rows(result.after[name]), as_rows(result.before[name])
             return after[start:stop] - before[start:stop]
 
         kinds = {name: kind_of(result.after, name) for name in result.after}
-        return Folded(kept(in_blocks(kinds, rows), result.keep), result.after)
+        return FoldedGroup(store_arrays(lazy_arrays(kinds, rows), result.keep), result.after)
 
 
 def _reordered(result: RoundResult) -> bool:
@@ -55,12 +55,12 @@ def _own_steps(result: RoundResult) -> Arrays:
     """Means over the holders, 0 where there is none, of the shapes P."""
     weights = np.array([result.weights[source.client] for source in sources_of(result.updates)])
     means = mean_over_holders(_as_sent(result), weights)
-    return those(means, result.after)
+    return select_arrays(means, result.after)
 
 
 def _as_sent(result: RoundResult) -> Iterator[GlobalUpdate]:
     """The updates without what transforms made of their values."""
     for update in result.updates:
-        sent = globalised(update.source, result.channel_map)
+        sent = to_global(update.source, result.channel_map)
         delta = as_deltas(sent.delta, result.channel_map).moved(update.order)
         yield replace(update, delta=delta, coverage=sent.coverage.moved(update.order))

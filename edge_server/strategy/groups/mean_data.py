@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from edge_server.strategy.aggregation.updates import sources_of
-from edge_server.strategy.groups.rule import Folded, GroupRule, Shape
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
 from edge_server.strategy.selection.policies import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -54,14 +54,14 @@ class MeanData(GroupRule):
             detail = f"{len(sent['images'])} averages of {examples} examples with labels that are no shares"
             raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
-    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+    def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """A client's averages replace those that it sent before; what cannot be averages is left out."""
         after = {**held, "round": np.array([result.round], np.float32)}
         for source in sources_of(result.updates):
             sent = source.groups.get(self.name)
             if sent and _are_means(sent["images"], sent["labels"]):
                 after |= {f"{kind}/{source.client}": sent[kind] for kind in ("images", "labels")}
-        return Folded(after, result.after)
+        return FoldedGroup(after, result.after)
 
 
 def _are_means(images: Array, labels: Array) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from edge_server.strategy.aggregation.means import overlap
-from edge_server.strategy.groups.rule import Folded, GroupRule
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.tensors.blobs import Arrays
 
@@ -21,6 +21,6 @@ class Overlap(GroupRule):
     name: ClassVar[str] = "overlap"
     uplink: ClassVar[bool] = False
 
-    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+    def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         masks: Mapping[str, Any] = dict(overlap(result.updates))
-        return Folded(masks, result.after)
+        return FoldedGroup(masks, result.after)

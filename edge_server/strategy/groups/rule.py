@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from edge_client.pruning.lazy_slicing import Excerpt
-from edge_server.strategy.aggregation.blocks import in_blocks
+from edge_server.strategy.aggregation.blocks import lazy_arrays
 from edge_server.strategy.selection.policies import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
@@ -28,13 +28,13 @@ MAX_ROWS = 64
 def zeros(params: Arrays) -> Arrays:
     """0 for every number of the model."""
     kinds = {name: kind_of(params, name) for name in params}
-    return in_blocks(
+    return lazy_arrays(
         kinds, lambda name, start, stop: np.zeros((stop - start, *kinds[name][1][1:]), kinds[name][0])
     )
 
 
 @dataclass(frozen=True, eq=False)
-class Folded:
+class FoldedGroup:
     """What the server holds of the group after a round, and the global model (unchanged by most rules)."""
 
     held: Arrays
@@ -74,6 +74,6 @@ class GroupRule(Protocol):
         """
         return
 
-    def fold(self, held: Arrays, result: RoundResult) -> Folded:
+    def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Take the round's updates in; the result's `after` is the new model as it stands."""
-        return Folded(held, result.after)
+        return FoldedGroup(held, result.after)

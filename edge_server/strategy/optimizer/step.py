@@ -10,24 +10,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edge_server.strategy.aggregation.array_stores import Keep, Kept
-from edge_server.strategy.aggregation.blocks import rows_like, runs
+from edge_server.strategy.aggregation.array_stores import ArrayStore, NewArrayStore
+from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
 from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from schemas.tensors.arrays import rows_of
 from schemas.tensors.blobs import Array, Arrays, Groups
 
 
-def stepped(
-    optimizer: ServerOptimizer, state: Groups, params: Arrays, change: Arrays, *, keep: Keep
+def apply_optimizer(
+    optimizer: ServerOptimizer, state: Groups, params: Arrays, change: Arrays, *, keep: NewArrayStore
 ) -> tuple[dict[str, Array], Groups]:
     """The next parameters and the optimizer's next state; the pseudo-gradient is minus the change."""
     after = {name: np.empty_like(array) for name, array in params.items()}
-    kept: dict[str, Kept] = {}
+    kept: dict[str, ArrayStore] = {}
     for name, start, stop in _places(params):
         array, made = params[name], rows_of(change, name, start, stop)
-        before = {name: rows_like(array)[start:stop]}
-        moved, gathered = optimizer.step(_rows(state, name, start, stop), before, {name: -rows_like(made)})
-        rows_like(after[name])[start:stop] = moved[name]
+        before = {name: as_rows(array)[start:stop]}
+        moved, gathered = optimizer.step(_rows(state, name, start, stop), before, {name: -as_rows(made)})
+        as_rows(after[name])[start:stop] = moved[name]
         for group, arrays in gathered.items():
             if group not in kept:
                 kept[group] = keep()
@@ -36,17 +36,17 @@ def stepped(
     return after, kept
 
 
-def moved_by(params: Arrays, change: Arrays) -> dict[str, Array]:
+def add_change(params: Arrays, change: Arrays) -> dict[str, Array]:
     """The parameters and the change together."""
     after = {name: np.empty_like(array) for name, array in params.items()}
     for name, start, stop in _places(params):
         made = rows_of(change, name, start, stop)
-        rows = rows_like(params[name])[start:stop]
-        np.add(rows, rows_like(made), out=rows_like(after[name])[start:stop])
+        rows = as_rows(params[name])[start:stop]
+        np.add(rows, as_rows(made), out=as_rows(after[name])[start:stop])
     return after
 
 
-def without_negative_variances(params: Arrays) -> dict[str, Array]:
+def clamp_variances(params: Arrays) -> dict[str, Array]:
     """Running variances of at least 0: noise or late updates may push one below, which no network can use."""
     return {
         name: np.maximum(array, 0) if name.rpartition(".")[2] == "running_var" else array
@@ -56,12 +56,12 @@ def without_negative_variances(params: Arrays) -> dict[str, Array]:
 
 def _places(params: Arrays) -> Iterator[tuple[str, int, int]]:
     """The blocks (name, start, stop) of all parameters."""
-    return ((name, start, stop) for name in params for start, stop in runs(params[name].shape))
+    return ((name, start, stop) for name in params for start, stop in row_blocks(params[name].shape))
 
 
 def _rows(state: Groups, name: str, start: int, stop: int) -> Groups:
     """The state's rows of one parameter; a group that lacks it stays, empty."""
     return {
-        group: {name: rows_like(rows_of(arrays, name, start, stop))} if name in arrays else {}
+        group: {name: as_rows(rows_of(arrays, name, start, stop))} if name in arrays else {}
         for group, arrays in state.items()
     }

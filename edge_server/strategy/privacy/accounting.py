@@ -34,7 +34,7 @@ class Release(NamedTuple):
     rounds: int = 1
 
 
-def composed(releases: Iterable[Release], release: Release) -> tuple[Release, ...]:
+def add_release(releases: Iterable[Release], release: Release) -> tuple[Release, ...]:
     """The releases with one more; alike ones are counted, for their order changes nothing."""
     counts = {one[:3]: one.rounds for one in releases}
     counts[release[:3]] = counts.get(release[:3], 0) + release.rounds

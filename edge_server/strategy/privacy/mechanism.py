@@ -34,11 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import nowhere, reach_of
-from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, in_blocks, rows_like, runs
-from edge_server.strategy.aggregation.coverage import mass
-from edge_server.strategy.aggregation.means import kinds_of, share, weighted_sum
+from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, lazy_arrays, row_blocks
+from edge_server.strategy.aggregation.coverage import sum_weights
+from edge_server.strategy.aggregation.means import divide_by_weight, kinds_of, weighted_sum
 from edge_server.strategy.aggregation.updates import GlobalUpdate
-from edge_server.strategy.privacy.accounting import Release, composed, epsilon
+from edge_server.strategy.privacy.accounting import Release, add_release, epsilon
 from edge_server.strategy.privacy.noise import noise_rows, round_key, standard_normal
 from edge_server.strategy.pruning.interface import Cut
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -92,7 +92,7 @@ class Gaussian:
         return (self.noise_multiplier**-2 - (2 * bits) ** -2) ** -0.5, bits
 
 
-def opened(mechanism: Gaussian, secret: bytes) -> dict[str, Any]:
+def initial_state(mechanism: Gaussian, secret: bytes) -> dict[str, Any]:
     """What the run's state keeps, plain: the secret of the noise, the clip, the releases so far, the plan."""
     clip = mechanism.initial_clip if mechanism.clip is None else mechanism.clip
     return {"secret": secret.hex(), "clip": clip, "releases": (), "plan": None}
@@ -116,7 +116,7 @@ def over_budget(mechanism: Gaussian, privacy: Mapping[str, Any]) -> str:
     if mechanism.budget is None:
         return ""
     made = tuple(Release(*one) for one in privacy["releases"])
-    after = mechanism.spent(composed(made, mechanism.release(privacy["plan"])))
+    after = mechanism.spent(add_release(made, mechanism.release(privacy["plan"])))
     if after <= mechanism.budget:
         return ""
     return (
@@ -125,7 +125,7 @@ def over_budget(mechanism: Gaussian, privacy: Mapping[str, Any]) -> str:
     )
 
 
-def noised(
+def noisy_change(
     mechanism: Gaussian,
     privacy: Mapping[str, Any],
     number: int,
@@ -150,13 +150,15 @@ def noised(
     def rows(name: str, start: int, stop: int) -> Array:
         shape = kind_of(total, name)[1]
         noise = deviation * noise_rows(key, name, shape, start, stop)
-        return share(rows_like(rows_of(total, name, start, stop)) + noise, holders(name, start, stop))
+        return divide_by_weight(
+            as_rows(rows_of(total, name, start, stop)) + noise, holders(name, start, stop)
+        )
 
-    change = in_blocks(kinds_of(updates), rows)
+    change = lazy_arrays(kinds_of(updates), rows)
     if mechanism.clip is None:
         unclipped = 0.5 + (bits + bit_noise * float(standard_normal(key, "/unclipped", ()))) / cohort
         clip *= math.exp(-mechanism.clip_learning_rate * (unclipped - mechanism.target_quantile))
-    releases = composed((Release(*one) for one in privacy["releases"]), mechanism.release(plan))
+    releases = add_release((Release(*one) for one in privacy["releases"]), mechanism.release(plan))
     kept = tuple(tuple(one) for one in releases)
     return change, {**privacy, "clip": clip, "releases": kept, "plan": None}
 
@@ -179,11 +181,11 @@ def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Hol
 
     def came(name: str, start: int, stop: int) -> NDArray[np.float64]:
         reached = [update.coverage.reach(name).rows(start, stop)[1] for update in updates]
-        return mass(reached, [1.0] * len(reached))
+        return sum_weights(reached, [1.0] * len(reached))
 
     kinds = {name: (np.dtype(np.float64), kind[1]) for name, kind in kinds_of(updates).items()}
     bits = sum(0.5 if norm <= clip else -0.5 for norm in norms)
-    return in_blocks(kinds, rows), came, bits, len(updates)
+    return lazy_arrays(kinds, rows), came, bits, len(updates)
 
 
 def norm_of(update: GlobalUpdate) -> float:
@@ -193,7 +195,7 @@ def norm_of(update: GlobalUpdate) -> float:
     """
     squares = 0.0
     for name in update.delta:
-        for start, stop in runs(kind_of(update.delta, name)[1], SUM_NUMBERS):
+        for start, stop in row_blocks(kind_of(update.delta, name)[1], SUM_NUMBERS):
             values = update.covered(name, start, stop).values.astype(np.float64)
             squares += float(np.square(values).sum())
     return math.sqrt(squares)
@@ -210,7 +212,7 @@ def _planned_holders(plan: Mapping[str, Any], channel_map: ChannelMap) -> Holder
             reach_of(layout, spec) if back is None or layer in back else nowhere(layout.shape)
             for spec, back, _ in cuts
         ]
-        return mass([reach.rows(start, stop)[1] for reach in asked], weights)
+        return sum_weights([reach.rows(start, stop)[1] for reach in asked], weights)
 
     return rows
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.aggregation.blocks import runs
+from edge_server.strategy.aggregation.blocks import row_blocks
 from schemas.tensors.arrays import kind_of, rows_of
 
 KEY_BYTES = 32
@@ -32,7 +32,7 @@ def round_key(secret: bytes, number: int, sums: Mapping[str, NDArray[np.float64]
     digest.update(f"{number}/{count!r}".encode())
     for name in sorted(sums):
         digest.update(name.encode())
-        for start, stop in runs(kind_of(sums, name)[1]):
+        for start, stop in row_blocks(kind_of(sums, name)[1]):
             digest.update(np.ascontiguousarray(rows_of(sums, name, start, stop)).data)
     return digest.digest()
 
@@ -44,7 +44,7 @@ def noise_rows(key: bytes, name: str, shape: tuple[int, ...], start: int, stop: 
     """
     shape = shape or (1,)
     cells = []
-    for number, (first, last) in enumerate(runs(shape, CELL_NUMBERS)):
+    for number, (first, last) in enumerate(row_blocks(shape, CELL_NUMBERS)):
         if first < stop and last > start:
             label = f"{name}/{number}" if number else name
             drawn = standard_normal(key, label, (last - first, *shape[1:]))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.channel_selection import group_scores, prefix_spec
-from edge_server.strategy.aggregation.blocks import runs
+from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios, best_spec, random_spec
 from edge_server.strategy.pruning.layers import Layers
 from schemas.strategy import Component
@@ -95,7 +95,7 @@ def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[st
 def _absolute_sums(weight: Array) -> NDArray[np.float64]:
     """Of each row [C]; a block at a time, for a large layer has no room for a copy beside it."""
     sums = np.empty(len(weight))
-    for start, stop in runs(weight.shape):
+    for start, stop in row_blocks(weight.shape):
         sums[start:stop] = np.abs(weight[start:stop]).reshape(stop - start, -1).sum(axis=1, dtype=np.float64)
     return sums
 

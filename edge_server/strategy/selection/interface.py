@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from edge_server.strategy.aggregation.array_stores import InMemory, Keep
+from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays
@@ -45,11 +45,11 @@ class RoundResult:
     after: Arrays
     clients: Sequence[Client] = ()
     channel_map: ChannelMap = _NO_CHANNELS
-    keep: Keep = InMemory
+    keep: NewArrayStore = MemoryArrays
 
 
 @dataclass(frozen=True)
-class Why:
+class Explanation:
     """Why a device was chosen or not, in words for people, and the number that it went by, if any."""
 
     because: str
@@ -63,9 +63,11 @@ class Policy(Protocol, Generic[Choice]):
         """Choose among `clients`: a selection `number` of them, a ratio policy for round `number`."""
         ...
 
-    def explain(self, state: Any, clients: Sequence[Client], chosen: Collection[str]) -> Callable[[str], Why]:
+    def explain(
+        self, state: Any, clients: Sequence[Client], chosen: Collection[str]
+    ) -> Callable[[str], Explanation]:
         """Why of `clients` those in `chosen` were: from a name to what `act` went by with the same state."""
-        return lambda name: Why("chosen" if name in chosen else "not chosen this time")
+        return lambda name: Explanation("chosen" if name in chosen else "not chosen this time")
 
     def observe(self, state: Any, result: RoundResult) -> Any:
         """Return the policy's next state (None at first); nothing is learned unless a policy says so."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from edge_client.pruning.channel_selection import Ratio
-from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, rows_like, runs
+from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, row_blocks
 from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
 from edge_server.strategy.selection.bandit import Bandit
-from edge_server.strategy.selection.interface import Client, Policy, RoundResult, Why
+from edge_server.strategy.selection.interface import Client, Explanation, Policy, RoundResult
 
 __all__ = ["RATIOS", "SELECTIONS", "Client", "Policy", "RoundResult"]
 
@@ -30,13 +30,15 @@ class Uniform(Policy[tuple[str, ...]]):
         chosen = rng.choice(len(names), size=min(number, len(names)), replace=False)
         return tuple(names[index] for index in sorted(chosen))
 
-    def explain(self, state: Any, clients: Sequence[Client], chosen: Collection[str]) -> Callable[[str], Why]:
+    def explain(
+        self, state: Any, clients: Sequence[Client], chosen: Collection[str]
+    ) -> Callable[[str], Explanation]:
         """All are alike: the score is 1 / n."""
         drawn, count = f"{len(chosen)} of {len(clients)}, each alike", len(clients)
         if len(chosen) == count:
-            return lambda name: Why(f"all {count} take part", 1 / count)
+            return lambda name: Explanation(f"all {count} take part", 1 / count)
         words = {True: f"drawn: {drawn}", False: f"not drawn this time: {drawn}"}
-        return lambda name: Why(words[name in chosen], 1 / count)
+        return lambda name: Explanation(words[name in chosen], 1 / count)
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,17 @@ class Attention(Policy[tuple[str, ...]]):
         first = np.argsort(times, kind="stable")[:number]
         return tuple(names[index] for index in sorted(first))
 
-    def explain(self, state: Any, clients: Sequence[Client], chosen: Collection[str]) -> Callable[[str], Why]:
+    def explain(
+        self, state: Any, clients: Sequence[Client], chosen: Collection[str]
+    ) -> Callable[[str], Explanation]:
         """The scores that were drawn by, beside the mean of those that were there."""
         scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
         mean = sum(scores[client.name] for client in clients) / max(1, len(clients))
         everyone = f"all {len(clients)} take part" if len(chosen) == len(clients) else ""
 
-        def why(name: str) -> Why:
+        def why(name: str) -> Explanation:
             drawn = everyone or ("drawn" if name in chosen else "not drawn this time")
-            return Why(f"{drawn}: attention {scores[name]:.3g}, mean {mean:.3g}", scores[name])
+            return Explanation(f"{drawn}: attention {scores[name]:.3g}, mean {mean:.3g}", scores[name])
 
         return why
 
@@ -118,8 +122,8 @@ def distance(update: GlobalUpdate, result: RoundResult) -> float:
     """
     squares, held, size = 0.0, 0, 0
     for name in result.after:
-        before, after = rows_like(result.before[name]), rows_like(result.after[name])
-        for start, stop in runs(after.shape, SUM_NUMBERS):
+        before, after = as_rows(result.before[name]), as_rows(result.after[name])
+        for start, stop in row_blocks(after.shape, SUM_NUMBERS):
             reach = update.held.reach(name).rows(start, stop)[1]
             values, place = update.part(name, start, stop).within(reach)
             apart = place.of(before[start:stop]).astype(np.float64)

@@ -36,7 +36,7 @@ REFERENCE = Speed(10e9, 20e9)
 
 
 @dataclass(frozen=True)
-class Needs:
+class TrainingNeeds:
     """What training a tier's sub-model takes: bytes of memory, so many more per example; and per example the
     multiply-accumulates and the bytes moved.
     """
@@ -90,7 +90,7 @@ class ByEvidence:
     trainings have shown.
     """
 
-    needs: Sequence[Needs]
+    needs: Sequence[TrainingNeeds]
     levels: Sequence[float]
     deadline_s: float
     epochs: Callable[[int], float] = field(default=lambda _: 1)
@@ -131,12 +131,12 @@ class ByEvidence:
             times = [one.seconds(count, client.speed or REFERENCE) for one in self.needs]
         return _largest([time <= DEADLINE_SHARE * self.deadline_s for time in times])
 
-    def _between(self, ratio: float) -> Needs:
+    def _between(self, ratio: float) -> TrainingNeeds:
         """The work of a sub-model with this ratio, which need be no tier's: between those of the nearest."""
         known = sorted(zip(self.levels, self.needs, strict=True), key=lambda pair: pair[0])
         ratios = [level for level, _ in known]
         macs = float(np.interp(ratio, ratios, [one.macs for _, one in known]))
-        return Needs(0, 0.0, macs, float(np.interp(ratio, ratios, [one.moved for _, one in known])))
+        return TrainingNeeds(0, 0.0, macs, float(np.interp(ratio, ratios, [one.moved for _, one in known])))
 
 
 def _largest(fitting: Sequence[bool]) -> int:

@@ -54,10 +54,10 @@ class FedRad(Weighting):
     def weigh(self, state: Net | None, updates: Sequence[GlobalUpdate]) -> Floats:
         """Weights [K]."""
         sources = sources_of(updates)
-        share, first = shares(sources), first_weights(sources)
+        share, first = example_shares(sources), first_weights(sources)
         if not self.dynamic:
             return share * first
-        return applied(self._trained(state, sources), share, first)
+        return apply_net(self._trained(state, sources), share, first)
 
     def observe(self, state: Net | None, result: RoundResult) -> Net | None:
         """Keep NeuNet as this round trained it."""
@@ -65,14 +65,18 @@ class FedRad(Weighting):
 
     def _trained(self, state: Net | None, sources: Sequence[ClientUpdate]) -> Net:
         net = state or new_net(self.hidden, self.seed)
-        share, first, losses = shares(sources), first_weights(sources), measured(sources, "received_loss")
+        share, first, losses = (
+            example_shares(sources),
+            first_weights(sources),
+            metric_per_client(sources, "received_loss"),
+        )
         for _ in range(self.steps):
-            step = shortened(gradient(net, share, first, losses))
+            step = clip_gradient(gradient(net, share, first, losses))
             net = {name: array - self.learning_rate * step[name] for name, array in net.items()}
         return net
 
 
-def shares(sources: Sequence[ClientUpdate]) -> Floats:
+def example_shares(sources: Sequence[ClientUpdate]) -> Floats:
     """N_k / N [K]; equal ones when no client has any example."""
     counts = np.array([source.examples for source in sources], dtype=np.float64)
     if counts.sum() == 0:
@@ -83,13 +87,13 @@ def shares(sources: Sequence[ClientUpdate]) -> Floats:
 
 def first_weights(sources: Sequence[ClientUpdate]) -> Floats:
     """Equation 2: W[k] = acc_k^2 / sum_j (N_j / N) acc_j^2, [K]; all 1 where that is 0 or nobody knows."""
-    squares = measured(sources, "accuracy") ** 2
-    mean = float(shares(sources) @ squares)
+    squares = metric_per_client(sources, "accuracy") ** 2
+    mean = float(example_shares(sources) @ squares)
     weights: Floats = squares / mean if mean > 0 else np.ones(len(squares))
     return weights
 
 
-def measured(sources: Sequence[ClientUpdate], metric: str) -> Floats:
+def metric_per_client(sources: Sequence[ClientUpdate], metric: str) -> Floats:
     """What each client measured [K], the mean of the others where it did not; 0 where none did."""
     known = [source.metrics[metric] for source in sources if metric in source.metrics]
     mean = sum(known) / len(known) if known else 0.0
@@ -112,7 +116,7 @@ def hidden_layer(net: Net, first: Floats) -> Floats:
     return units
 
 
-def applied(net: Net, share: Floats, first: Floats) -> Floats:
+def apply_net(net: Net, share: Floats, first: Floats) -> Floats:
     """W'[k] N_k / N [K], which sum to one; the largest z is taken off first, so none is too large for exp."""
     z = hidden_layer(net, first) @ net["out"]
     raised = share * first * np.exp(z - z[share * first > 0].max())
@@ -125,13 +129,13 @@ def gradient(net: Net, share: Floats, first: Floats, losses: Floats) -> Net:
 
     With v_k = W'[k] N_k / N, which depends on all z through the scaling, dL / dz_k = v_k (loss_k - L).
     """
-    units, weights = hidden_layer(net, first), applied(net, share, first)
+    units, weights = hidden_layer(net, first), apply_net(net, share, first)
     by_z = weights * (losses - weights @ losses)
     by_input = np.outer(by_z, net["out"]) * (1 - units**2)
     return {"slope": first @ by_input, "bias": by_input.sum(axis=0), "out": by_z @ units}
 
 
-def shortened(step: Net) -> Net:
+def clip_gradient(step: Net) -> Net:
     """The gradient, no longer than `LONGEST` as one vector."""
     length = float(np.sqrt(sum(float(array @ array) for array in step.values())))
     return {name: array / max(1.0, length / LONGEST) for name, array in step.items()}

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, runs
+from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, row_blocks
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.selection.policies import RoundResult
-from edge_server.strategy.weighting.interface import Weighed, Weighting
+from edge_server.strategy.weighting.interface import WeighedUpdates, Weighting
 from edge_server.strategy.weighting.pairwise_products import dot_products
 from schemas.tensors.arrays import kind_of, rows_of
 from schemas.tensors.blobs import Arrays
@@ -42,10 +42,10 @@ class IgflSelf(Weighting):
         """Weights [K], the mean over the queries i of alpha_ij."""
         return self.weighed(state, updates).weights
 
-    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weighed:
+    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
         """The same with psi [K, K]."""
         psi = dot_products(updates)
-        return Weighed(softmax(self.scale * psi).mean(axis=0), psi)
+        return WeighedUpdates(softmax(self.scale * psi).mean(axis=0), psi)
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class IgflGlobal(Weighting):
         """Weights [K]; psi(mean_i dw_i, dw_j) is the mean over i of psi(dw_i, dw_j)."""
         return self.weighed(state, updates).weights
 
-    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weighed:
+    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
         """The same with psi [K, K]."""
         psi = dot_products(updates)
-        return Weighed(softmax(self.scale * psi.mean(axis=0)), psi)
+        return WeighedUpdates(softmax(self.scale * psi.mean(axis=0)), psi)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def dot_product(one: Arrays, other: Arrays) -> float:
     """Of two whole update vectors, in double precision."""
     total = 0.0
     for name in other:
-        for start, stop in runs(kind_of(other, name)[1], SUM_NUMBERS):
+        for start, stop in row_blocks(kind_of(other, name)[1], SUM_NUMBERS):
             mine, its = rows_of(one, name, start, stop), rows_of(other, name, start, stop)
             total += float(np.vdot(mine.astype(np.float64), its))
     return total

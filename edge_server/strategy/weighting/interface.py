@@ -17,7 +17,7 @@ Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Weighed:
+class WeighedUpdates:
     """Weights [K] and, where they go by them, the dot products of all pairs of updates [K, K]."""
 
     weights: Weights
@@ -36,9 +36,9 @@ class Weighting(Protocol):
         """Weights [K], in the order of the updates."""
         ...
 
-    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weighed:
+    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
         """The same weights with what was computed for them."""
-        return Weighed(self.weigh(state, updates))
+        return WeighedUpdates(self.weigh(state, updates))
 
     def observe(self, state: Any, result: RoundResult) -> Any:
         """Return the next state; nothing is learned unless a weighting says so."""

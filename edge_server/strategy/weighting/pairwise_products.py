@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import Reach
 from edge_server.strategy.aggregation import blocks
-from edge_server.strategy.aggregation.deltas import Part
+from edge_server.strategy.aggregation.deltas import DeltaRows
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import kind_of
 
@@ -61,7 +61,7 @@ def squared_distances(updates: Sequence[GlobalUpdate]) -> Floats:
 
 
 def _cells(
-    updates: Sequence[GlobalUpdate], name: str, part: Callable[[GlobalUpdate, str, int, int], Part]
+    updates: Sequence[GlobalUpdate], name: str, part: Callable[[GlobalUpdate, str, int, int], DeltaRows]
 ) -> Iterator[tuple[int, int, Floats]]:
     """Cell by cell of a parameter: its rows (start, stop), and all updates' values there, [K, numbers]."""
     shape = kind_of(updates[0].delta, name)[1] or (1,)

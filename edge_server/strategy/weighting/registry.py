@@ -14,9 +14,9 @@ import numpy as np
 from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
 from edge_server.strategy.weighting.fedrad import FedRad
 from edge_server.strategy.weighting.igfl import IgflGlobal, IgflSelf, IgflTime
-from edge_server.strategy.weighting.interface import Weighed, Weighting, Weights
+from edge_server.strategy.weighting.interface import WeighedUpdates, Weighting, Weights
 
-__all__ = ["WEIGHTINGS", "Weighed", "Weighting", "Weights"]
+__all__ = ["WEIGHTINGS", "WeighedUpdates", "Weighting", "Weights"]
 
 
 class Examples(Weighting):

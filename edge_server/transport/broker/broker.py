@@ -10,7 +10,7 @@ from collections.abc import Callable
 from edge_server.transport.broker import encoding, properties
 from edge_server.transport.broker.exchange import Exchange
 from edge_server.transport.broker.limits import Limits
-from edge_server.transport.broker.link import Link
+from edge_server.transport.broker.link import ClientLink
 from edge_server.transport.broker.packets import (
     V5,
     ConnAck,
@@ -41,10 +41,10 @@ class Broker:
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.clock = clock
-        self._links: set[Link] = set()
+        self._links: set[ClientLink] = set()
         self._exchange = Exchange(limits, clock)
 
-    def opened(self, link: Link) -> bool:
+    def opened(self, link: ClientLink) -> bool:
         """Admit a new connection; False where there are too many."""
         if len(self._links) >= self.limits.connections:
             log.warning("%s: refused, %d connections are open", link.peer, len(self._links))
@@ -52,19 +52,19 @@ class Broker:
         self._links.add(link)
         return True
 
-    def closed(self, link: Link) -> None:
+    def closed(self, link: ClientLink) -> None:
         """A connection is gone, whatever ended it."""
         self._links.discard(link)
         self._exchange.detach(link)
 
-    def failed(self, link: Link, error: MqttError) -> None:
+    def failed(self, link: ClientLink, error: MqttError) -> None:
         """A client broke the protocol: one line in the log, and it is sent away."""
         # Repr, here and below: a client identifier may hold line breaks.
         log.warning("%r (%s): %s", link.session and link.session.client_id, link.peer, error)
         self._exchange.detach(link)
         link.close(error.code)
 
-    def writable(self, link: Link) -> None:
+    def writable(self, link: ClientLink) -> None:
         """A client read what it was sent."""
         self._exchange.pump(link)
 
@@ -86,7 +86,7 @@ class Broker:
         for link in list(self._links):
             link.close(Code.SHUTTING_DOWN)
 
-    def received(self, link: Link, packet: Packet) -> None:
+    def received(self, link: ClientLink, packet: Packet) -> None:
         """Act on one packet; MqttError where the client may not send it now."""
         session = link.session
         match packet:
@@ -110,7 +110,7 @@ class Broker:
             case _:
                 raise MqttError(f"{type(packet).__name__} from a connected client", Code.PROTOCOL_ERROR)
 
-    def _connect(self, link: Link, packet: Connect) -> None:
+    def _connect(self, link: ClientLink, packet: Connect) -> None:
         link.version = packet.version
         _check_connect(packet)
         assigned = "" if packet.client_id else f"auto-{uuid.uuid4().hex}"
@@ -150,7 +150,7 @@ class Broker:
         )
         return (*told, Property(Prop.ASSIGNED_CLIENT_ID, assigned)) if assigned else told
 
-    def _publish(self, link: Link, session: Session, packet: Publish) -> None:
+    def _publish(self, link: ClientLink, session: Session, packet: Publish) -> None:
         if _has(packet.properties, Prop.SUBSCRIPTION_ID):
             raise MqttError("a subscription identifier from a client", Code.PROTOCOL_ERROR)
         message = new_message(packet.topic, packet.payload, packet.qos, packet.properties, self.clock())
@@ -158,7 +158,7 @@ class Broker:
         if packet.qos:
             link.send(encoding.encode(PubAck(packet.packet_id, code), link.version))
 
-    def _subscribe(self, link: Link, session: Session, packet: Subscribe) -> None:
+    def _subscribe(self, link: ClientLink, session: Session, packet: Subscribe) -> None:
         if _has(packet.properties, Prop.SUBSCRIPTION_ID):
             raise MqttError("subscription identifiers are not supported", Code.NO_SUBSCRIPTION_IDS)
         known = set(session.subscriptions)
@@ -185,12 +185,12 @@ class Broker:
         granted = self._exchange.subscribe(session, one.topic, subscription)
         return subscription.qos if granted else Code.QUOTA_EXCEEDED
 
-    def _unsubscribe(self, link: Link, session: Session, packet: Unsubscribe) -> None:
+    def _unsubscribe(self, link: ClientLink, session: Session, packet: Unsubscribe) -> None:
         known = [self._exchange.unsubscribe(session, topic_filter) for topic_filter in packet.filters]
         codes = tuple(Code.SUCCESS if one else Code.NO_SUBSCRIPTION for one in known)
         link.send(encoding.encode(UnsubAck(packet.packet_id, codes), link.version))
 
-    def _disconnect(self, link: Link, session: Session, packet: Disconnect) -> None:
+    def _disconnect(self, link: ClientLink, session: Session, packet: Disconnect) -> None:
         expiry = properties.number(packet.properties, Prop.SESSION_EXPIRY, -1)
         if expiry > 0 and not session.expiry_s:
             raise MqttError("a session expiry after none was asked for", Code.PROTOCOL_ERROR)

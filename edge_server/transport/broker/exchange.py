@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from edge_server.transport.broker import encoding
 from edge_server.transport.broker.limits import Limits
-from edge_server.transport.broker.link import Link
+from edge_server.transport.broker.link import ClientLink
 from edge_server.transport.broker.packets import V5
-from edge_server.transport.broker.retained import Retained
+from edge_server.transport.broker.retained import RetainedMessages
 from edge_server.transport.broker.session import Delivery, Message, Session, Subscription, new_message
-from edge_server.transport.broker.shared_subscriptions import Shares
+from edge_server.transport.broker.shared_subscriptions import SharedSubscriptions
 from edge_server.transport.broker.topics import TopicTree, split_share
 from edge_server.transport.broker.wire import Code, MqttError
 
@@ -24,15 +24,15 @@ class Exchange:
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self._limits = limits
         self._clock = clock
-        self._online: dict[str, Link] = {}
+        self._online: dict[str, ClientLink] = {}
         self._sessions: dict[str, Session] = {}
         self._subscriptions: TopicTree[Subscription] = TopicTree()
-        self._shares = Shares()
-        self._retained = Retained(limits)
+        self._shares = SharedSubscriptions()
+        self._retained = RetainedMessages(limits)
 
     # --- sessions ---
 
-    def online(self, client_id: str) -> Link | None:
+    def online(self, client_id: str) -> ClientLink | None:
         """Return the connection that uses this client identifier now."""
         return self._online.get(client_id)
 
@@ -48,12 +48,12 @@ class Exchange:
             session = self._sessions[client_id] = Session(client_id, self._limits)
         return session
 
-    def attach(self, link: Link, session: Session) -> None:
+    def attach(self, link: ClientLink, session: Session) -> None:
         """The client is online."""
         link.session = session
         self._online[session.client_id] = link
 
-    def detach(self, link: Link) -> None:
+    def detach(self, link: ClientLink) -> None:
         """Take a connection's client offline: its will becomes due, its session starts to expire."""
         session, link.session = link.session, None
         if session is None:
@@ -138,7 +138,7 @@ class Exchange:
             return Code.QUOTA_EXCEEDED
         return Code.SUCCESS
 
-    def pump(self, link: Link) -> None:
+    def pump(self, link: ClientLink) -> None:
         """Send a client what waits for it, as far as its window and its output have room."""
         session, now = link.session, self._clock()
         while session and link.has_room and (delivery := session.next_delivery(now)):
@@ -160,7 +160,7 @@ class Exchange:
             if link.dropped == 1:
                 log.warning("%r: reads too slowly, QoS 0 messages are dropped", client_id)
 
-    def _write(self, link: Link, delivery: Delivery) -> bool:
+    def _write(self, link: ClientLink, delivery: Delivery) -> bool:
         """Send one message; False where it is larger than the client takes."""
         message = delivery.message
         head = encoding.publish_head(

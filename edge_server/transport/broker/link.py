@@ -8,7 +8,7 @@ from edge_server.transport.broker.session import Session
 from edge_server.transport.broker.wire import Code
 
 
-class Link(Protocol):
+class ClientLink(Protocol):
     """A client's connection: times in seconds of the broker's clock, sizes in bytes.
 
     `accepted` once CONNECT was answered with success; `session` only while the client counts as online.

@@ -9,7 +9,7 @@ from edge_server.transport.broker.session import Message
 from edge_server.transport.broker.topics import TopicTree
 
 
-class Retained:
+class RetainedMessages:
     """The retained messages of a broker."""
 
     def __init__(self, limits: Limits) -> None:

@@ -21,7 +21,7 @@ class _Group:
         return client_id, qos
 
 
-class Shares:
+class SharedSubscriptions:
     """All groups by their filter."""
 
     def __init__(self) -> None:

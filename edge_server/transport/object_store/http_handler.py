@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 from edge_server.transport.object_store.files import OBJECT, object_at
-from edge_server.transport.object_store.signed_urls import permitted
+from edge_server.transport.object_store.signed_urls import permitted_bytes
 from schemas.messages.object_store import DIGEST_HEADER
 from schemas.tensors.blobs import MAX_BLOB_BYTES
 
 if TYPE_CHECKING:
-    from edge_server.transport.object_store.http_service import Service
+    from edge_server.transport.object_store.http_service import ObjectStoreServer
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ SILENCE_S = 60.0
 BLOCK_BYTES = 256 * 1024
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The status to answer with."""
 
     def __init__(self, status: int) -> None:
@@ -36,13 +36,13 @@ class Refused(Exception):
         self.status = status
 
 
-class Handler(BaseHTTPRequestHandler):
+class ObjectStoreHandler(BaseHTTPRequestHandler):
     """One connection; whatever has no signed address learns nothing but that."""
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "edge-server-blobs", ""
     timeout = SILENCE_S
-    server: Service
+    server: ObjectStoreServer
 
     def do_GET(self) -> None:
         """An object, or a range of it."""
@@ -62,14 +62,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, action: Any) -> None:
         path, query = urlsplit(self.path).path, urlsplit(self.path).query
-        most = permitted(self.server.key, self.command, path, query, time.time())
+        most = permitted_bytes(self.server.key, self.command, path, query, time.time())
         try:
             if most is None:
-                raise Refused(403)
+                raise RequestRefused(403)
             if self.command != "PUT" and not OBJECT.fullmatch(path[1:]):
-                raise Refused(404)
+                raise RequestRefused(404)
             action(path[1:], most)
-        except Refused as refused:
+        except RequestRefused as refused:
             # What was not read of a request must not be taken for the next one.
             self.close_connection = True
             self._say(refused.status)
@@ -113,14 +113,14 @@ class Handler(BaseHTTPRequestHandler):
         digest = self.headers.get(DIGEST_HEADER, "")
         name = object_at(place, digest)
         if name is None:
-            raise Refused(404)
+            raise RequestRefused(404)
         length = _number(self.headers.get("Content-Length", ""))
         start, size = self._piece(length)
         if size > most or size == 0:
-            raise Refused(413)
+            raise RequestRefused(413)
         with self.server.shelf.writing(place) as free:
             if not free:
-                raise Refused(409)
+                raise RequestRefused(409)
             held = self._take(place, digest, start, length)
             done = self._done(place, name, digest, held >= size)
         # Only now, lest the next piece comes while this one is still being written.
@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
         if start is None:
             return held
         if start not in (0, held):
-            raise Refused(416)
+            raise RequestRefused(416)
         with part.open("r+b" if start else "wb") as file:
             file.seek(start)
             self._receive(file, length)
@@ -144,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
         """Whether the object is in its place, now or since an earlier time."""
         shelf = self.server.shelf
         if whole and not shelf.place(place, digest):
-            raise Refused(422)
+            raise RequestRefused(422)
         return whole or shelf.path(name).is_file()
 
     def _piece(self, length: int) -> tuple[int | None, int]:
@@ -157,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         piece = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})", stated)
         first, last, size = (int(piece[n]) for n in (1, 2, 3)) if piece else (0, 0, 0)
         if piece is None or last >= size or last - first + 1 != length:
-            raise Refused(400)
+            raise RequestRefused(400)
         return first, size
 
     def _receive(self, file: BinaryIO, length: int) -> None:
@@ -187,13 +187,13 @@ def _range(text: str, size: int) -> tuple[int, int] | None:
     else:
         first, last = max(0, size - int(found[2])), size - 1
     if first > last:
-        raise Refused(416)
+        raise RequestRefused(416)
     return first, last
 
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,15}", text):
-        raise Refused(411)
+        raise RequestRefused(411)
     if int(text) > MAX_BLOB_BYTES:
-        raise Refused(413)
+        raise RequestRefused(413)
     return int(text)

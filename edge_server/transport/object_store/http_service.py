@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edge_server.transport.http_server import FewAtOnce
+from edge_server.transport.http_server import BoundedHttpServer
 from edge_server.transport.object_store.files import ObjectFiles
-from edge_server.transport.object_store.http_handler import SILENCE_S, Handler
+from edge_server.transport.object_store.http_handler import SILENCE_S, ObjectStoreHandler
 from schemas.errors import ConfigError
 
 CONNECTIONS = 256
@@ -22,7 +22,7 @@ POLL_S = 0.1
 """How long an end may have to wait."""
 
 
-class Service(FewAtOnce):
+class ObjectStoreServer(BoundedHttpServer):
     """The handshake of TLS is the connection's own, too."""
 
     request_queue_size = 128
@@ -31,7 +31,7 @@ class Service(FewAtOnce):
         self, address: tuple[str, int], shelf: ObjectFiles, key: bytes, context: ssl.SSLContext | None
     ) -> None:
         self.shelf, self.key, self._context = shelf, key, context
-        super().__init__(address, Handler, most=CONNECTIONS)
+        super().__init__(address, ObjectStoreHandler, most=CONNECTIONS)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Speak TLS first, where there is a certificate."""
@@ -44,7 +44,7 @@ class Service(FewAtOnce):
 
 
 @contextlib.contextmanager
-def serving(
+def serve_objects(
     folder: Path,
     key: bytes,
     *,
@@ -64,7 +64,7 @@ def serving(
         except (ssl.SSLError, OSError) as error:
             raise ConfigError(f"--cert {pair[0]} and --key {pair[1]}: {error}") from error
     try:
-        service = Service((host, port), ObjectFiles(folder, keep_s=keep_hours * 3600), key, context)
+        service = ObjectStoreServer((host, port), ObjectFiles(folder, keep_s=keep_hours * 3600), key, context)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(

@@ -20,7 +20,7 @@ from schemas.errors import ConfigError
 KEY_BYTES = 32
 
 
-class Links(Protocol):
+class UrlSigner(Protocol):
     """What makes addresses: all begin with `address`. Where it is `resumable`, so are uploads."""
 
     address: str
@@ -31,7 +31,7 @@ class Links(Protocol):
         ...
 
 
-class OwnLinks:
+class HmacUrlSigner:
     """Addresses of `edge-server blobs`, or of the embedded store."""
 
     resumable = True
@@ -52,7 +52,7 @@ def sign(key: bytes, method: str, path: str, ends: int, most: int) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def permitted(key: bytes, method: str, path: str, query: str, now: float) -> int | None:
+def permitted_bytes(key: bytes, method: str, path: str, query: str, now: float) -> int | None:
     """The most bytes that a signed address lets one put there; None where it is none, or has ended."""
     fields = parse_qs(query, max_num_fields=3) if query.count("&") == 2 else {}
     ends, most = (fields.get(name, [""])[0] for name in ("ends", "most"))
@@ -79,7 +79,7 @@ def read_secret(path: Path) -> bytes:
     return key
 
 
-class S3Links:
+class S3UrlSigner:
     """Presigned addresses of a bucket; credentials as boto3 finds them."""
 
     resumable = False

@@ -12,7 +12,7 @@ MAX_EARLY = 64
 """Of chunks that come before the word that they are expected, as small blobs are pushed along: 16 MB."""
 
 
-class Placing:
+class ChunkPlacement:
     """Writes chunks to the store that the server reads from; of each device only its newest claim counts."""
 
     def __init__(self, store: BlobStore) -> None:

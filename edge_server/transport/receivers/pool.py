@@ -42,7 +42,7 @@ class ReceiverLost:
     number: int
 
 
-class Receivers:
+class ReceiverPool:
     """Some receivers of one federation; all methods belong to the server's thread."""
 
     def __init__(

@@ -30,7 +30,7 @@ from edge_server.transport.receivers.messages import (
     decode_line,
     encode_line,
 )
-from edge_server.transport.receivers.placement import Placing
+from edge_server.transport.receivers.placement import ChunkPlacement
 from schemas.errors import PeerError
 from schemas.tensors.blobs import decode_chunk
 from schemas.topics import Channel, DeviceTopic, parse_topic, receiver_filters
@@ -49,7 +49,7 @@ class Receiver:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._inbox: Inbox = queue.SimpleQueue()
         store = BlobStore(Path(settings["folder"]), durable=settings["durable"], only_writes=True)
-        self._placing = Placing(store)
+        self._placing = ChunkPlacement(store)
         tls = settings["address"].pop("tls")
         files = None if tls is None else TlsFiles(**{k: Path(v) if v else None for k, v in tls.items()})
         self._link = Link(

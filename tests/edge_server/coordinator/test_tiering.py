@@ -13,7 +13,7 @@ from edge_client.agent.session.events import WorkDone, WorkFailed
 from edge_client.agent.worker import Worker
 from edge_client.training.cost_model import network_cost
 from edge_server.coordinator.executor import Workshop
-from edge_server.rounds.events import Note, Strike
+from edge_server.rounds.events import Note, RecordStrike
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import RoundRules
@@ -116,9 +116,9 @@ def test_a_task_without_memory_is_shown_and_kept_once_and_counts_against_nobody(
     (note,) = of(Note, commands)
     assert (note.device, note.reason) == ("a", Reason.NO_MEMORY)
     assert "40 MB are free" in note.detail
-    assert of(Strike, commands) == [Strike("a", 1, Reason.NO_MEMORY)]
+    assert of(RecordStrike, commands) == [RecordStrike("a", 1, Reason.NO_MEMORY)]
     assert run.status("a") is Status.DECLINED
-    assert of(Strike, run.hear(no_memory("a"))) == []
+    assert of(RecordStrike, run.hear(no_memory("a"))) == []
     assert run.federation.reputations == {}
 
 

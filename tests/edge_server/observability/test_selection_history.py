@@ -14,15 +14,15 @@ from edge_server.rounds.events import Assignment
 from edge_server.storage.journal import Aggregated, Journal
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.explanations import Choice, Choices
+from edge_server.strategy.explanations import DeviceChoice, RoundChoices
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 DIGEST = "1" * 64
 TASK, UPDATE = MESSAGES_BY_KIND["task"], MESSAGES_BY_KIND["update"]
 
 
-def choice(device: str, *, chosen: bool, because: str) -> Choice:
-    return Choice(device=device, chosen=chosen, because=because, score=0.5, tier=1)
+def choice(device: str, *, chosen: bool, because: str) -> DeviceChoice:
+    return DeviceChoice(device=device, chosen=chosen, because=because, score=0.5, tier=1)
 
 
 def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool = False) -> None:
@@ -31,7 +31,7 @@ def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool
         choice(one, chosen=one in chosen, because="drawn" if one in chosen else "not") for one in ("pi", "pc")
     ]
     tasks = {one: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for one in chosen}
-    choices = None if silent else Choices(attempt=attempt, round=number, devices=tuple(told))
+    choices = None if silent else RoundChoices(attempt=attempt, round=number, devices=tuple(told))
     journal.planned(attempt, number, tasks, choices=choices)
 
 

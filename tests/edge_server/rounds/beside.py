@@ -50,7 +50,7 @@ class WorldWithStore(World):
         data = self.objects.get(job.update.blob.digest)
         if data is None or self._fails():
             self.todo.remove(job)
-            self.on_server(on_server.NotDeposited(job.device, job.update.blob.digest))
+            self.on_server(on_server.NotInObjectStore(job.device, job.update.blob.digest))
             return
         ref = job.update.blob
         pieces = {n: data[n * CHUNK : (n + 1) * CHUNK] for n in range(ref.chunks)}

@@ -9,8 +9,8 @@ from edge_server.rounds.events import (
     Announce,
     Assignment,
     CheckUpdate,
-    ChunkArrived,
-    FromFleet,
+    ChunkReceived,
+    MessageReceived,
     Note,
     RoundClosed,
     RoundPlanned,
@@ -59,7 +59,7 @@ class Run:
         return [one for one in commands if not (isinstance(one, Note) and one.routine)]
 
     def hear(self, message) -> list:
-        return self.tell(FromFleet(message))
+        return self.tell(MessageReceived(message))
 
     def wait(self, seconds: float) -> list:
         self.now += seconds
@@ -129,11 +129,11 @@ def update(device: str, version: int = 0, number: int = 1, attempt: int | None =
     return Update(**{**fields, **more})
 
 
-def chunks(device: str, version: int = 0) -> list[ChunkArrived]:
+def chunks(device: str, version: int = 0) -> list[ChunkReceived]:
     data = answer_of(device, version)
     starts = range(0, len(data), CHUNK)
     prefix = digest_of(data)[:16]
-    return [ChunkArrived(device, Chunk(prefix, n, data[at : at + CHUNK])) for n, at in enumerate(starts)]
+    return [ChunkReceived(device, Chunk(prefix, n, data[at : at + CHUNK])) for n, at in enumerate(starts)]
 
 
 def reply(

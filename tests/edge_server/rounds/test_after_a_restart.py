@@ -10,9 +10,9 @@ from edge_server.rounds.events import (
     BlobsLost,
     CheckUpdate,
     CloseRound,
-    FromFleet,
-    MendBlob,
+    MessageReceived,
     PlanRound,
+    RepairBlob,
     Send,
     Started,
 )
@@ -93,7 +93,7 @@ def test_the_chunks_that_are_here_are_not_asked_for_again():
     run = training("a")
     run.hear(birth("a"))
     claim = update("a")
-    commands = run.tell(FromFleet(claim, have=0b001))
+    commands = run.tell(MessageReceived(claim, have=0b001))
     asked = [command.message for command in of(Send, commands) if isinstance(command.message, BlobRequest)]
     assert [(one.first, one.count) for one in asked] == [(1, claim.blob.chunks - 1)]
 
@@ -104,7 +104,7 @@ def test_an_update_that_is_wholly_here_is_checked_at_once():
     claim = update("a")
     whole = (1 << claim.blob.chunks) - 1
     assert Receiving(claim.blob, have=whole).complete
-    assert CheckUpdate("a", claim) in run.tell(FromFleet(claim, have=whole))
+    assert CheckUpdate("a", claim) in run.tell(MessageReceived(claim, have=whole))
 
 
 def test_an_accepted_update_that_is_damaged_by_now_is_sent_again():
@@ -131,5 +131,5 @@ def test_a_device_that_cannot_use_a_blob_of_its_task_has_it_looked_at():
     run = training("a")
     run.hear(birth("a"))
     refusal = {"federation": NAME, "device": "a", "reason": Reason.DIGEST_MISMATCH}
-    assert of(MendBlob, run.hear(Refusal(**refusal, digest=STATE.digest))) == [MendBlob(STATE.digest)]
-    assert of(MendBlob, run.hear(Refusal(**refusal, digest="0" * 64))) == []
+    assert of(RepairBlob, run.hear(Refusal(**refusal, digest=STATE.digest))) == [RepairBlob(STATE.digest)]
+    assert of(RepairBlob, run.hear(Refusal(**refusal, digest="0" * 64))) == []

@@ -8,7 +8,7 @@ from edge_server.observability import counters
 from edge_server.observability.counters import OTHERS, Tally
 from edge_server.rounds import fleet
 from edge_server.rounds.events import Send
-from edge_server.rounds.rate_limit import PerWindow
+from edge_server.rounds.rate_limit import RateLimit
 from schemas.messages import Telemetry
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import refusals, started
@@ -62,7 +62,7 @@ def test_a_device_that_is_known_is_counted_by_name_whoever_was_there_before() ->
 
 
 def test_so_much_is_done_in_a_window_and_no_more() -> None:
-    window = PerWindow(2, 10.0)
+    window = RateLimit(2, 10.0)
     assert [window.allows(at) for at in (100.0, 101.0, 102.0, 109.9, 110.0)] == [
         True,
         True,

@@ -7,13 +7,13 @@ import pytest
 from edge_server.rounds.events import (
     CheckUpdate,
     CloseRound,
-    End,
+    EndRun,
     Note,
     PlanRound,
     RoundClosed,
     RoundPlanned,
-    Stored,
     UpdateChecked,
+    UpdateStored,
 )
 from edge_server.rounds.machine import RETRY_S, Buffering, Phase
 from edge_server.rounds.participant import Status
@@ -122,7 +122,7 @@ def test_a_plan_without_devices_while_nobody_works_is_an_abandonment():
     run = buffered(attempts=1)
     assert [note.what for note in of(Note, run.plan())] == ["round abandoned"]
     assert plans(run.wait(RETRY_S)) == [(1, 2, ["a", "b", "c"], 3)]
-    assert [end.outcome for end in of(End, run.plan())] == ["failed"]
+    assert [end.outcome for end in of(EndRun, run.plan())] == ["failed"]
 
 
 @pytest.mark.parametrize("attempt", [1, 3])
@@ -213,7 +213,7 @@ def test_nobody_is_planned_during_an_aggregation():
 def test_an_update_that_the_server_has_already_is_checked_at_once():
     run = training()
     run.hear(update("a"))
-    assert run.tell(Stored("a")) == [CheckUpdate("a", update("a"))]
+    assert run.tell(UpdateStored("a")) == [CheckUpdate("a", update("a"))]
 
 
 # --- closing ---
@@ -374,7 +374,7 @@ def test_a_round_in_which_nothing_works_is_given_up_in_the_end():
         if run.phase is Phase.WAITING:
             run.wait(RETRY_S)
             run.plan("a")
-    assert [end.outcome for end in of(End, commands)] == ["failed"]
+    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
 def test_with_too_few_devices_the_run_waits_for_them():
@@ -397,7 +397,7 @@ def test_the_last_aggregation_ends_all_work(deliver):
     assert refusals(run.hear(update("c"))) == [("c", Reason.STALE_ROUND)]
     commands = run.tell(RoundClosed(1))
     if not deliver:
-        assert of(End, commands) == [End("finished")]
+        assert of(EndRun, commands) == [EndRun("finished")]
         return
     (plan,) = of(PlanRound, commands)
     assert (plan.deliver, plan.attempt, run.phase) == (True, 2, Phase.DELIVERING)

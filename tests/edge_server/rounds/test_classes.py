@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from edge_server.rounds import machine
 from edge_server.rounds.class_list import ClassList
-from edge_server.rounds.events import End, Note, PlanRound, RoundClosed, Send, Started, Strike
+from edge_server.rounds.events import EndRun, Note, PlanRound, RecordStrike, RoundClosed, Send, Started
 from edge_server.rounds.machine import Federation, RoundRules
 from edge_server.rounds.state import Phase
 from schemas.messages import Birth, Refusal
@@ -86,7 +86,7 @@ def test_labels_without_names_beside_names_are_said_to_be_places() -> None:
 def test_more_names_than_outputs_end_the_run_with_all_of_them() -> None:
     run = waiting(2, start_clients=2)
     run.hear(born("a", "ant", "bee"))
-    (ended,) = of(End, run.hear(born("b", "wasp", "bee")))
+    (ended,) = of(EndRun, run.hear(born("b", "wasp", "bee")))
     assert ended.outcome == "failed"
     assert ended.detail == (
         "devices have 3 classes ('ant', 'bee', 'wasp'), but [model] num-classes is 2: "
@@ -97,11 +97,11 @@ def test_more_names_than_outputs_end_the_run_with_all_of_them() -> None:
 def test_a_name_that_is_spelled_in_two_ways_ends_the_run() -> None:
     run = waiting(4, start_clients=2)
     run.hear(born("a", "Ant", "bee"))
-    (ended,) = of(End, run.hear(born("b", "ant", "bee")))
+    (ended,) = of(EndRun, run.hear(born("b", "ant", "bee")))
     assert "one class is spelled differently: 'Ant' (a) and 'ant' (b)" in ended.detail
     numbers = waiting(4, start_clients=2)
     numbers.hear(born("a", "03"))
-    assert "'03' (a) and '3' (b)" in of(End, numbers.hear(born("b", "3")))[0].detail
+    assert "'03' (a) and '3' (b)" in of(EndRun, numbers.hear(born("b", "3")))[0].detail
 
 
 def test_letters_that_one_device_tells_apart_are_two_classes() -> None:
@@ -112,7 +112,7 @@ def test_letters_that_one_device_tells_apart_are_two_classes() -> None:
 
 def test_names_that_nobody_could_state_end_the_run_and_the_file_must_have_them() -> None:
     run = waiting(300, start_clients=1)
-    (ended,) = of(End, run.hear(born("a", classes=300, named=True)))
+    (ended,) = of(EndRun, run.hear(born("a", classes=300, named=True)))
     assert (
         ended.detail == "the data of a could not state the names of all classes: set [data] classes to them"
     )
@@ -129,7 +129,7 @@ def test_a_device_of_an_unknown_class_is_left_out_from_its_birth_on_and_the_othe
     assert notes(commands) == [("is not chosen", "b", why)]
     (sent,) = [one.message for one in of(Send, commands) if isinstance(one.message, Refusal)]
     assert (sent.device, sent.reason, sent.detail) == ("b", Reason.INCOMPATIBLE, why)
-    assert of(Strike, commands) == [Strike("b", 1, Reason.INCOMPATIBLE)]
+    assert of(RecordStrike, commands) == [RecordStrike("b", 1, Reason.INCOMPATIBLE)]
     planned = run.hear(born("c", "bee"))
     assert chosen_among(planned) == ["a", "c"]
     (out,) = of(PlanRound, planned)[0].left_out

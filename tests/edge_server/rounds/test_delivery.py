@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.events import Announce, Deliver, End, PlanRound, RoundClosed, RoundPlanned, Stopped
+from edge_server.rounds.events import (
+    Announce,
+    EndRun,
+    PlanRound,
+    RecordDelivery,
+    RoundClosed,
+    RoundPlanned,
+    StopRequested,
+)
 from edge_server.rounds.participant import OFFER_PATIENCE_S, Status
 from edge_server.rounds.state import Phase
 from schemas.messages import FederationEnd, RoundAnnouncement
@@ -30,9 +38,9 @@ from tests.edge_server.rounds.test_fleet import birth
 def test_a_run_ends_when_every_device_has_its_model():
     run = delivering("a", "b")
     commands = run.hear(delivery("a"))
-    assert commands == [Deliver(delivery("a")), ack("a", None, 2)]
+    assert commands == [RecordDelivery(delivery("a")), ack("a", None, 2)]
     commands = run.hear(delivery("b"))
-    assert of(End, commands) == [End("finished")]
+    assert of(EndRun, commands) == [EndRun("finished")]
     assert announced(commands) == ["federation-end"]
 
 
@@ -45,7 +53,7 @@ def test_a_delivery_told_again_is_acknowledged_and_counted_once():
 def test_a_device_that_cannot_deliver_does_not_hold_up_the_end():
     run = delivering("a", "b")
     run.hear(delivery("a"))
-    assert of(End, run.wait(100)) == [End("finished")]
+    assert of(EndRun, run.wait(100)) == [EndRun("finished")]
 
 
 def test_between_rounds_models_are_delivered_after_every_so_many():
@@ -68,8 +76,8 @@ def test_between_rounds_models_are_delivered_after_every_so_many():
     assert [number for number, _ in seen] == [2, 4]
     (plan,) = of(PlanRound, seen[0][1])
     assert (plan.round, plan.deliver, plan.retry) == (3, False, 0)
-    assert of(End, seen[0][1]) == []
-    assert of(End, seen[1][1]) == [End("finished")]
+    assert of(EndRun, seen[0][1]) == []
+    assert of(EndRun, seen[1][1]) == [EndRun("finished")]
 
 
 def test_who_does_not_deliver_holds_up_the_next_round_until_the_deadline():
@@ -101,14 +109,14 @@ def test_a_run_that_is_over_before_its_last_round_delivers_once():
     (plan,) = of(PlanRound, run.tell(RoundPlanned(3, {}, ended="the budget is spent")))
     assert (plan.round, plan.deliver) == (1, True)
     run.plan("a", deliver=True)
-    assert of(End, run.hear(delivery("a", 1, 4))) == [End("finished", "the budget is spent")]
+    assert of(EndRun, run.hear(delivery("a", 1, 4))) == [EndRun("finished", "the budget is spent")]
 
 
 def test_a_run_without_anyone_to_deliver_to_ends():
     run = training("a", rounds=1)
     run.upload("a")
     run.tell(RoundClosed(1))
-    assert of(End, run.plan(deliver=True)) == [End("finished")]
+    assert of(EndRun, run.plan(deliver=True)) == [EndRun("finished")]
 
 
 def test_an_offer_of_delivery_is_repeated_and_again_after_a_return():
@@ -139,10 +147,10 @@ def test_a_failure_of_training_that_is_told_again_does_not_decline_the_delivery_
 @pytest.mark.parametrize("make", [lambda: started(), lambda: training("a"), lambda: delivering("a")])
 def test_a_stop_announces_the_end(make):
     run = make()
-    commands = run.tell(Stopped())
+    commands = run.tell(StopRequested())
     end = FederationEnd(federation=NAME, run=RUN, outcome="interrupted", rounds=run.federation.rules.rounds)
-    assert commands == [Announce(end), End("interrupted", "stopped by the user")]
-    assert run.tell(Stopped()) == []
+    assert commands == [Announce(end), EndRun("interrupted", "stopped by the user")]
+    assert run.tell(StopRequested()) == []
     assert run.wait(1000) == []
     assert run.hear(birth("b")) == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.events import CloseRound, End, Note, PlanRound, RoundClosed, UpdateChecked
+from edge_server.rounds.events import CloseRound, EndRun, Note, PlanRound, RoundClosed, UpdateChecked
 from edge_server.rounds.machine import RETRY_S, Phase
 from edge_server.rounds.participant import Status
 from schemas.values import Reason
@@ -59,7 +59,7 @@ def test_abandoned_rounds_are_planned_again_after_growing_pauses_and_given_up_in
         run.plan("a")
     assert pauses == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S]
     commands = run.decline("a")
-    (end,) = of(End, commands)
+    (end,) = of(EndRun, commands)
     assert (end.outcome, announced(commands)) == ("failed", ["federation-end"])
     assert "given up after 4 attempts" in end.detail
     assert run.phase is Phase.ENDED
@@ -147,7 +147,7 @@ def test_a_run_that_shall_not_deliver_ends_after_its_last_round():
     run = training("a", rounds=1, deliver=False)
     run.upload("a")
     commands = run.tell(RoundClosed(1))
-    assert (announced(commands), of(End, commands)) == (["federation-end"], [End("finished")])
+    assert (announced(commands), of(EndRun, commands)) == (["federation-end"], [EndRun("finished")])
     assert of(PlanRound, commands) == []
 
 

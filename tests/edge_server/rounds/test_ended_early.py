@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_server.rounds.events import End, PlanRound, RoundClosed, RoundPlanned
+from edge_server.rounds.events import EndRun, PlanRound, RoundClosed, RoundPlanned
 from edge_server.rounds.machine import Phase
 from tests.edge_server.rounds.by_hand import of, offers, started, training
 
@@ -25,18 +25,20 @@ def test_the_model_of_the_last_round_is_delivered_and_the_end_says_why():
     assert run.phase is Phase.DELIVERING
     assert offers(run.plan("a", deliver=True)) == ["a"]
     commands = run.decline("a")
-    assert of(End, commands) == [End("finished", WHY)]
+    assert of(EndRun, commands) == [EndRun("finished", WHY)]
 
 
 def test_a_run_that_delivers_nothing_ends_at_once():
     run = closed_once(deliver=False)
     commands = run.tell(RoundPlanned(run.federation.attempt, {}, ended=WHY))
-    assert of(End, commands) == [End("finished", WHY)]
+    assert of(EndRun, commands) == [EndRun("finished", WHY)]
 
 
 def test_without_any_round_there_is_nothing_to_deliver():
     run = started("a")
-    assert of(End, run.tell(RoundPlanned(run.federation.attempt, {}, ended=WHY))) == [End("failed", WHY)]
+    assert of(EndRun, run.tell(RoundPlanned(run.federation.attempt, {}, ended=WHY))) == [
+        EndRun("failed", WHY)
+    ]
 
 
 def test_a_plan_of_another_attempt_ends_nothing():

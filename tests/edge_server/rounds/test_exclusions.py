@@ -7,7 +7,7 @@ from dataclasses import replace
 from edge_server.rounds import exclusions as module
 from edge_server.rounds.events import PlanRound, RoundClosed
 from edge_server.rounds.machine import Buffering
-from edge_server.rounds.modes import missed
+from edge_server.rounds.modes import mark_missed
 from edge_server.rounds.reputation import ReputationRules
 from schemas.values import Eligibility, Reason
 from tests.edge_server.rounds.by_hand import of, started
@@ -93,8 +93,8 @@ def test_a_part_that_came_to_nothing_is_said_with_the_reason():
     run.plan("a", "b", "c")
     run.upload("a", reason=Reason.NOT_FINITE)
     give_back(run, "b")
-    late = run.federation.participants.put(missed(run.federation.participants["c"]))
-    named = module.left_out(replace(run.federation, participants=late), ())
+    late = run.federation.participants.put(mark_missed(run.federation.participants["c"]))
+    named = module.excluded_devices(replace(run.federation, participants=late), ())
     assert {one.device.name: one.because for one in named} == {
         "a": "its update of round 1 was refused: not-finite",
         "b": "declined its task of round 1: ineligible",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.events import CheckUpdate, NotDeposited
+from edge_server.rounds.events import CheckUpdate, NotInObjectStore
 from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.participant import Status
 from tests.edge_server.rounds.beside import WorldWithStore
@@ -33,7 +33,7 @@ def test_a_deposited_update_is_looked_at_and_not_asked_for():
 
 def test_one_that_is_not_there_is_asked_for_in_chunks_and_stays_so():
     run, _ = asked_with("a", deposited("a"))
-    commands = run.tell(NotDeposited("a", deposited("a").blob.digest))
+    commands = run.tell(NotInObjectStore("a", deposited("a").blob.digest))
     assert request("a") in commands
     assert run.status("a") is Status.UPLOADING
     # The device says again what it has said: that changes nothing.
@@ -45,7 +45,7 @@ def test_one_that_is_not_there_is_asked_for_in_chunks_and_stays_so():
 
 def test_of_one_that_is_not_whole_only_the_rest_is_asked_for():
     run, _ = asked_with("a", deposited("a"))
-    run.tell(NotDeposited("a", deposited("a").blob.digest, have=0b01))
+    run.tell(NotInObjectStore("a", deposited("a").blob.digest, have=0b01))
     receiving = run.federation.participants["a"].receiving
     assert receiving is not None
     assert receiving.have == 0b01
@@ -53,7 +53,7 @@ def test_of_one_that_is_not_whole_only_the_rest_is_asked_for():
 
 def test_the_word_about_an_earlier_claim_is_not_taken_for_another():
     run, _ = asked_with("a", deposited("a"))
-    assert run.tell(NotDeposited("a", "0" * 64)) == []
+    assert run.tell(NotInObjectStore("a", "0" * 64)) == []
     assert run.status("a") is Status.CHECKING
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.persistent_map import FEW, KnownDevices
+from edge_server.rounds.persistent_map import FEW, PersistentMap
 
 
 @pytest.mark.parametrize("count", [1, FEW, FEW + 1, 20 * FEW])
 def test_it_is_what_a_copy_each_time_would_be(count: int) -> None:
-    copied, known = {"first": 0}, KnownDevices({"first": 0})
+    copied, known = {"first": 0}, PersistentMap({"first": 0})
     for number in range(count):
         # Every third change is another value for a device that is known.
         name = "first" if number % 3 == 2 else f"device-{number}"
@@ -21,6 +21,6 @@ def test_it_is_what_a_copy_each_time_would_be(count: int) -> None:
 
 
 def test_what_was_there_before_stays_as_it_was() -> None:
-    before = KnownDevices({"a": 1})
+    before = PersistentMap({"a": 1})
     after = before.put("a", 2).put("b", 3)
     assert (dict(before), dict(after)) == ({"a": 1}, {"a": 2, "b": 3})

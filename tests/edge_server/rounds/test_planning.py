@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.events import End, Note, PlanRound, RoundClosed, RoundPlanned
+from edge_server.rounds.events import EndRun, Note, PlanRound, RoundClosed, RoundPlanned
 from edge_server.rounds.machine import RETRY_S, Phase
 from tests.edge_server.rounds.by_hand import announced, assignment, of, offers, started
 from tests.edge_server.rounds.test_fleet import birth, death
@@ -54,7 +54,7 @@ def test_a_plan_without_devices_is_an_abandonment():
     (plan,) = of(PlanRound, run.wait(RETRY_S))
     assert (plan.attempt, plan.retry) == (2, 1)
     commands = run.plan()
-    assert [end.outcome for end in of(End, commands)] == ["failed"]
+    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
     assert run.phase is Phase.ENDED
 
 

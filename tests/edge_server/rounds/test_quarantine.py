@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_server.rounds.events import End, Misbehaved, Note, PlanRound, RoundClosed, Strike
+from edge_server.rounds.events import EndRun, Misbehaved, Note, PlanRound, RecordStrike, RoundClosed
 from edge_server.rounds.machine import Buffering, Phase
 from edge_server.rounds.participant import MAX_CLAIMS, Status
 from edge_server.rounds.reputation import ReputationRules
@@ -28,7 +28,7 @@ def test_a_repeated_offender_is_told_and_left_out_of_as_many_rounds_as_the_rules
     run = training()
     commands = run.upload("a", reason=NAN)
     assert refusals(commands) == [("a", NAN), ("a", Reason.QUARANTINED)]
-    assert of(Strike, commands) == [Strike("a", 1, NAN)]
+    assert of(RecordStrike, commands) == [RecordStrike("a", 1, NAN)]
     assert [note.reason for note in of(Note, commands)] == [NAN, Reason.QUARANTINED]
     for number in (1, 2, 3):
         for device in ("b", "c"):
@@ -53,7 +53,7 @@ def test_a_device_in_quarantine_that_sends_an_update_learns_why_it_is_not_select
 
 def test_what_is_no_message_counts_too_and_only_once_a_round():
     run = training(reputation=ReputationRules(after=2, window=10, rounds=2))
-    assert of(Strike, run.tell(Misbehaved("a", Reason.WRONG_SENDER)))
+    assert of(RecordStrike, run.tell(Misbehaved("a", Reason.WRONG_SENDER)))
     assert run.tell(Misbehaved("a", Reason.WRONG_SENDER)) == []
     assert run.tell(Misbehaved("a", Reason.MALFORMED)) == []
 
@@ -72,7 +72,7 @@ def test_too_many_in_quarantine_abandon_the_round_and_after_some_attempts_end_th
     commands = run.tell(RoundClosed(1))
     why = "round 2: 2 of 3 devices are in quarantine and min-clients is 2"
     assert [note.detail for note in of(Note, commands)] == [why]
-    assert of(End, run.wait(60)) == [End("failed", f"{why}; given up after 2 attempts")]
+    assert of(EndRun, run.wait(60)) == [EndRun("failed", f"{why}; given up after 2 attempts")]
 
 
 def test_with_whoever_is_left_rounds_go_on_as_long_as_they_are_enough():
@@ -100,8 +100,8 @@ def test_a_buffer_that_nobody_may_fill_ends_the_run_rather_than_wait_for_ever():
         if run.phase is Phase.ENDED:
             break
         commands = run.wait(60)
-    assert [end.outcome for end in of(End, commands)] == ["failed"]
-    assert "2 of 2 devices are in quarantine" in of(End, commands)[0].detail
+    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
+    assert "2 of 2 devices are in quarantine" in of(EndRun, commands)[0].detail
 
 
 def test_a_device_may_change_its_update_only_so_often():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.events import End, Note, PlanRound, RollBack, RolledBack, RoundClosed
+from edge_server.rounds.events import EndRun, Note, PlanRound, RollBack, RolledBack, RoundClosed
 from edge_server.rounds.machine import Buffering, Phase
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.rollback import TRIES
@@ -94,7 +94,7 @@ def test_it_fails_where_going_back_does_not_help():
         run.plan("a", "b")
         commands = fail(run, "a", "b")
     assert of(RollBack, commands) == []
-    (ended,) = of(End, commands)
+    (ended,) = of(EndRun, commands)
     assert ended.outcome == "failed"
     assert "going back to the model before round 1 did not help" in ended.detail
 
@@ -124,7 +124,7 @@ def test_the_second_time_in_a_row_others_are_left_out_and_a_third_time_there_is_
         run.plan("c")
         commands += fail(run, "c")
     assert of(RollBack, commands) == []
-    assert [end.outcome for end in of(End, commands)] == ["failed"]
+    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
 def test_devices_that_are_away_undo_nothing():
@@ -136,7 +136,7 @@ def test_devices_that_are_away_undo_nothing():
         if run.phase is Phase.PLANNING:
             run.plan("a", "b", "c")
     assert of(RollBack, commands) == []
-    assert [end.outcome for end in of(End, commands)] == ["failed"]
+    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
 @pytest.mark.parametrize("reason", [Reason.UNTRUSTED, Reason.INCOMPATIBLE, Reason.NO_SPACE])
@@ -160,7 +160,7 @@ def test_the_first_round_has_nothing_to_go_back_to():
         run.plan("a", "b")
         commands += fail(run, "a", "b")
     assert of(RollBack, commands) == []
-    assert [end.outcome for end in of(End, commands)] == ["failed"]
+    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
 def test_whoever_does_not_want_it_gets_the_failure_at_once():
@@ -171,7 +171,7 @@ def test_whoever_does_not_want_it_gets_the_failure_at_once():
         if run.phase is Phase.PLANNING:
             run.plan("a", "b")
     assert of(RollBack, commands) == []
-    assert [end.outcome for end in of(End, commands)] == ["failed"]
+    assert [end.outcome for end in of(EndRun, commands)] == ["failed"]
 
 
 def test_a_model_that_computes_no_numbers_is_undone_before_anyone_has_to_train_it():
@@ -197,12 +197,12 @@ def test_where_that_was_the_last_round_the_model_before_it_is_delivered():
     run.plan("a", "b", deliver=True)
     for device in ("a", "b"):
         commands = run.hear(delivery(device))
-    assert [end.outcome for end in of(End, commands)] == ["finished"]
+    assert [end.outcome for end in of(EndRun, commands)] == ["finished"]
 
 
 def test_without_the_earlier_model_the_run_fails_and_says_why():
     run, command = failed_twice("a", "b")
-    (ended,) = of(End, run.tell(RolledBack(command, failed="it is not there")))
+    (ended,) = of(EndRun, run.tell(RolledBack(command, failed="it is not there")))
     assert ended.outcome == "failed"
     assert "it is not there" in ended.detail
 

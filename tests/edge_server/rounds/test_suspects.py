@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from edge_server.rounds.reputation import ReputationRules, quarantined, replay_strikes
-from edge_server.rounds.suspects import left_out
+from edge_server.rounds.suspects import choose_suspects
 
 ALIKE = {name: {"model": size} for name, size in zip("abcde", (1.0, 1.1, 0.9, 1.2, 0.8), strict=True)}
 RULES = ReputationRules(after=3, window=10, rounds=5)
 
 
 def test_all_who_had_a_part_are_left_out_where_enough_others_are_there() -> None:
-    assert left_out({"a": {}, "b": {}}, "abcd", 2) == ("a", "b")
+    assert choose_suspects({"a": {}, "b": {}}, "abcd", 2) == ("a", "b")
 
 
 def test_where_all_had_a_part_whoever_stands_out_is_left_out() -> None:
-    assert left_out({**ALIKE, "c": {"model": 1.0, "control: largest": 1e5}}, "abcde", 1) == ("c",)
-    assert left_out({**ALIKE, "b": {"model": 1.0, "examples": 1e12}}, "abcde", 1) == ("b",)
+    assert choose_suspects({**ALIKE, "c": {"model": 1.0, "control: largest": 1e5}}, "abcde", 1) == ("c",)
+    assert choose_suspects({**ALIKE, "b": {"model": 1.0, "examples": 1e12}}, "abcde", 1) == ("b",)
 
 
 def test_where_nobody_stands_out_half_are_left_out_the_largest_first() -> None:
-    assert left_out(ALIKE, "abcde", 1) == ("a", "b", "d")
+    assert choose_suspects(ALIKE, "abcde", 1) == ("a", "b", "d")
 
 
 def test_where_only_names_are_known_half_of_them_are_left_out() -> None:
-    assert left_out({name: {} for name in "abcd"}, "abcd", 1) == ("a", "b")
+    assert choose_suspects({name: {} for name in "abcd"}, "abcd", 1) == ("a", "b")
 
 
 def test_as_many_stay_as_a_round_needs() -> None:
-    assert left_out(ALIKE, "abcde", 4) == ("d",)
-    assert left_out(ALIKE, "abcde", 5) == ()
+    assert choose_suspects(ALIKE, "abcde", 4) == ("d",)
+    assert choose_suspects(ALIKE, "abcde", 5) == ()
 
 
 def test_a_part_in_an_undone_round_is_a_quarantine_whatever_the_rules_say_of_strikes() -> None:

@@ -8,12 +8,12 @@ from edge_client.transport.chunk_transfer import PATIENCE_S
 from edge_server.rounds.events import (
     Announce,
     CheckUpdate,
-    ChunkArrived,
+    ChunkReceived,
     CloseRound,
     Send,
-    SpoolChunk,
-    Stored,
     UpdateChecked,
+    UpdateStored,
+    WriteUpdateChunk,
 )
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
@@ -42,9 +42,9 @@ def test_an_update_is_fetched_checked_and_acknowledged_and_the_round_closes():
     run.hear(reply("a"))
     assert run.hear(update("a")) == [request("a")]
     first, second, third = chunks("a")
-    assert [type(one) for one in run.tell(second)] == [SpoolChunk]
-    assert [type(one) for one in run.tell(first)] == [SpoolChunk]
-    assert [type(one) for one in run.tell(third)] == [SpoolChunk, CheckUpdate]
+    assert [type(one) for one in run.tell(second)] == [WriteUpdateChunk]
+    assert [type(one) for one in run.tell(first)] == [WriteUpdateChunk]
+    assert [type(one) for one in run.tell(third)] == [WriteUpdateChunk, CheckUpdate]
     commands = run.tell(UpdateChecked("a", update("a").blob.digest))
     assert announced(commands) == ["aggregating"]
     assert [one for one in commands if not isinstance(one, Announce)] == [
@@ -72,14 +72,14 @@ def test_an_inline_update_is_taken_as_it_comes():
     run = training("a")
     small = update("a", blob=ref_of(b"tiny"))
     assert run.hear(small) == []
-    commands = run.tell(ChunkArrived("a", Chunk(small.blob.digest[:16], 0, b"tiny")))
-    assert [type(one) for one in commands] == [SpoolChunk, CheckUpdate]
+    commands = run.tell(ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny")))
+    assert [type(one) for one in commands] == [WriteUpdateChunk, CheckUpdate]
 
 
 def test_an_inline_update_whose_chunk_came_first_is_asked_for():
     run = training("a")
     small = update("a", blob=ref_of(b"tiny"))
-    assert run.tell(ChunkArrived("a", Chunk(small.blob.digest[:16], 0, b"tiny"))) == []
+    assert run.tell(ChunkReceived("a", Chunk(small.blob.digest[:16], 0, b"tiny"))) == []
     run.hear(small)
     wanted = BlobRequest(federation=NAME, device="a", digest=small.blob.digest, first=0, count=1)
     assert run.wait(PATIENCE_S) == [Send("a", wanted)]
@@ -90,7 +90,7 @@ def test_a_chunk_that_does_not_fit_is_refused_and_costs_nothing():
     run.hear(update("a"))
     before = run.federation
     with pytest.raises(PeerError):
-        run.tell(ChunkArrived("a", Chunk(update("a").blob.digest[:16], 0, b"short")))
+        run.tell(ChunkReceived("a", Chunk(update("a").blob.digest[:16], 0, b"short")))
     assert run.federation == before
 
 
@@ -105,7 +105,7 @@ def test_a_late_chunk_of_an_earlier_update_is_ignored():
 def test_a_chunk_that_nobody_asked_for_is_ignored(device):
     run = training("a")
     before = run.federation
-    assert run.tell(ChunkArrived(device, chunks("a")[0].chunk)) == []
+    assert run.tell(ChunkReceived(device, chunks("a")[0].chunk)) == []
     assert run.federation == before
 
 
@@ -115,7 +115,7 @@ def test_an_update_announced_again_is_not_fetched_twice():
     run.tell(chunks("a")[0])
     assert run.hear(update("a")) == []
     run.tell(chunks("a")[1])
-    assert [type(one) for one in run.tell(chunks("a")[2])] == [SpoolChunk, CheckUpdate]
+    assert [type(one) for one in run.tell(chunks("a")[2])] == [WriteUpdateChunk, CheckUpdate]
     assert run.hear(update("a")) == []
 
 
@@ -161,10 +161,10 @@ def test_a_refusal_of_something_else_changes_nothing(odd):
 def test_an_update_that_the_server_has_already_is_checked_at_once(at_once):
     run = training("a", uploads_at_once=at_once)
     run.hear(update("a"))
-    assert run.tell(Stored("a")) == [CheckUpdate("a", update("a"))]
+    assert run.tell(UpdateStored("a")) == [CheckUpdate("a", update("a"))]
     assert run.status("a") is Status.CHECKING
     # It is checked once, and nothing more is asked for.
-    assert run.tell(Stored("a")) == []
+    assert run.tell(UpdateStored("a")) == []
     assert run.wait(PATIENCE_S) == []
     assert of(CloseRound, run.tell(UpdateChecked("a", update("a").blob.digest)))
 
@@ -173,5 +173,5 @@ def test_an_update_that_the_server_has_already_is_checked_at_once(at_once):
 def test_a_stored_update_that_was_not_claimed_changes_nothing(device):
     run = training("a")
     before = run.federation
-    assert run.tell(Stored(device)) == []
+    assert run.tell(UpdateStored(device)) == []
     assert run.federation == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.rounds.events import CloseRound, Note, RoundClosed, Send, Strike, UpdateChecked
+from edge_server.rounds.events import CloseRound, Note, RecordStrike, RoundClosed, Send, UpdateChecked
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from schemas.tensors.blobs import BlobRef
@@ -120,7 +120,7 @@ def test_an_update_that_is_refused_beside_the_others_is_counted_against_its_devi
     run.upload("b")
     commands = run.tell(RoundClosed(1, refused={"b": "too large"}))
     assert Note("update refused", "b", Reason.OUT_OF_BOUNDS, "too large") in commands
-    assert Strike("b", 1, Reason.OUT_OF_BOUNDS) in commands
+    assert RecordStrike("b", 1, Reason.OUT_OF_BOUNDS) in commands
     assert run.federation.reputations["b"].strikes == {1: 1.0}
 
 
@@ -133,7 +133,7 @@ def test_who_exaggerates_is_named_and_not_struck():
     assert said == [
         Note("counts with less than it says", "b", Reason.EXAGGERATED, "examples 1e+12 counts as 300")
     ]
-    assert Strike("b", 1, Reason.EXAGGERATED) in commands
+    assert RecordStrike("b", 1, Reason.EXAGGERATED) in commands
     assert run.federation.reputations == {}
 
 

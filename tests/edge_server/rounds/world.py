@@ -139,7 +139,7 @@ class World:
                     self.network.append(Packet(device, False, chunk))
             case on_server.Publish():
                 self._publish(command)
-            case on_server.SpoolChunk(_, chunk):
+            case on_server.WriteUpdateChunk(_, chunk):
                 self.disk.write(chunk)
             case on_server.CloseRound():
                 self.closed.append(command)
@@ -148,7 +148,7 @@ class World:
                 self.todo.append(command)
             case on_server.Note():
                 self.notes.append(command)
-            case on_server.End(outcome, _):
+            case on_server.EndRun(outcome, _):
                 self.outcome = outcome
 
     def _publish(self, command: on_server.Publish) -> None:
@@ -274,9 +274,9 @@ class World:
         packet = self.network.pop(index % len(self.network))
         if packet.to_server:
             if isinstance(packet.content, Chunk):
-                self.on_server(on_server.ChunkArrived(packet.device, packet.content))
+                self.on_server(on_server.ChunkReceived(packet.device, packet.content))
             else:
-                self.on_server(on_server.FromFleet(packet.content))
+                self.on_server(on_server.MessageReceived(packet.content))
         elif self.nodes[packet.device].online:
             if isinstance(packet.content, Chunk):
                 arrived = on_device.ChunkArrived(packet.content, shared=packet.shared)

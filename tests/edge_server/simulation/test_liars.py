@@ -19,7 +19,7 @@ from edge_server.config.checks.trust import TRUSTS
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
-from edge_server.strategy.components import make
+from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.pruning.pruners import PRUNERS, RANKS_CHANNELS
@@ -65,13 +65,13 @@ ENTRIES = [
     *(("transforms", name) for name in TRANSFORMS),
     *(("groups", name) for name in GROUPS),
 ]
-SENT_GROUPS = [name for name in GROUPS if make("group rule", GROUPS, Component(name=name)).uplink]
+SENT_GROUPS = [name for name in GROUPS if make_component("group rule", GROUPS, Component(name=name)).uplink]
 
 
 def words_for(concept: str, name: str) -> tuple[str, ...]:
     """A federation whose only unusual component is this one, with what it cannot do without."""
     if concept == "groups":
-        group = make("group rule", GROUPS, Component(name=name)).name
+        group = make_component("group rule", GROUPS, Component(name=name)).name
         objective = next(
             known for known, made in OBJECTIVES.items() if group in {*made.receives, *made.sends}
         )
@@ -152,7 +152,7 @@ def test_a_device_that_exaggerates_all_it_says_of_itself_spoils_nothing(concept,
 @pytest.mark.parametrize("name", SENT_GROUPS)
 def test_a_group_of_the_worst_values_is_refused_whole_and_leaves_no_trace(name, worst, runs):
     words = words_for("groups", name)
-    group = make("group rule", GROUPS, Component(name=name)).name
+    group = make_component("group rule", GROUPS, Component(name=name)).name
 
     def poison(sent: Sent) -> None:
         for known, array in sent.get(group, {}).items():
@@ -225,7 +225,7 @@ def test_a_combiner_that_takes_nothing_on_trust_resists_an_update_within_bounds(
 @pytest.mark.parametrize("name", [name for name in SENT_GROUPS if name not in TRUSTS["groups"]])
 def test_a_group_that_takes_nothing_on_trust_resists_arrays_within_bounds(name, runs):
     words = words_for("groups", name)
-    group = make("group rule", GROUPS, Component(name=name)).name
+    group = make_component("group rule", GROUPS, Component(name=name)).name
     assert runs.accuracy(words, times(4, group)) > runs.without(words) - POINTS
 
 

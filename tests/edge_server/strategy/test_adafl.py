@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.selection.policies import Attention, Client, RoundResult, attention_scores, distance
 from edge_server.strategy.strategy import State, close, make_strategy
 from schemas.errors import ConfigError
@@ -30,7 +30,7 @@ def constants(value: float) -> dict[str, np.ndarray]:
 def result(moved: dict[str, float], after: float, *, kept: int = 5, clients=CLIENTS) -> RoundResult:
     """Everyone began at 0; client k moved each coordinate by `moved[k]`, the global model by `after`."""
     spec = SubModelSpec(kept={"hidden": kept})
-    sent = [globalised(update(name, constants(by), spec=spec), MAP) for name, by in moved.items()]
+    sent = [to_global(update(name, constants(by), spec=spec), MAP) for name, by in moved.items()]
     return RoundResult(1, sent, {}, before=ZERO, after=constants(after), clients=clients)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from edge_client.pruning.channel_selection import personal_spec
 from edge_client.pruning.slicing import permute
-from edge_server.strategy.aggregation.transforms import attention_matching, match_attention, recover
-from edge_server.strategy.aggregation.updates import Around, ClientUpdate, globalised
+from edge_server.strategy.aggregation.transforms import attention_matching, cover_all, match_attention
+from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State, close, make_strategy, plan
 from schemas.strategy import Component, StrategySpec
@@ -52,7 +52,7 @@ def sent(client: str) -> ClientUpdate:
 
 
 def matched(client: str):
-    return match_attention(globalised(sent(client), MAP), Around(W, MAP))
+    return match_attention(to_global(sent(client), MAP), TransformContext(W, MAP))
 
 
 @pytest.mark.parametrize(("client", "kept"), [("a", (3, 1)), ("b", (1, 3, 0, 4)), ("c", (4, 3, 2, 1, 0))])
@@ -93,7 +93,7 @@ def test_a_matched_model_computes_what_the_clients_own_model_did():
         hidden = np.maximum(model["hidden.weight"] @ x + model["hidden.bias"], 0)
         return model["out.weight"] @ hidden + model["out.bias"]
 
-    one = globalised(sent("b"), MAP)
+    one = to_global(sent("b"), MAP)
     own = {name: W[name] + one.delta[name] for name in W}
     moved = {name: W[name] + matched("b").delta[name] for name in W}
     x = np.array([0.5, -0.25], np.float32)
@@ -103,7 +103,7 @@ def test_a_matched_model_computes_what_the_clients_own_model_did():
 def test_the_rest_may_be_what_the_global_model_has_in_its_last_places():
     # a keeps 3 and 1, moved by 1: places 0 and 1 become 3 + 1 and 1 + 1. Places 2, 3, 4 keep the global
     # model's own 2, 3, 4; moved, they would hold what a cut away: 4, 0, 2.
-    one = attention_matching(rest="in-place")(globalised(sent("a"), MAP), Around(W, MAP))
+    one = attention_matching(rest="in-place")(to_global(sent("a"), MAP), TransformContext(W, MAP))
     assert (W["hidden.bias"] + one.delta["hidden.bias"]).tolist() == [4, 2, 2, 3, 4]
     assert (W["hidden.bias"] + matched("a").delta["hidden.bias"]).tolist() == [4, 2, 4, 0, 2]
     assert one.coverage["hidden.bias"].tolist() == [True, True, False, False, False]
@@ -123,7 +123,7 @@ def test_a_round_that_ranks_channels_is_no_direction_to_go_on_in():
 
 
 def test_recovery_covers_everything_with_the_global_model():
-    one = recover(matched("a"), Around(W, MAP))
+    one = cover_all(matched("a"), TransformContext(W, MAP))
     assert all(held.all() for held in one.coverage.values())
     assert {n: a.tolist() for n, a in one.delta.items()} == {
         n: a.tolist() for n, a in matched("a").delta.items()
@@ -132,7 +132,7 @@ def test_recovery_covers_everything_with_the_global_model():
 
 def test_recovery_of_an_unmatched_update_counts_what_is_missing_as_unchanged():
     small = update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2}))
-    one = recover(globalised(small, MAP), Around(W, MAP))
+    one = cover_all(to_global(small, MAP), TransformContext(W, MAP))
     assert one.coverage["hidden.bias"].all()
     assert one.delta["hidden.bias"].tolist() == [*arrays(1)["hidden.bias"][:2].tolist(), 0, 0, 0]
 
@@ -196,8 +196,8 @@ def test_later_rounds_send_nested_prefixes_and_nothing_to_measure():
 
 
 def test_from_round_two_on_channels_stay_where_they_are():
-    one = globalised(update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2})), MAP)
-    assert match_attention(one, Around(W, MAP)) is one
+    one = to_global(update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2})), MAP)
+    assert match_attention(one, TransformContext(W, MAP)) is one
 
 
 def test_the_first_round_can_be_for_looking_only():
@@ -220,14 +220,14 @@ def test_blocks_that_must_stay_whole_are_matched_as_blocks():
     assert spec.kept == {"g": (2, 3)}
     w = {"g.weight": np.array([[0.0], [1], [2], [3]], np.float32)}
     groups = {"model": {"g.weight": np.array([[10.0], [10]], np.float32)}, "attention": scores}
-    one = match_attention(globalised(ClientUpdate("a", spec, groups, 1), blocks), Around(w, blocks))
+    one = match_attention(to_global(ClientUpdate("a", spec, groups, 1), blocks), TransformContext(w, blocks))
     assert (w["g.weight"] + one.delta["g.weight"]).ravel().tolist() == [12, 13, 0, 1]
     assert one.coverage["g.weight"].ravel().tolist() == [True, True, False, False]
 
 
 def test_matching_equal_scores_changes_nothing():
     even = {"hidden": np.full(CHANNELS, 0.5, np.float32)}
-    one = globalised(update("a", arrays(1), attention=even), MAP)
-    same = match_attention(one, Around(W, MAP))
+    one = to_global(update("a", arrays(1), attention=even), MAP)
+    same = match_attention(one, TransformContext(W, MAP))
     assert all(np.allclose(same.delta[n], one.delta[n], atol=1e-4) for n in W)
     assert permute(W, {"hidden": range(CHANNELS)}, MAP)["hidden.bias"] is W["hidden.bias"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.aggregation.means import mean_over_holders
-from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.aggregation.updates import to_global
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, arrays, update
 
@@ -16,7 +16,7 @@ def constant(value: float) -> dict[str, np.ndarray]:
 
 
 def held(client: str, value: float, kept) -> object:
-    return globalised(update(client, constant(value), spec=SubModelSpec(kept={"hidden": kept})), MAP)
+    return to_global(update(client, constant(value), spec=SubModelSpec(kept={"hidden": kept})), MAP)
 
 
 def test_each_coordinate_is_the_mean_over_those_who_hold_it():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from edge_server.strategy.components import make
+from edge_server.strategy.components import make_component
 from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
@@ -147,7 +147,9 @@ def test_the_run_gives_what_a_factory_wants_and_no_more():
     def factory(given: int, chosen: int = 1) -> tuple[int, int]:
         return given, chosen
 
-    made = make("thing", {"x": factory}, Component(name="x", options={"chosen": 2}), given=3, unwanted=4)
+    made = make_component(
+        "thing", {"x": factory}, Component(name="x", options={"chosen": 2}), given=3, unwanted=4
+    )
     assert made == (3, 2)
 
 
@@ -156,7 +158,7 @@ def test_a_piece_whose_option_is_missing_is_refused():
         return needed
 
     with pytest.raises(ConfigError, match=r"thing 'x': .*needed"):
-        make("thing", {"x": factory}, Component(name="x"))
+        make_component("thing", {"x": factory}, Component(name="x"))
 
 
 def test_an_option_that_the_run_provides_is_refused_with_what_is_free():
@@ -165,4 +167,4 @@ def test_an_option_that_the_run_provides_is_refused_with_what_is_free():
 
     piece = Component(name="x", options={"given": 5})
     with pytest.raises(ConfigError, match=r"thing 'x' has no option 'given' \(known: chosen\)"):
-        make("thing", {"x": factory}, piece, given=3)
+        make_component("thing", {"x": factory}, piece, given=3)

@@ -12,8 +12,8 @@ import pytest
 
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
-from edge_server.strategy.aggregation.updates import Around, globalised
-from edge_server.strategy.components import make
+from edge_server.strategy.aggregation.updates import TransformContext, to_global
+from edge_server.strategy.components import make_component
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.pruning.pruners import PRUNERS, Evidence
 from edge_server.strategy.selection.policies import RATIOS as RATIO_POLICIES
@@ -143,7 +143,7 @@ def test_what_nobody_holds_does_not_change(concept, name):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_schedule_gives_a_finite_number_for_every_round(name):
-    schedule = make("schedule", SCHEDULES, piece(name))
+    schedule = make_component("schedule", SCHEDULES, piece(name))
     values = [schedule(number) for number in range(1, 200)]
     assert np.isfinite(values).all()
     assert min(values) > 0
@@ -171,7 +171,7 @@ def test_a_selection_is_at_ease_with_one_device(name):
 
 @pytest.mark.parametrize("name", RATIO_POLICIES)
 def test_a_ratio_policy_gives_every_device_a_ratio_below_one(name):
-    policy = make("ratio policy", RATIO_POLICIES, piece(name), ratios=RATIOS)
+    policy = make_component("ratio policy", RATIO_POLICIES, piece(name), ratios=RATIOS)
     ratios = policy.act(None, CLIENTS, 1, random())
     assert ratios.keys() == {client.name for client in CLIENTS}
     assert all(0 <= ratio < 1 for ratio in ratios.values())
@@ -189,14 +189,14 @@ def test_without_pruning_every_device_gets_the_full_model(name):
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("name", PRUNERS)
 def test_ratio_zero_is_the_full_model(name, ordered):
-    pruner = make("pruner", PRUNERS, piece(name))
+    pruner = make_component("pruner", PRUNERS, piece(name))
     assert pruner.cut({"hidden": 0.0}, MAP, Evidence(ordered=ordered)).spec == SubModelSpec()
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("name", PRUNERS)
 def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
-    pruner = make("pruner", PRUNERS, piece(name))
+    pruner = make_component("pruner", PRUNERS, piece(name))
     ratios = [0.0, 0.1, 0.3, 0.5, 0.7, 0.99]
     kept = [
         set(pruner.cut({"hidden": ratio}, MAP, Evidence(ordered=ordered)).spec.indices("hidden", CHANNELS))
@@ -209,8 +209,8 @@ def test_sub_models_of_growing_ratio_include_each_other(name, ordered):
 @pytest.mark.parametrize("name", WEIGHTINGS)
 @pytest.mark.parametrize("examples", [(10, 20, 30), (0, 0, 5), (0, 0, 0), (1,)])
 def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
-    weighting = make("weighting", WEIGHTINGS, piece(name))
-    sent = [globalised(update(f"c{k}", arrays(k), examples=n), MAP) for k, n in enumerate(examples)]
+    weighting = make_component("weighting", WEIGHTINGS, piece(name))
+    sent = [to_global(update(f"c{k}", arrays(k), examples=n), MAP) for k, n in enumerate(examples)]
     weights = weighting.weigh(None, sent)
     assert weights.shape == (len(examples),)
     assert (weights >= 0).all()
@@ -219,8 +219,8 @@ def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
 
 @pytest.mark.parametrize("name", COMBINERS)
 def test_a_combined_change_lies_between_those_of_the_clients(name):
-    combiner = make("combiner", COMBINERS, piece(name))
-    sent = [globalised(update(f"c{k}", arrays(k)), MAP) for k in range(5)]
+    combiner = make_component("combiner", COMBINERS, piece(name))
+    sent = [to_global(update(f"c{k}", arrays(k)), MAP) for k in range(5)]
     change = combiner(sent, np.full(5, 0.2))
     for n, array in change.items():
         stack = np.stack([one.delta[n] for one in sent])
@@ -230,16 +230,16 @@ def test_a_combined_change_lies_between_those_of_the_clients(name):
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_a_transform_keeps_names_and_shapes(name):
-    transform = make("transform", TRANSFORMS, piece(name))
-    sent = globalised(update("a", arrays(1), spec=SPECS[2]), MAP)
-    changed = transform(sent, Around(arrays(0), MAP))
+    transform = make_component("transform", TRANSFORMS, piece(name))
+    sent = to_global(update("a", arrays(1), spec=SPECS[2]), MAP)
+    changed = transform(sent, TransformContext(arrays(0), MAP))
     assert {n: a.shape for n, a in changed.delta.items()} == {n: a.shape for n, a in sent.delta.items()}
     assert {n: a.shape for n, a in changed.coverage.items()} == {n: a.shape for n, a in sent.coverage.items()}
 
 
 @pytest.mark.parametrize("name", SERVER_OPTIMIZERS)
 def test_a_server_optimizer_steps_against_the_gradient(name):
-    optimizer = make("server optimizer", SERVER_OPTIMIZERS, piece(name))
+    optimizer = make_component("server optimizer", SERVER_OPTIMIZERS, piece(name))
     params, gradient = arrays(0), {n: np.ones_like(a) for n, a in arrays(0).items()}
     after, _ = optimizer.step({}, params, gradient)
     assert all((after[n] < params[n]).all() for n in params)

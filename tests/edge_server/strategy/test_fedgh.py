@@ -7,7 +7,7 @@ import pytest
 
 from edge_client.pruning.slicing import extract
 from edge_server.strategy.groups.header import Header
-from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
+from edge_server.strategy.strategy import State, close, downlink_groups, make_strategy, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -136,7 +136,7 @@ def test_where_attention_moved_channels_the_averaged_header_is_the_start() -> No
 
 def test_nothing_goes_down_and_prototypes_may_come_up_as_wide_as_the_sub_model() -> None:
     one = strategy()
-    assert sent_down(one, start(one, arrays(0)), SubModelSpec(), MAP).keys() == {"model"}
+    assert downlink_groups(one, start(one, arrays(0)), SubModelSpec(), MAP).keys() == {"model"}
     network = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
     shapes = Header().shapes({"linear3.weight": (10, 60), "linear3.bias": (10,)}, network)
     assert shapes == {"linear3.weight": (10, 60), "counts": (10,)}

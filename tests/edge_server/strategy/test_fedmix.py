@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
-from edge_server.strategy.strategy import close, make_strategy, sent_down, start
+from edge_server.strategy.strategy import close, downlink_groups, make_strategy, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
@@ -41,13 +41,13 @@ def after(one, *rounds):
 
 
 def values(one, state, spec: SubModelSpec = SMALL) -> list[float]:
-    pool = sent_down(one, state, spec, MAP).get("mean-data")
+    pool = downlink_groups(one, state, spec, MAP).get("mean-data")
     return [] if pool is None else [float(image.mean()) for image in pool["images"]]
 
 
 def test_nothing_goes_down_before_anyone_sent_anything() -> None:
     one = strategy()
-    assert "mean-data" not in sent_down(one, start(one, arrays(0)), SMALL, MAP)
+    assert "mean-data" not in downlink_groups(one, start(one, arrays(0)), SMALL, MAP)
     assert values(one, after(one, {"a": None})) == []
 
 
@@ -55,7 +55,7 @@ def test_everyones_means_go_down_client_by_client_to_every_sub_model() -> None:
     one = strategy()
     state = after(one, {"b": means(2), "a": means(1, rows=2)}, {"c": means(3), "a": None})
     assert values(one, state) == values(one, state, SubModelSpec()) == [1, 1, 2, 3]
-    assert sent_down(one, state, SMALL, MAP)["mean-data"]["labels"].shape == (4, 2)
+    assert downlink_groups(one, state, SMALL, MAP)["mean-data"]["labels"].shape == (4, 2)
 
 
 def test_what_a_client_sends_again_replaces_what_it_sent_before() -> None:

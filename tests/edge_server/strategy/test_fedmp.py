@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_client.pruning.channel_selection import mean_ratio
-from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.selection.bandit import Bandit, arms, best_arm, raised, reward, split
 from edge_server.strategy.selection.interface import Client, RoundResult
@@ -32,7 +32,7 @@ def random(seed: int = 0) -> np.random.Generator:
 def round_of(number: int, **measured: tuple[float, float, float]) -> RoundResult:
     """A round in which every client measured (ratio, training loss, seconds)."""
     updates = [
-        globalised(
+        to_global(
             replace(
                 update(name, ZEROS),
                 metrics=dict(zip(("ratio", "train_loss", "seconds"), values, strict=True)),

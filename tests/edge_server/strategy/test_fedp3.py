@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_server.coordinator.validation.contents import examine
-from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.pruning.interface import Evidence
 from edge_server.strategy.pruning.layers import Layers, returned_layers, units
 from edge_server.strategy.strategy import close, make_strategy, plan
@@ -96,7 +96,7 @@ def sent(client: str, value: float, spec: SubModelSpec, layers: tuple[str, ...],
 
 
 def test_the_returned_layers_of_the_sub_model_are_covered_and_nothing_else():
-    one = globalised(sent("weak", 1, SMALL, ("out",), 10), MAP)
+    one = to_global(sent("weak", 1, SMALL, ("out",), 10), MAP)
     assert one.coverage["out.weight"].astype(int).tolist() == [[1, 1, 0, 0, 0]] * 2
     assert one.coverage["out.bias"].all()
     assert not one.coverage["hidden.weight"].any()

@@ -14,11 +14,11 @@ from edge_client.pruning.slicing import expected_shapes
 from edge_client.pruning.surgery import arrays_of
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.components import make
+from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import MAX_ROWS, Shape
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Network, close, make_strategy, sent_down, start
+from edge_server.strategy.strategy import Network, close, downlink_groups, make_strategy, start
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
@@ -43,7 +43,7 @@ def filled(shape: Shape, seed: int) -> np.ndarray:
 
 def updates(name: str) -> list[ClientUpdate]:
     """What two devices with unlike sub-models might send."""
-    rule = make("group rule", GROUPS, Component(name=name))
+    rule = make_component("group rule", GROUPS, Component(name=name))
     sent = []
     for k, spec in enumerate(SUB_MODELS):
         shapes = expected_shapes(spec, MAP)
@@ -60,7 +60,7 @@ def test_what_a_device_receives_fits_its_sub_model(name):
     before = start(strategy, arrays_of(MODULE))
     for state in (before, close(strategy, before, updates(name), MAP, clients=CLIENTS)):
         for spec in SUB_MODELS:
-            groups = sent_down(strategy, state, spec, MAP)
+            groups = downlink_groups(strategy, state, spec, MAP)
             shapes = expected_shapes(spec, MAP)
             assert all(array.shape == shapes[n] for n, array in groups["model"].items())
             for arrays in groups.values():
@@ -70,7 +70,7 @@ def test_what_a_device_receives_fits_its_sub_model(name):
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_rule_states_bounded_shapes_for_what_devices_send(name):
-    rule = make("group rule", GROUPS, Component(name=name))
+    rule = make_component("group rule", GROUPS, Component(name=name))
     shapes = rule.shapes(expected_shapes(SubModelSpec(), MAP), SPEC)
     sizes = [MAX_ROWS if size is None else size for shape in shapes.values() for size in shape]
     assert all(size >= 1 for size in sizes)

@@ -17,7 +17,7 @@ from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.storage.private_state import PrivateState
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.strategy import State, close, make_strategy, sent_down, start
+from edge_server.strategy.strategy import State, close, downlink_groups, make_strategy, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
@@ -63,14 +63,14 @@ def test_the_overlap_is_that_of_the_last_round_alone():
 
 
 def test_a_device_receives_the_overlap_in_the_channels_of_its_sub_model():
-    groups = sent_down(hermes(), after_a_round(), SubModelSpec(kept={"hidden": (3, 4)}), MAP)
+    groups = downlink_groups(hermes(), after_a_round(), SubModelSpec(kept={"hidden": (3, 4)}), MAP)
     assert groups["overlap"]["hidden.bias"].astype(int).tolist() == [1, 0]
     assert groups["overlap"]["out.weight"].astype(int).tolist() == [[1, 0], [1, 0]]
 
 
 def test_nothing_is_sent_beside_the_model_before_there_was_a_round():
     strategy = hermes()
-    assert sent_down(strategy, start(strategy, ZEROS), SubModelSpec(), MAP).keys() == {"model"}
+    assert downlink_groups(strategy, start(strategy, ZEROS), SubModelSpec(), MAP).keys() == {"model"}
 
 
 def test_the_overlap_survives_a_checkpoint(tmp_path):

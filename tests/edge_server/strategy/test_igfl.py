@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.strategy import close, make_strategy, sent_down, start
+from edge_server.strategy.strategy import close, downlink_groups, make_strategy, start
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
@@ -27,7 +27,7 @@ def bias(*values: float) -> dict[str, np.ndarray]:
 
 def test_before_round_one_the_last_step_is_zero():
     strategy = make_strategy(IGFL_C, RATIOS)
-    down = sent_down(strategy, start(strategy, arrays(0)), SubModelSpec(kept={"hidden": 2}), MAP)
+    down = downlink_groups(strategy, start(strategy, arrays(0)), SubModelSpec(kept={"hidden": 2}), MAP)
     assert down["last-step"]["hidden.bias"].tolist() == [0, 0]
     assert not any(array.any() for array in down["last-step"].values())
 

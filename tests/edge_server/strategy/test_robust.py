@@ -8,8 +8,8 @@ import pytest
 from edge_server.strategy.aggregation.combiners import COMBINERS, krum, median, trimmed_mean
 from edge_server.strategy.aggregation.krum import krum_scores
 from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
-from edge_server.strategy.aggregation.updates import globalised
-from edge_server.strategy.components import make
+from edge_server.strategy.aggregation.updates import to_global
+from edge_server.strategy.components import make_component
 from edge_server.strategy.weighting.pairwise_products import squared_distances
 from schemas.errors import ConfigError
 from schemas.strategy import Component
@@ -22,7 +22,7 @@ def constant(value: float) -> dict[str, np.ndarray]:
 
 
 def held(value: float, kept=5):
-    return globalised(update(f"c{value}", constant(value), spec=SubModelSpec(kept={"hidden": kept})), MAP)
+    return to_global(update(f"c{value}", constant(value), spec=SubModelSpec(kept={"hidden": kept})), MAP)
 
 
 def alike(count: int) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_the_overlap_need_not_be_a_prefix():
 
 
 def test_the_overlap_of_full_models_is_the_mean_exactly():
-    sent = [globalised(update(f"c{k}", arrays(k)), MAP) for k in range(4)]
+    sent = [to_global(update(f"c{k}", arrays(k)), MAP) for k in range(4)]
     one, other = mean_over_overlap(sent, alike(4)), mean_over_holders(sent, alike(4))
     assert all((one[name] == other[name]).all() and one[name].dtype == np.float32 for name in one)
 
@@ -168,4 +168,4 @@ def test_where_the_kept_client_holds_nothing_nothing_changes():
 )
 def test_an_option_out_of_range_is_refused(name, options, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        make("combiner", COMBINERS, Component(name=name, options=options))
+        make_component("combiner", COMBINERS, Component(name=name, options=options))

@@ -12,7 +12,7 @@ from edge_client.training.objectives.registry import build_objectives
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.control import Control
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import close, make_strategy, sent_down, start
+from edge_server.strategy.strategy import close, downlink_groups, make_strategy, start
 from schemas.strategy import Component, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from tests.edge_server.strategy.network import CLIENTS, MAP, RATIOS, arrays, update
@@ -71,7 +71,7 @@ def test_the_control_is_the_mean_of_all_clients_also_after_more_have_come():
         strategy, second, [update("c3", nothing(), control=control([2] * 5))], MAP, clients=CLIENTS[:4]
     )
     assert third.groups["control"]["hidden.bias"].tolist() == [1] * 5
-    assert sent_down(strategy, third, WHOLE, MAP)["control"].keys() == MAP.parameters.keys()
+    assert downlink_groups(strategy, third, WHOLE, MAP)["control"].keys() == MAP.parameters.keys()
 
 
 def test_controls_follow_their_channels_when_attention_reorders_them():
@@ -112,7 +112,7 @@ def test_every_device_receives_its_part_of_the_control():
     strategy = make_strategy(SCAFFOLD, RATIOS)
     held = control([1, 2, 3, 4, 5])
     state = start(strategy, arrays(0))
-    assert not any(array.any() for array in sent_down(strategy, state, PREFIX, MAP)["control"].values())
+    assert not any(array.any() for array in downlink_groups(strategy, state, PREFIX, MAP)["control"].values())
     down = Control().down(held, PREFIX, MAP)
     assert down["hidden.bias"].tolist() == [1, 2]
     assert down["out.weight"].shape == (2, 2)
@@ -170,7 +170,7 @@ class Pair:
         return float(self.state.params["w"][0])
 
     def local(self, name: str) -> ClientUpdate:
-        received = sent_down(self.strategy, self.state, SubModelSpec(), ONE)
+        received = downlink_groups(self.strategy, self.state, SubModelSpec(), ONE)
         module = OneWeight(received["model"]["w"])
         objectives = build_objectives(self.strategy.objectives)
         around = Surroundings(self.plan, received=received, kept=self.kept[name], steps=self.steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.selection.interface import Why
+from edge_server.strategy.selection.interface import Explanation
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS, Attention, Client, Uniform
 
 # Shares of the examples: 0.1, 0.2, 0.3, 0.4; their mean is 0.25.
@@ -14,25 +14,25 @@ CLIENTS = [Client("a", 1, 10), Client("b", 1, 20), Client("c", 1, 30), Client("d
 
 def test_where_all_are_alike_everyone_has_its_share_of_one():
     why = Uniform().explain(None, CLIENTS, {"a", "c", "d"})
-    assert why("a") == Why("drawn: 3 of 4, each alike", 0.25)
-    assert why("b") == Why("not drawn this time: 3 of 4, each alike", 0.25)
+    assert why("a") == Explanation("drawn: 3 of 4, each alike", 0.25)
+    assert why("b") == Explanation("not drawn this time: 3 of 4, each alike", 0.25)
 
 
 def test_where_all_are_taken_nobody_was_drawn():
     everyone = {client.name for client in CLIENTS}
     assert Uniform().explain(None, CLIENTS, everyone)("a").because == "all 4 take part"
     why = Attention().explain(None, CLIENTS, everyone)
-    assert why("b") == Why("all 4 take part: attention 0.2, mean 0.25", 0.2)
+    assert why("b") == Explanation("all 4 take part: attention 0.2, mean 0.25", 0.2)
 
 
 def test_attention_names_its_score_and_the_mean_of_those_that_are_there():
     why = Attention().explain(None, CLIENTS, {"d"})
-    assert why("d") == Why("drawn: attention 0.4, mean 0.25", 0.4)
-    assert why("a") == Why("not drawn this time: attention 0.1, mean 0.25", 0.1)
+    assert why("d") == Explanation("drawn: attention 0.4, mean 0.25", 0.4)
+    assert why("a") == Explanation("not drawn this time: attention 0.1, mean 0.25", 0.1)
     # Only b and c are there: (0.5 + 0.125) / 2 = 0.3125.
     known = {"a": 0.375, "b": 0.5, "c": 0.125}
     why = Attention().explain(known, [Client("b", 1, 1), Client("c", 1, 1)], {"c"})
-    assert why("c") == Why("drawn: attention 0.125, mean 0.312", 0.125)
+    assert why("c") == Explanation("drawn: attention 0.125, mean 0.312", 0.125)
 
 
 @pytest.mark.parametrize("name", sorted(SELECTIONS))
@@ -48,4 +48,4 @@ def test_every_selection_explains_what_it_chose_from_the_same_state(name):
 
 def test_a_policy_that_says_nothing_of_itself_says_at_least_who_was_chosen():
     why = RATIOS["by-tier"](ratios=(0.5,)).explain(None, CLIENTS, {"a"})
-    assert (why("a"), why("b")) == (Why("chosen"), Why("not chosen this time"))
+    assert (why("a"), why("b")) == (Explanation("chosen"), Explanation("not chosen this time"))

@@ -23,7 +23,7 @@ from edge_client.pruning.slicing import extract
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.executor import Workshop
 from edge_server.coordinator.replay import Verdict, replay
-from edge_server.rounds.broadcast.pacing import begin, broadcast_of, joined
+from edge_server.rounds.broadcast.pacing import add_follower, begin, plan_broadcast
 from edge_server.rounds.events import PlanRound
 from edge_server.storage.recovery import Resumption
 from schemas.errors import ConfigError, PeerError
@@ -147,11 +147,11 @@ def test_tiers_share_layers_and_what_nobody_lacks_is_not_published(tmp_path: Pat
     tasks = desk.tasks(2, 2)
     shared = digests(tasks["weak"]) & digests(tasks["strong"])
     assert {tasks["weak"].blobs[name].digest for name in tasks["weak"].channels} <= shared
-    cast = broadcast_of(tasks.values(), 0.0)
+    cast = plan_broadcast(tasks.values(), 0.0)
     assert cast is not None
     for name, task in tasks.items():
         lacks = {task.blobs[blob].digest for blob in asked_for(task, digests(first[name]))}
-        cast = joined(
+        cast = add_follower(
             cast, name, [n for blob, n in task.channels.items() if task.blobs[blob].digest in lacks], 0
         )
     published = {piece.ref.digest for piece in begin(cast, 0.0).pieces}

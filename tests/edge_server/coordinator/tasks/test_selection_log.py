@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from edge_server.coordinator.tasks import selection_log
 from edge_server.coordinator.tasks.selection_log import choices_of
-from edge_server.rounds.events import LeftOut, PlanRound
+from edge_server.rounds.events import ExcludedDevice, PlanRound
 from edge_server.rounds.fleet import Device
-from edge_server.strategy.explanations import Choice, Choices
-from edge_server.strategy.selection.interface import Why
+from edge_server.strategy.explanations import DeviceChoice, RoundChoices
+from edge_server.strategy.selection.interface import Explanation
 from schemas.values import CapabilityProfile, DataCard
 
 CARD = DataCard(source="digits", examples=24, input_shape=(1, 8, 8), num_classes=10)
@@ -17,29 +17,29 @@ def device(name: str) -> Device:
     return Device(name, 1, CapabilityProfile(), CARD)
 
 
-def planned(*chosen: str, **more) -> Choices:
+def planned(*chosen: str, **more) -> RoundChoices:
     """Of a, b and c, who were there, these; d was offline."""
     values = {
         "devices": tuple(map(device, "abc")),
-        "left_out": (LeftOut(device("d"), "offline"),),
+        "left_out": (ExcludedDevice(device("d"), "offline"),),
         "known": 4,
         **more,
     }
     command = PlanRound(2, 7, **values)
     return choices_of(
-        command, dict.fromkeys(chosen, 0.5), lambda name: Why(f"so is {name}", 0.1), lambda _: 3
+        command, dict.fromkeys(chosen, 0.5), lambda name: Explanation(f"so is {name}", 0.1), lambda _: 3
     )
 
 
 def test_the_chosen_come_first_then_who_was_passed_over_then_who_could_not_be_chosen():
-    assert planned("b") == Choices(
+    assert planned("b") == RoundChoices(
         attempt=7,
         round=2,
         devices=(
-            Choice(device="b", chosen=True, because="so is b", score=0.1, tier=3, ratio=0.5),
-            Choice(device="a", chosen=False, because="so is a", score=0.1, tier=3),
-            Choice(device="c", chosen=False, because="so is c", score=0.1, tier=3),
-            Choice(device="d", chosen=False, because="offline", tier=3),
+            DeviceChoice(device="b", chosen=True, because="so is b", score=0.1, tier=3, ratio=0.5),
+            DeviceChoice(device="a", chosen=False, because="so is a", score=0.1, tier=3),
+            DeviceChoice(device="c", chosen=False, because="so is c", score=0.1, tier=3),
+            DeviceChoice(device="d", chosen=False, because="offline", tier=3),
         ),
     )
 
@@ -67,5 +67,5 @@ def test_only_so_many_are_kept_and_the_others_are_counted(monkeypatch):
 
 
 def test_what_a_device_says_of_itself_is_cut_to_what_may_be_said():
-    told = planned("a", left_out=(LeftOut(device("d"), "left out: its owner's rules: " + "x" * 500),))
+    told = planned("a", left_out=(ExcludedDevice(device("d"), "left out: its owner's rules: " + "x" * 500),))
     assert len(told.devices[-1].because) == 500

@@ -18,10 +18,10 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.events import Connected, MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import step
-from edge_server.releases.rollout.open import begun_or_left, files_of
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.open import begin_or_resume, offered_files
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
-from edge_server.releases.rollout.target import Status
+from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import Cause, Stage
 from schemas.tensors.chunks import CHUNK_BYTES
@@ -70,7 +70,9 @@ def test_without_an_approved_version_it_says_so(room, tmp_path) -> None:
 def test_while_a_rollout_to_all_is_under_way_it_says_so(room, tmp_path) -> None:
     version = entered(room.registry, "v1", fitted(), key_in(tmp_path))
     room.registry.set_active(version)
-    begun_or_left(RolloutJournal(room.registry), version, Rules(), files_of(room.registry, version))
+    begin_or_resume(
+        RolloutJournal(room.registry), version, RolloutRules(), offered_files(room.registry, version)
+    )
     assert room.press() == Installation("pi-1", None, "a rollout of v1 is not over: `edge-server rollout v1`")
 
 
@@ -79,7 +81,7 @@ def test_one_device_after_the_other(room, monkeypatch) -> None:
 
     def slow(self: Any, device: str) -> Rollout:
         go_on.wait(DEADLINE_S)
-        return Rollout("r", "v1", "home", Rules(), FILES, phase=RolloutPhase.STOPPED, why="enough")
+        return Rollout("r", "v1", "home", RolloutRules(), FILES, phase=RolloutPhase.STOPPED, why="enough")
 
     monkeypatch.setattr(Installer, "_rolled_out", slow)
     assert room.installer.begin("pi-1")
@@ -140,7 +142,7 @@ def test_a_device_that_is_lost_before_it_switched_is_given_up(room) -> None:
     rollout = rollout_at(Stage.OFFERED)
     room.installer._shown(rollout, "")
     assert given_up == []
-    away = replace(rollout.targets["pi-1"], status=Status.AWAY)
+    away = replace(rollout.targets["pi-1"], status=TargetStatus.AWAY)
     room.installer._shown(rollout.put(away), "")
     assert given_up == ["pi-1 is not there"]
 

@@ -13,7 +13,13 @@ from edge_server.rounds.fleet import Device
 from edge_server.storage.journal import Aggregated, Journal
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.explanations import ChannelScores, Choice, Choices, Observation, Similarity
+from edge_server.strategy.explanations import (
+    ChannelScores,
+    DeviceChoice,
+    Observation,
+    RoundChoices,
+    Similarity,
+)
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment
 from schemas.values import CapabilityProfile, DataCard, DeliveryVerdict
 from tests.schemas.examples import MESSAGES_BY_KIND
@@ -59,11 +65,11 @@ def observed(number: int) -> Observation:
     return Observation(round=number, groups={"hidden": scores}, similarity=alike)
 
 
-def chosen(number: int) -> Choices:
+def chosen(number: int) -> RoundChoices:
     """Both are there, and alpha alone is asked; why is said in words that would be markup in a page."""
-    asked = Choice(device="alpha", chosen=True, because=f"drawn with chance 0.6 {MARKUP}", score=0.6)
-    other = Choice(device="beta", chosen=False, because="not drawn")
-    return Choices(attempt=number, round=number, devices=(asked, other))
+    asked = DeviceChoice(device="alpha", chosen=True, because=f"drawn with chance 0.6 {MARKUP}", score=0.6)
+    other = DeviceChoice(device="beta", chosen=False, because="not drawn")
+    return RoundChoices(attempt=number, round=number, devices=(asked, other))
 
 
 def begun(path: Path, *, rounds: int = 2) -> tuple[RunFolder, Journal]:

@@ -11,7 +11,7 @@ import pytest
 
 from edge_client.security.trusted_key import check_model, read_trusted_key
 from edge_server.releases.registry.difference import differences, weight_distance
-from edge_server.releases.registry.register import default_registry, enter_or_say_why_not, enter_run
+from edge_server.releases.registry.register import default_registry, enter_run, try_enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.security.manifest_signer import open_manifest_signer
 from edge_server.storage.journal import Aggregated, Journal
@@ -187,13 +187,13 @@ def test_a_run_that_is_not_over_or_has_no_models_is_not_entered(registry, tmp_pa
     (run / "onnx" / "tier-1.onnx").unlink()
     with pytest.raises(ConfigError, match="no ONNX files"):
         enter_run(registry, run)
-    assert enter_or_say_why_not(registry.folder, run) is None
+    assert try_enter_run(registry.folder, run) is None
 
 
 def test_a_registry_that_cannot_be_written_takes_nothing_from_the_run(tmp_path, caplog) -> None:
     run = run_folder(tmp_path / "home-1")
     (tmp_path / "registry").write_text("in the way")
-    assert enter_or_say_why_not(default_registry(run), run) is None
+    assert try_enter_run(default_registry(run), run) is None
     assert "not entered in registry" in caplog.text
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from edge_server.releases.rollout.events import Connected, Event, MessageReceived, SendChunks, Tick
 from edge_server.releases.rollout.machine import step
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, TierFile
-from edge_server.releases.rollout.target import Status
+from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import Birth, Death, Message, ModelReport
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of
@@ -17,7 +17,7 @@ from schemas.values import CapabilityProfile, DataCard
 
 FEDERATION, VERSION = "home", "v2"
 TERMS = TrialTerms(watch_s=30.0)
-RULES = Rules(canary="1", groups=2, gather_s=5.0, away_s=100.0, silent_s=50.0, terms=TERMS)
+RULES = RolloutRules(canary="1", groups=2, gather_s=5.0, away_s=100.0, silent_s=50.0, terms=TERMS)
 FILES = {tier: TierFile(BlobRef(digest=digest_of(f"tier {tier}".encode()), size=300_000)) for tier in (1, 2)}
 CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)
 DONE = ModelMeasurement(examples=100, accuracy=0.9, latency_ms=1.0)
@@ -32,7 +32,7 @@ def birth(device: str, *, tier: int | None = 1, session: int = 1) -> Birth:
 class World:
     """The machine, its clock, and what was sent."""
 
-    rules: Rules = RULES
+    rules: RolloutRules = RULES
     now: float = 1000.0
     sent: list[tuple[str, Message]] = field(default_factory=list)
     chunks: list[SendChunks] = field(default_factory=list)
@@ -85,7 +85,7 @@ class World:
         """Its last will comes."""
         self.do(MessageReceived(Death(federation=FEDERATION, device=device, session=1)))
 
-    def status(self, device: str) -> Status:
+    def status(self, device: str) -> TargetStatus:
         """Where the machine thinks that it is."""
         return self.rollout.targets[device].status
 

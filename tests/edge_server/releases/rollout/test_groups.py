@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_server.releases.rollout.groups import groups_of, missing_tiers
-from edge_server.releases.rollout.rules import Rules, is_size
+from edge_server.releases.rollout.rules import RolloutRules, is_size
 
 FLEET = {f"pi-{number}": 1 + number % 5 for number in range(100)}
 
@@ -62,7 +62,7 @@ def test_every_device_is_in_one_group_and_no_group_is_empty(fleet, canary, group
     ],
 )
 def test_the_size_of_the_canary(canary: str, devices: int, size: int) -> None:
-    assert Rules(canary=canary).canary_of(devices) == size
+    assert RolloutRules(canary=canary).canary_of(devices) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "10 %", "101%", "ten", "1e3", "5.5"])

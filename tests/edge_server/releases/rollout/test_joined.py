@@ -34,7 +34,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout import events as server_events
 from edge_server.releases.rollout import machine as server_machine
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal
 from schemas.messages.rollout_terms import ModelMeasurement, TrialTerms
@@ -43,7 +43,7 @@ from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, VERSION,
 
 OLD, GOOD, BAD = (ModelMeasurement(examples=100, accuracy=x, latency_ms=1.0) for x in (0.9, 0.92, 0.5))
 BETTER, WORSE = Comparison(OLD, GOOD, 1, 3), Comparison(OLD, BAD, 41, 1)
-RULES = Rules(
+RULES = RolloutRules(
     canary="2",
     groups=2,
     success=0.9,

@@ -11,10 +11,10 @@ from edge_server.cli.main import main
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.events import MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begun_for, begun_or_left, files_of
+from edge_server.releases.rollout.open import begin_for_devices, begin_or_resume, offered_files
 from edge_server.releases.rollout.service import RolloutService
 from edge_server.releases.rollout.state import RolloutPhase
-from edge_server.releases.rollout.target import Status
+from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Stage
 from tests.edge_server.releases.rollout.fleet import RULES, World, birth
@@ -46,7 +46,7 @@ def test_it_waits_for_its_device_whoever_else_is_there() -> None:
 def test_a_device_that_refuses_stops_it() -> None:
     world = World(ONLY).begin("pi-1", "pi-2")
     world.say("pi-2", Stage.REFUSED)
-    assert (world.status("pi-2"), world.rollout.phase) == (Status.REFUSED, RolloutPhase.STOPPED)
+    assert (world.status("pi-2"), world.rollout.phase) == (TargetStatus.REFUSED, RolloutPhase.STOPPED)
 
 
 @pytest.fixture
@@ -54,23 +54,23 @@ def shelf(tmp_path: Path):
     """A registry with one signed version, and its journal."""
     registry = Registry(tmp_path / "registry")
     version = entered(registry, "v1", fitted(), key_in(tmp_path))
-    return RolloutJournal(registry), version, files_of(registry, version)
+    return RolloutJournal(registry), version, offered_files(registry, version)
 
 
 def test_one_that_was_left_goes_on_with_the_same_device_and_no_other(shelf) -> None:
     journal, version, files = shelf
-    first = begun_for(journal, version, ONLY, files)
-    assert begun_for(journal, version, ONLY, files).id == first.id
-    assert begun_for(journal, version, ONLY, files).rules.only == ("pi-2",)
+    first = begin_for_devices(journal, version, ONLY, files)
+    assert begin_for_devices(journal, version, ONLY, files).id == first.id
+    assert begin_for_devices(journal, version, ONLY, files).rules.only == ("pi-2",)
     with pytest.raises(ConfigError, match="a rollout of v1 is not over"):
-        begun_for(journal, version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
+        begin_for_devices(journal, version, ONLY.model_copy(update={"only": ("pi-1",)}), files)
 
 
 def test_one_device_does_not_take_over_a_rollout_to_all(shelf) -> None:
     journal, version, files = shelf
-    begun_or_left(journal, version, RULES, files)
+    begin_or_resume(journal, version, RULES, files)
     with pytest.raises(ConfigError, match="a rollout of v1 is not over"):
-        begun_for(journal, version, ONLY, files)
+        begin_for_devices(journal, version, ONLY, files)
 
 
 def test_the_command_names_devices_and_leaves_the_active_version_alone(tmp_path, monkeypatch, capsys) -> None:

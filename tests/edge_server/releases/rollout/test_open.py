@@ -14,16 +14,16 @@ from edge_server.releases.rollout.events import Withdrawn
 from edge_server.releases.rollout.journal import RolloutJournal, new_id
 from edge_server.releases.rollout.machine import step, stop
 from edge_server.releases.rollout.open import (
-    begun_or_left,
-    files_of,
-    one_at_a_time,
-    to_withdraw,
+    begin_or_resume,
+    offered_files,
+    reopen_for_withdrawal,
+    rollout_lock,
     wanted_version,
 )
 from edge_server.releases.rollout.progress import Progress, summary
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import RolloutPhase
-from edge_server.releases.rollout.target import Status
+from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Cause, Stage
 from schemas.names import is_name
@@ -48,27 +48,27 @@ def journal(registry: Registry) -> RolloutJournal:
 
 def test_a_rollout_that_was_left_goes_on_by_its_own_rules(registry, journal) -> None:
     version = registry.version("v1")
-    files = files_of(registry, version)
-    first, left = begun_or_left(journal, version, RULES, files)
-    again, goes_on = begun_or_left(journal, version, Rules(canary="50%"), files)
+    files = offered_files(registry, version)
+    first, left = begin_or_resume(journal, version, RULES, files)
+    again, goes_on = begin_or_resume(journal, version, RolloutRules(canary="50%"), files)
     assert (left, goes_on) == (False, True)
     assert (again.id, again.rules) == (first.id, RULES)
 
 
 def test_a_rollout_knows_what_tiers_the_versions_run_gave_its_devices(registry, journal) -> None:
     version = registry.version("v1").model_copy(update={"device_tiers": {"pi": 2}})
-    files = files_of(registry, version)
+    files = offered_files(registry, version)
     for _ in ("a new one", "the same, left and taken up again"):
-        assert begun_or_left(journal, version, RULES, files)[0].device_tiers == {"pi": 2}
+        assert begin_or_resume(journal, version, RULES, files)[0].device_tiers == {"pi": 2}
 
 
 def test_another_version_waits_until_that_one_is_over(registry, journal) -> None:
     one, two = registry.version("v1"), registry.version("v2")
-    rollout, _ = begun_or_left(journal, one, RULES, files_of(registry, one))
+    rollout, _ = begin_or_resume(journal, one, RULES, offered_files(registry, one))
     with pytest.raises(ConfigError, match=r"a rollout of v1 is not over: go on .* or take it back"):
-        begun_or_left(journal, two, RULES, files_of(registry, two))
+        begin_or_resume(journal, two, RULES, offered_files(registry, two))
     journal.save(rollout, replace(rollout, phase=RolloutPhase.STOPPED))
-    assert begun_or_left(journal, two, RULES, files_of(registry, two))[1] is False
+    assert begin_or_resume(journal, two, RULES, offered_files(registry, two))[1] is False
 
 
 def test_the_journal_gives_back_what_was_reached(registry, journal) -> None:
@@ -86,7 +86,7 @@ def test_the_journal_gives_back_what_was_reached(registry, journal) -> None:
         name: one.status for name, one in world.rollout.targets.items()
     }
     assert loaded.targets[canary].report == world.rollout.targets[canary].report
-    assert loaded.targets[second].status is Status.WATCHING
+    assert loaded.targets[second].status is TargetStatus.WATCHING
 
 
 def test_only_what_is_new_is_written(registry, journal, monkeypatch) -> None:
@@ -108,7 +108,7 @@ def test_a_version_is_withdrawn_from_those_that_it_was_rolled_out_to(registry, j
     world.say("a", Stage.KEPT)
     journal.save(before, world.rollout)
     assert world.rollout.phase is RolloutPhase.FINISHED
-    opened = to_withdraw(journal, version, FILES)
+    opened = reopen_for_withdrawal(journal, version, FILES)
     stopping = stop(opened, "withdrawn by hand", 0.0)
     assert (stopping.phase, stopping.left_with_it) == (RolloutPhase.STOPPING, ("a",))
 
@@ -116,16 +116,16 @@ def test_a_version_is_withdrawn_from_those_that_it_was_rolled_out_to(registry, j
 def test_only_the_last_version_that_was_rolled_out_can_be_withdrawn(registry, journal) -> None:
     one, two = registry.version("v1"), registry.version("v2")
     with pytest.raises(ConfigError, match="v1 was never rolled out"):
-        to_withdraw(journal, one, {})
+        reopen_for_withdrawal(journal, one, {})
     for version in (one, two):
-        rollout, _ = begun_or_left(journal, version, RULES, files_of(registry, version))
+        rollout, _ = begin_or_resume(journal, version, RULES, offered_files(registry, version))
         journal.save(rollout, replace(rollout, phase=RolloutPhase.FINISHED))
     with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
-        to_withdraw(journal, one, {})
+        reopen_for_withdrawal(journal, one, {})
     # One that was stopped is served by nobody.
     last = journal.load(journal.newest("home")[0].id, {}, now=0.0)
     journal.save(last, replace(last, phase=RolloutPhase.STOPPED))
-    assert to_withdraw(journal, one, {}).version == "v1"
+    assert reopen_for_withdrawal(journal, one, {}).version == "v1"
 
 
 def test_without_a_version_it_is_the_active_one(registry) -> None:
@@ -141,27 +141,27 @@ def test_without_a_version_it_is_the_active_one(registry) -> None:
 
 def test_a_version_that_is_not_signed_is_not_rolled_out(registry) -> None:
     with pytest.raises(ConfigError, match="bare is not signed"):
-        files_of(registry, entered(registry, "bare", fitted(), None))
+        offered_files(registry, entered(registry, "bare", fitted(), None))
 
 
 def test_a_file_that_was_altered_in_the_registry_is_not_rolled_out(registry) -> None:
     path = registry.onnx("v1", 1)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(ConfigError, match="is not the file that was entered"):
-        files_of(registry, registry.version("v1"))
+        offered_files(registry, registry.version("v1"))
     path.unlink()
     with pytest.raises(ConfigError, match="No such file or directory: enter the run again"):
-        files_of(registry, registry.version("v1"))
+        offered_files(registry, registry.version("v1"))
 
 
 def test_one_rollout_at_a_time(registry) -> None:
-    with one_at_a_time(registry, "home"):
+    with rollout_lock(registry, "home"):
         with (
             pytest.raises(ConfigError, match="under way in another process"),
-            one_at_a_time(registry, "home"),
+            rollout_lock(registry, "home"),
         ):
             pass
-        with one_at_a_time(registry, "work"):
+        with rollout_lock(registry, "work"):
             pass
 
 

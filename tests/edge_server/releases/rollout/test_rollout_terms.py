@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from edge_server.releases.rollout.events import Connected, MessageReceived, Withdrawn
 from edge_server.releases.rollout.state import RolloutPhase
-from edge_server.releases.rollout.target import CHECK_UP_S, Status
+from edge_server.releases.rollout.target import CHECK_UP_S, TargetStatus
 from schemas.messages import BlobRequest
 from schemas.messages.rollout_terms import Cause, Stage
 from schemas.tensors.chunks import CHUNK_BYTES, SMALL_CHUNK_BYTES
@@ -135,7 +135,7 @@ def test_a_device_that_had_the_version_before_is_not_told_to_go_back() -> None:
     world.say("b", Stage.REFUSED, Cause.LATENCY)
     assert world.rollout.phase is RolloutPhase.STOPPED
     assert world.withdrawn() == set()
-    assert world.status("a") is Status.KEPT
+    assert world.status("a") is TargetStatus.KEPT
 
 
 def test_an_offer_that_is_not_answered_is_repeated_and_one_that_is_only_now_and_then() -> None:
@@ -163,7 +163,7 @@ def test_a_device_that_stays_away_is_left_out_and_one_that_comes_back_counts_aga
     world.say("b", Stage.KEPT)
     assert world.rollout.phase is RolloutPhase.RUNNING
     world.wait(RULES.away_s)
-    assert world.status("a") is Status.AWAY
+    assert world.status("a") is TargetStatus.AWAY
     assert world.rollout.phase is RolloutPhase.FINISHED
 
 
@@ -172,7 +172,7 @@ def test_a_group_that_is_away_as_a_whole_is_waited_for() -> None:
     (canary,) = world.group(0)
     world.lost(canary)
     world.wait(10 * RULES.away_s)
-    assert world.status(canary) is Status.AWAY
+    assert world.status(canary) is TargetStatus.AWAY
     assert world.rollout.phase is RolloutPhase.RUNNING
     assert world.offered() == {canary}
     world.do(MessageReceived(birth(canary, session=2)))
@@ -186,7 +186,7 @@ def test_a_device_that_goes_silent_after_the_switch_has_failed() -> None:
     world.say(canary, Stage.SWITCHED)
     world.lost(canary)
     world.wait(RULES.terms.watch_s + RULES.silent_s)
-    assert world.status(canary) is Status.SILENT
+    assert world.status(canary) is TargetStatus.SILENT
     assert world.rollout.phase is RolloutPhase.STOPPING
 
 
@@ -220,7 +220,7 @@ def test_what_was_final_stays() -> None:
     world = World(RULES.model_copy(update={"canary": "2", "success": 0.5})).begin("a", "b")
     world.say("a", Stage.REFUSED, Cause.ACCURACY)
     world.say("a", Stage.SWITCHED)
-    assert world.status("a") is Status.REFUSED
+    assert world.status("a") is TargetStatus.REFUSED
 
 
 def test_what_is_said_of_another_rollout_is_nobodys_business() -> None:
@@ -229,7 +229,7 @@ def test_what_is_said_of_another_rollout_is_nobodys_business() -> None:
     assert report == []
     said = world.rollout.targets["a"].report.model_copy(update={"rollout": "r-0", "stage": Stage.KEPT})
     world.do(MessageReceived(said))
-    assert world.status("a") is Status.COMPARING
+    assert world.status("a") is TargetStatus.COMPARING
 
 
 def test_when_it_is_over_nothing_changes_it() -> None:

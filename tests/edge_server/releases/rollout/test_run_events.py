@@ -15,11 +15,11 @@ from edge_server.releases.registry.register import enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import begun_or_left, files_of
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.open import begin_or_resume, offered_files
+from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.run_events import RolloutEvents, run_of
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
-from edge_server.releases.rollout.target import Status, Target
+from edge_server.releases.rollout.target import Target, TargetStatus
 from edge_server.storage.event_list.file import read_events
 from tests.edge_server.observability.dashboard.test_reading_only import state_of
 from tests.edge_server.releases.registry.test_registry import run_folder
@@ -37,10 +37,14 @@ def registry(tmp_path: Path) -> Registry:
 
 def begun(registry: Registry) -> tuple[RolloutJournal, Version, Rollout]:
     journal, version = RolloutJournal(registry), registry.version("kitchen")
-    return journal, version, begun_or_left(journal, version, Rules(), files_of(registry, version))[0]
+    return (
+        journal,
+        version,
+        begin_or_resume(journal, version, RolloutRules(), offered_files(registry, version))[0],
+    )
 
 
-def with_targets(rollout: Rollout, **statuses: Status) -> Rollout:
+def with_targets(rollout: Rollout, **statuses: TargetStatus) -> Rollout:
     targets = {name: Target(name, 1, 0 if name == "pi" else 1, status) for name, status in statuses.items()}
     return replace(rollout, phase=RolloutPhase.RUNNING, targets=targets)
 
@@ -54,9 +58,9 @@ def test_a_rollout_is_listed_in_the_run_that_has_made_its_version(registry: Regi
     _, version, rollout = begun(registry)
     events = RolloutEvents(run_of(registry, version))
     events.show(rollout)
-    running = with_targets(rollout, pi=Status.ASKED, nano=Status.WAITING)
+    running = with_targets(rollout, pi=TargetStatus.ASKED, nano=TargetStatus.WAITING)
     events.show(running)
-    failed = with_targets(rollout, pi=Status.ROLLED_BACK, nano=Status.WAITING)
+    failed = with_targets(rollout, pi=TargetStatus.ROLLED_BACK, nano=TargetStatus.WAITING)
     events.show(failed)
     events.show(replace(failed, phase=RolloutPhase.STOPPED, why="1 of 1 failed"))
     events.close()
@@ -86,7 +90,7 @@ def test_the_page_of_a_run_shows_the_rollouts_of_its_versions_and_changes_nothin
 ) -> None:
     assert asked(tmp_path / "kitchen") == []
     journal, version, rollout = begun(registry)
-    journal.save(rollout, with_targets(rollout, pi=Status.KEPT, nano=Status.WAITING))
+    journal.save(rollout, with_targets(rollout, pi=TargetStatus.KEPT, nano=TargetStatus.WAITING))
     registry.set_active(version)
     before = state_of(tmp_path)
     (shown,) = asked(tmp_path / "kitchen")

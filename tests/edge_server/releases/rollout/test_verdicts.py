@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge_server.releases.rollout.acceptance import GroupStanding, GroupVerdict, judge
-from edge_server.releases.rollout.rules import Rules
+from edge_server.releases.rollout.rules import RolloutRules
 
-STRICT, LENIENT = Rules(success=0.95), Rules(success=0.5, error=0.3)
+STRICT, LENIENT = RolloutRules(success=0.95), RolloutRules(success=0.5, error=0.3)
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,14 @@ STRICT, LENIENT = Rules(success=0.95), Rules(success=0.5, error=0.3)
         # Half may fail, but nine of ten must keep it: with two failures eight are left, and it would hang.
         (
             GroupStanding(devices=10, away=0, kept=3, failed=2),
-            Rules(success=0.9, error=0.5),
+            RolloutRules(success=0.9, error=0.5),
             GroupVerdict.FAILED,
         ),
     ],
 )
-def test_what_follows_from_a_standing(standing: GroupStanding, rules: Rules, verdict: GroupVerdict) -> None:
+def test_what_follows_from_a_standing(
+    standing: GroupStanding, rules: RolloutRules, verdict: GroupVerdict
+) -> None:
     assert judge(standing, rules)[0] is verdict
 
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from edge_client.security.identity.certificates import key_pem, new_key
 from edge_client.security.identity.private_files import private_folder, write_private
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
-from edge_server.security.identity.authority import Authority, make_authority, prepare_stations
-from edge_server.security.identity.service import Service
+from edge_server.security.identity.authority import Authority, make_authority, renew_service_certificates
+from edge_server.security.identity.service import RegistrationService
 from edge_server.security.identity.settings import AuthoritySettings
 from edge_server.transport.broker.launch import find_mosquitto
 
@@ -38,7 +38,7 @@ def new_authority(folder: Path, *, days: float = 365.0, clock: Callable[[], floa
         device_days=days,
     )
     authority = make_authority(folder, settings, clock=clock)
-    prepare_stations(authority)
+    renew_service_certificates(authority)
     return authority
 
 
@@ -116,7 +116,7 @@ def serving(authority: Authority) -> Iterator[None]:
     """`edge-server enroll --serve`, in a thread, while the block lasts."""
     folder = authority.folder / "service"
     files = TlsFiles(folder / "ca.pem", folder / "service.pem", folder / "service.key")
-    service = Service(authority, address_of(authority, files))
+    service = RegistrationService(authority, address_of(authority, files))
     thread = threading.Thread(target=service.run, name="authority", daemon=True)
     thread.start()
     try:

@@ -17,10 +17,10 @@ from cryptography.x509.oid import NameOID
 from edge_client.cli.config_file import read_client_file
 from edge_server.cli.main import main
 from edge_server.security.identity.authority import (
-    STATION_S,
+    SERVICE_CERTIFICATE_S,
     make_authority,
     open_authority,
-    prepare_stations,
+    renew_service_certificates,
 )
 from edge_server.security.identity.settings import AuthoritySettings, default_folder
 from edge_server.security.signing_key import public_key_text
@@ -150,13 +150,13 @@ def test_the_broker_gets_a_new_certificate_with_another_host_and_before_its_end(
     authority = make_authority(tmp_path, settings, clock=lambda: clock[0])
 
     def serial():
-        prepare_stations(authority)
+        renew_service_certificates(authority)
         return x509.load_pem_x509_certificate((authority.broker / "broker.pem").read_bytes()).serial_number
 
     first = serial()
-    clock[0] += 0.6 * STATION_S
+    clock[0] += 0.6 * SERVICE_CERTIFICATE_S
     assert serial() == first
-    clock[0] += 0.1 * STATION_S
+    clock[0] += 0.1 * SERVICE_CERTIFICATE_S
     second = serial()
     assert second != first
     object.__setattr__(authority, "settings", settings.model_copy(update={"hosts": ("other.lan",)}))

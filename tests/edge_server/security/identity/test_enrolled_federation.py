@@ -25,7 +25,7 @@ from edge_client.security.identity.enrolment import redeem
 from edge_client.transport.broker_address import TlsFiles, parse_address
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.bundle import write_bundle
-from edge_server.security.identity.enrolment_codes import give_out
+from edge_server.security.identity.enrolment_codes import issue_code
 from schemas.values import CapabilityProfile
 from tests.edge_server.security.identity.conftest import (
     DEADLINE_S,
@@ -128,7 +128,7 @@ def test_a_device_renews_its_certificate_in_mid_task_and_loses_neither_task_nor_
     monkeypatch.setattr(edge_client.agent.task_runner, "do_training", train_slowly)
     new, before = tmp_path / "pi-new", time.time() - 0.75 * 365 * DAY_S
     with serving(authority):
-        redeem(give_out(authority, "pi-new", lifetime_s=3600), new, data="digits")
+        redeem(issue_code(authority, "pi-new", lifetime_s=3600), new, data="digits")
     aged = replace(authority, clock=lambda: before)
     old = unpack(write_bundle(aged, "pi-old", tmp_path / "out", data="digits"), tmp_path)
     first = serial(old)

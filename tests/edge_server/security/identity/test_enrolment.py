@@ -17,7 +17,7 @@ from edge_client.security.identity.certificates import common_name
 from edge_client.security.identity.enrolment import redeem
 from edge_client.security.identity.private_files import write_private
 from edge_client.transport.broker_address import TlsFiles, parse_address
-from edge_server.security.identity.enrolment_codes import find, give_out
+from edge_server.security.identity.enrolment_codes import find_code, issue_code
 from schemas.errors import EdgeError
 from schemas.security.enrolment import EnrolmentCode, encode_code
 from schemas.topics import EnrolTopic
@@ -40,7 +40,7 @@ def opener(code: EnrolmentCode, folder: Path) -> TlsFiles:
 
 
 def test_a_device_redeems_its_code_and_is_let_in(authority, tmp_path):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S, trust="a public key\n")
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S, trust="a public key\n")
     with serving(authority):
         validity = redeem(code, tmp_path / "pi")
     assert 364 < validity.left(time.time()) / 86_400 <= 365
@@ -57,12 +57,12 @@ def test_a_device_redeems_its_code_and_is_let_in(authority, tmp_path):
 def test_what_the_device_learns_from_is_named_where_it_is_enrolled_or_left_open(authority, tmp_path):
     for name, data in (("named", "folder:/srv/photos"), ("open", None)):
         with serving(authority):
-            redeem(give_out(authority, name, lifetime_s=HOUR_S), tmp_path / name, data=data)
+            redeem(issue_code(authority, name, lifetime_s=HOUR_S), tmp_path / name, data=data)
         assert read_client_file(tmp_path / name / "client.toml").get("data") == data
 
 
 def test_a_code_is_good_once(authority, tmp_path):
-    code = give_out(authority, "once", lifetime_s=HOUR_S)
+    code = issue_code(authority, "once", lifetime_s=HOUR_S)
     with serving(authority):
         redeem(code, tmp_path / "first")
         with pytest.raises(EdgeError, match=r"not-entitled.*has been used"):
@@ -71,7 +71,7 @@ def test_a_code_is_good_once(authority, tmp_path):
 
 
 def test_a_device_whose_answer_was_lost_gets_the_same_certificate_again(authority, tmp_path):
-    code = give_out(authority, "again", lifetime_s=HOUR_S)
+    code = issue_code(authority, "again", lifetime_s=HOUR_S)
     with serving(authority):
         redeem(code, tmp_path / "again")
         # As if the first answer had never come: the key was kept, the certificate was not.
@@ -84,7 +84,7 @@ def test_a_device_whose_answer_was_lost_gets_the_same_certificate_again(authorit
 
 def test_the_authority_may_come_later_than_the_request(authority, tmp_path, monkeypatch):
     monkeypatch.setattr("edge_client.security.identity.enrolment.ASK_AGAIN_S", 0.2)
-    code = give_out(authority, "early", lifetime_s=HOUR_S)
+    code = issue_code(authority, "early", lifetime_s=HOUR_S)
     waiting = threading.Thread(target=redeem, args=(code, tmp_path / "early"), daemon=True)
     waiting.start()
     with serving(authority):
@@ -93,21 +93,21 @@ def test_the_authority_may_come_later_than_the_request(authority, tmp_path, monk
 
 
 def test_nobody_who_answers_is_said_so(authority, tmp_path):
-    code = give_out(authority, "alone", lifetime_s=HOUR_S)
+    code = issue_code(authority, "alone", lifetime_s=HOUR_S)
     with pytest.raises(EdgeError, match="does `edge-server enroll --serve` run"):
         redeem(code, tmp_path / "alone", deadline_s=0.5)
 
 
 def test_whoever_has_the_codes_certificate_but_not_its_secret_gets_nothing(authority, tmp_path):
-    code = give_out(authority, "spied", lifetime_s=HOUR_S)
+    code = issue_code(authority, "spied", lifetime_s=HOUR_S)
     spy = code.model_copy(update={"secret": "0" * 64})
     with serving(authority), pytest.raises(EdgeError, match=r"not-entitled.*proof"):
         redeem(spy, tmp_path / "spy")
-    assert find(authority, code.id).wrong_tries == 1
+    assert find_code(authority, code.id).wrong_tries == 1
 
 
 def test_a_codes_certificate_opens_the_door_alone(authority, tmp_path):
-    files = opener(give_out(authority, "door", lifetime_s=HOUR_S), tmp_path / "door")
+    files = opener(issue_code(authority, "door", lifetime_s=HOUR_S), tmp_path / "door")
     assert refusal(parse_address(authority.settings.door, files)) == ""
     said = refusal(address_of(authority, files))
     assert "unknown ca" in said
@@ -115,7 +115,7 @@ def test_a_codes_certificate_opens_the_door_alone(authority, tmp_path):
 
 def test_an_expired_codes_certificate_does_not_open_it(authority, tmp_path):
     yesterday = replace(authority, clock=lambda: time.time() - 86_400)
-    files = opener(give_out(yesterday, "late", lifetime_s=HOUR_S), tmp_path / "late")
+    files = opener(issue_code(yesterday, "late", lifetime_s=HOUR_S), tmp_path / "late")
     said = refusal(parse_address(authority.settings.door, files))
     assert "expired" in said
 
@@ -123,7 +123,7 @@ def test_an_expired_codes_certificate_does_not_open_it(authority, tmp_path):
 def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path):
     from tests.edge_server.security.identity.test_access import server_files
 
-    one, other = (give_out(authority, "x", lifetime_s=HOUR_S) for _ in range(2))
+    one, other = (issue_code(authority, "x", lifetime_s=HOUR_S) for _ in range(2))
     door = authority.settings.door
     spy = Client(parse_address(door, opener(one, tmp_path / "one")))
     peer = Client(parse_address(door, opener(other, tmp_path / "other")))
@@ -156,7 +156,7 @@ def test_behind_the_door_there_is_nothing_but_ones_own_code(authority, tmp_path)
 
 def test_what_is_waited_for_is_said_while_nobody_answers(authority, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("edge_client.security.identity.enrolment.ASK_AGAIN_S", 0.1)
-    code = encode_code(give_out(authority, "patient", lifetime_s=HOUR_S))
+    code = encode_code(issue_code(authority, "patient", lifetime_s=HOUR_S))
     words = ["enroll", "--code", code, "--out", str(tmp_path / "patient"), "--deadline-s", "1"]
     assert main(words) == 1
     said = capsys.readouterr().err.splitlines()

@@ -18,8 +18,13 @@ from hypothesis import strategies as st
 from edge_client.security.identity.certificates import belongs, new_key, request_pem
 from edge_client.security.identity.enrolment import check_answer, check_code
 from edge_server.security.identity.authority import Authority
-from edge_server.security.identity.enrolment_codes import MAX_WRONG_TRIES, find, give_out, withdraw
-from edge_server.security.identity.rate_limit import MOST, REFILL_S, Allowance
+from edge_server.security.identity.enrolment_codes import (
+    MAX_WRONG_TRIES,
+    find_code,
+    issue_code,
+    withdraw_codes,
+)
+from edge_server.security.identity.rate_limit import MOST, REFILL_S, RequestAllowance
 from edge_server.security.identity.registration import MOST_VALID, RegistrationAuthority, requested_key
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
@@ -94,7 +99,7 @@ def certificate(answer: IssuedCertificate | Refusal) -> x509.Certificate:
 
 
 def test_a_code_is_read_as_it_was_written(authority):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     assert decode_code(f"  {encode_code(code)}\n") == code
     assert code.expires == NOW + 3600
 
@@ -111,11 +116,11 @@ def test_a_code_is_read_as_it_was_written(authority):
 )
 def test_a_damaged_code_is_refused(authority, spoil):
     with pytest.raises(ConfigError, match="enrolment code"):
-        decode_code(spoil(encode_code(give_out(authority, "pi", lifetime_s=HOUR_S))))
+        decode_code(spoil(encode_code(issue_code(authority, "pi", lifetime_s=HOUR_S))))
 
 
 def test_a_code_gives_one_certificate_and_the_same_again_to_the_same_key(authority, desk):
-    code, key = give_out(authority, "pi", lifetime_s=HOUR_S), new_key()
+    code, key = issue_code(authority, "pi", lifetime_s=HOUR_S), new_key()
     first = asked(desk, code.id, with_code(code, key))
     request = with_code(code, key)
     again = asked(desk, code.id, request)
@@ -128,11 +133,11 @@ def test_a_code_gives_one_certificate_and_the_same_again_to_the_same_key(authori
 
 def test_a_forged_answer_is_not_taken(authority, desk, tmp_path):
     """By one who reads the exchange, has an authority of its own, or keeps an earlier answer."""
-    code, key = give_out(authority, "pi", lifetime_s=HOUR_S), new_key()
+    code, key = issue_code(authority, "pi", lifetime_s=HOUR_S), new_key()
     request = with_code(code, key)
     answer = asked(desk, code.id, request)
     assert isinstance(answer, IssuedCertificate)
-    other = give_out(new_authority(tmp_path / "other"), "pi", lifetime_s=HOUR_S)
+    other = issue_code(new_authority(tmp_path / "other"), "pi", lifetime_s=HOUR_S)
     for forged in (
         answer.model_copy(update={"proof": None}),
         answer.model_copy(update={"authority": other.authority}),
@@ -145,7 +150,7 @@ def test_a_forged_answer_is_not_taken(authority, desk, tmp_path):
 
 
 def test_an_expired_code_is_refused_on_both_sides(authority, desk, clock):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     clock.now = NOW + 3600
     assert "expired" in refused(asked(desk, code.id, with_code(code, new_key())))
     with pytest.raises(ConfigError, match="expired on 2027-01-15 09:00 UTC"):
@@ -154,7 +159,7 @@ def test_an_expired_code_is_refused_on_both_sides(authority, desk, clock):
 
 
 def test_a_code_of_another_authority_than_expected_is_refused(authority):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     own = authority.root.certificate.fingerprint(hashes.SHA256()).hex(":").upper()
     check_code(code, NOW, trusted=own)
     with pytest.raises(ConfigError, match="fingerprint"):
@@ -162,7 +167,7 @@ def test_a_code_of_another_authority_than_expected_is_refused(authority):
 
 
 def test_a_code_is_locked_after_a_few_wrong_tries_even_for_who_knows_it(authority, desk):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     for _ in range(MAX_WRONG_TRIES):
         wrong = with_code(code, new_key(), secret="0" * 64)
         assert "the proof is wrong" in refused(asked(desk, code.id, wrong))
@@ -170,41 +175,41 @@ def test_a_code_is_locked_after_a_few_wrong_tries_even_for_who_knows_it(authorit
 
 
 def test_a_code_is_for_one_device(authority, desk):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     assert "the code is for pi" in refused(asked(desk, code.id, with_code(code, new_key(), device="other")))
 
 
 def test_a_proof_is_for_one_key(authority, desk):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     request = with_code(code, new_key())
     swapped = request.model_copy(update={"csr": request_pem(new_key(), "pi")})
     assert "the proof is wrong" in refused(asked(desk, code.id, swapped))
 
 
 def test_a_request_without_a_proof_is_refused(authority, desk):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     request = with_code(code, new_key()).model_copy(update={"proof": None})
     assert "the proof is wrong" in refused(asked(desk, code.id, request))
 
 
 def test_an_unknown_code_is_refused(authority, desk):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
-    assert withdraw(authority, "pi") == 1
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
+    assert withdraw_codes(authority, "pi") == 1
     assert refused(asked(desk, code.id, with_code(code, new_key()))).startswith(Reason.NOT_ENTITLED)
 
 
 def test_codes_that_are_over_are_forgotten(authority, clock):
-    old = give_out(authority, "old", lifetime_s=HOUR_S)
+    old = issue_code(authority, "old", lifetime_s=HOUR_S)
     clock.now += HOUR_S
-    new = give_out(authority, "new", lifetime_s=HOUR_S)
-    assert withdraw(authority) == 1
-    assert find(authority, new.id).device == "new"
+    new = issue_code(authority, "new", lifetime_s=HOUR_S)
+    assert withdraw_codes(authority) == 1
+    assert find_code(authority, new.id).device == "new"
     with pytest.raises(PeerError):
-        find(authority, old.id)
+        find_code(authority, old.id)
 
 
 def test_the_authority_does_not_keep_the_secret(authority):
-    code = give_out(authority, "pi", lifetime_s=HOUR_S)
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
     kept = [path.read_text() for path in authority.folder.rglob("*.json")]
     assert len(kept) == 1
     assert code.secret not in kept[0]
@@ -259,7 +264,7 @@ def test_who_asks_too_often_has_to_wait(authority, desk, clock):
 
 
 def test_an_allowance_fills_again_but_not_beyond_its_bound():
-    allowance = Allowance()
+    allowance = RequestAllowance()
     for _ in range(int(MOST)):
         allowance = allowance.spend("pi", 100.0)
         assert allowance is not None

@@ -10,8 +10,8 @@ import pytest
 
 from edge_client.transport.mqtt_client import Link, LinkDown, LinkUp
 from edge_server.cli.main import main
-from edge_server.security.identity.enrolment_codes import give_out
-from edge_server.security.identity.eviction import bring_list
+from edge_server.security.identity.enrolment_codes import issue_code
+from edge_server.security.identity.eviction import copy_revocation_list
 from schemas.topics import Channel, DeviceTopic
 from tests.edge_server.security.identity.clients import Client, refusal
 from tests.edge_server.security.identity.conftest import (
@@ -82,7 +82,7 @@ def test_a_device_that_was_revoked_by_mistake_is_let_in_with_another_certificate
 
 def test_without_a_pid_it_says_what_is_left_to_do(authority, tmp_path, capsys):
     identity(authority, "later", tmp_path / "later")
-    give_out(authority, "later", lifetime_s=60)
+    issue_code(authority, "later", lifetime_s=60)
     assert revoke(authority, "later") == 0
     said = capsys.readouterr().out
     assert "later: 1 certificate revoked, no code is left" in said
@@ -96,19 +96,19 @@ def test_a_broker_with_a_folder_of_its_own_gets_the_list_there(authority, tmp_pa
     identity(authority, "moved", tmp_path / "moved")
     settings = authority.settings.model_copy(update={"broker_folder": str(tmp_path / "broker")})
     elsewhere = replace(authority, settings=settings)
-    assert "No such file or directory" in bring_list(elsewhere)
+    assert "No such file or directory" in copy_revocation_list(elsewhere)
     (tmp_path / "broker").mkdir()
     there = tmp_path / "broker" / "revoked.crl"
     there.write_bytes(b"x" * 10_000)
     number = there.stat().st_ino
     authority.revoke("moved")
-    assert bring_list(elsewhere) is None
+    assert copy_revocation_list(elsewhere) is None
     assert there.read_bytes() == (authority.broker / "revoked.crl").read_bytes()
     assert there.stat().st_ino == number
 
 
 def test_a_device_that_has_only_a_code_loses_it(authority, capsys):
-    give_out(authority, "coded", lifetime_s=60)
+    issue_code(authority, "coded", lifetime_s=60)
     assert revoke(authority, "coded") == 0
     assert "0 certificates revoked" in capsys.readouterr().out
 

@@ -10,8 +10,8 @@ from edge_client.pruning.slicing import expand, expected_shapes
 from edge_client.security.secure_aggregation import masks, protocol, quantization, segments
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_server.security.secure_aggregation import protocol as machine
-from edge_server.security.secure_aggregation.protocol import Gathering
-from edge_server.security.secure_aggregation.unmasking import Opened, mean_over_survivors, unmasked_sum
+from edge_server.security.secure_aggregation.protocol import MaskAgreement
+from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
 from schemas.messages import Task, decode_message, encode_message
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import TrainingPlan
@@ -83,7 +83,7 @@ class Cohort:
     def __post_init__(self):
         self.names = [f"d{index:02}" for index in range(len(self.specs))]
         tasks = {n: task_of(self.terms, spec) for n, spec in zip(self.names, self.specs, strict=True)}
-        self.server = Gathering(tasks)
+        self.server = MaskAgreement(tasks)
         self.devices: dict[str, Membership] = {
             name: protocol.begin(name, task, self.rng.bytes(32)) for name, task in tasks.items()
         }
@@ -102,18 +102,20 @@ class Cohort:
 
     def key(self):
         for name in self._there():
-            self.server, _ = machine.take(self.server, carried(protocol.advertisement(self.devices[name])))
+            self.server, _ = machine.take_part(
+                self.server, carried(protocol.advertisement(self.devices[name]))
+            )
 
     def share(self):
-        self.server, introductions = machine.form(self.server)
+        self.server, introductions = machine.form_cohort(self.server)
         for message in introductions:
             if message.device not in self.gone:
                 device = protocol.meet(self.devices[message.device], carried(message))
                 self.devices[message.device] = device
-                self.server, _ = machine.take(self.server, carried(device.shares))
+                self.server, _ = machine.take_part(self.server, carried(device.shares))
 
     def mask(self):
-        self.server, parcels = machine.agree(self.server)
+        self.server, parcels = machine.fix_masks(self.server)
         for message in parcels:
             if message.device not in self.gone:
                 self.devices[message.device] = protocol.entrust(
@@ -134,13 +136,13 @@ class Cohort:
 
     def unmask(self, *, silent=()):
         """All who have sent help, but for those who are `silent`; returns what that opens."""
-        self.server, asked = machine.ask(self.server, self.sent.keys())
+        self.server, asked = machine.request_unmasking(self.server, self.sent.keys())
         for message in asked:
             if message.device not in silent:
                 device = protocol.unmask(self.devices[message.device], carried(message))
                 self.devices[message.device] = device
-                self.server, _ = machine.take(self.server, carried(device.answer[1]))
-        return machine.opened(self.server)
+                self.server, _ = machine.take_part(self.server, carried(device.answer[1]))
+        return machine.open_sum(self.server)
 
     def run(self, *, lost_before_shares=(), lost_before_masked=(), lost_before_help=()):
         self.key()
@@ -150,11 +152,11 @@ class Cohort:
         self.mask()
         return self.unmask(silent=lost_before_help)
 
-    def mean(self, opened: Opened):
+    def mean(self, opened: OpenedSecrets):
         _, labels = segments.partition(self.terms.specs, CHANNELS)
         return mean_over_survivors(opened, self.totals(opened), labels)
 
-    def totals(self, opened: Opened):
+    def totals(self, opened: OpenedSecrets):
         return {
             index: unmasked_sum(opened, index, [one[index] for one in self.sent.values() if index in one])
             for index in opened.segments

@@ -137,7 +137,7 @@ def test_a_device_does_not_help_with_a_second_set_of_survivors():
     cohort = nine()
     cohort.run()
     device = cohort.devices["d00"]
-    request = machine.requests(replace(cohort.server, answers={}))[0]
+    request = machine.pending_requests(replace(cohort.server, answers={}))[0]
     assert protocol.unmask(device, request) == device
     fewer = request.model_copy(update={"survivors": request.survivors[:-1]})
     with pytest.raises(PeerError, match="another set"):
@@ -167,7 +167,7 @@ def test_a_device_takes_part_in_one_cohort_per_attempt():
 def test_a_device_refuses_a_cohort_that_lists_other_keys_for_it():
     cohort = nine()
     cohort.key()
-    _, introductions = machine.form(cohort.server)
+    _, introductions = machine.form_cohort(cohort.server)
     own, *others = introductions[0].members
     forged = introductions[0].model_copy(
         update={"members": (own.model_copy(update={"mask_key": others[0].mask_key}), *others)}
@@ -179,7 +179,7 @@ def test_a_device_refuses_a_cohort_that_lists_other_keys_for_it():
 def test_devices_that_were_told_of_different_cohorts_cannot_read_each_other():
     one = nine()
     one.key()
-    _, introductions = machine.form(one.server)
+    _, introductions = machine.form_cohort(one.server)
     whole = introductions[0]
     smaller = introductions[1].model_copy(update={"members": whole.members[:-1]})
     first = protocol.meet(one.devices["d00"], whole)
@@ -207,10 +207,10 @@ def test_what_is_said_twice_is_answered_as_the_first_time():
     cohort.key()
     cohort.share()
     device = cohort.devices["d03"]
-    server, again = machine.take(cohort.server, protocol.advertisement(device))
+    server, again = machine.take_part(cohort.server, protocol.advertisement(device))
     assert (server, again) == (cohort.server, [device.cohort])
     cohort.mask()
-    server, again = machine.take(cohort.server, device.shares)
+    server, again = machine.take_part(cohort.server, device.shares)
     assert server == cohort.server
     assert protocol.entrust(cohort.devices["d03"], again[0]) == cohort.devices["d03"]
 
@@ -219,7 +219,7 @@ def test_a_hundred_devices_of_five_segments_fit_their_messages():
     specs = tuple(SubModelSpec(kept={"a": count}) for count in range(1, 6)) * 20
     cohort = Cohort(specs, terms_of(specs), (1,) * 100)
     cohort.key()
-    _, introductions = machine.form(cohort.server)
+    _, introductions = machine.form_cohort(cohort.server)
     most = introductions[4]  # of the largest sub-model, which holds every segment
     device = protocol.meet(cohort.devices["d04"], carried(most))
     parcels = {name: shares for name, shares in device.shares.shares.items() if name != "d00"}

@@ -16,15 +16,15 @@ from edge_client.compression.decoding import decoded
 from edge_client.pruning.index_sets import reach_of
 from edge_client.pruning.slicing import expand, extract, permute
 from edge_server.strategy.aggregation import blocks
-from edge_server.strategy.aggregation.array_stores import InFile, InMemory, Keep
+from edge_server.strategy.aggregation.array_stores import FileArrays, MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.combiners import COMBINERS
-from edge_server.strategy.aggregation.coverage import checked_order, common, mass
+from edge_server.strategy.aggregation.coverage import checked_order, intersection, sum_weights
 from edge_server.strategy.aggregation.means import mean_over_holders
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
-from edge_server.strategy.aggregation.updates import ClientUpdate, Holdings, globalised
+from edge_server.strategy.aggregation.updates import ClientUpdate, HeldCoordinates, to_global
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.groups.registry import GROUPS
-from edge_server.strategy.privacy.mechanism import Gaussian, noised, opened
+from edge_server.strategy.privacy.mechanism import Gaussian, initial_state, noisy_change
 from edge_server.strategy.strategy import State, close, make_strategy, start
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import InvariantError
@@ -107,7 +107,7 @@ CASES = {
 }
 
 
-def two_rounds(case: str, updates: list[ClientUpdate], keep: Keep = InMemory) -> State:
+def two_rounds(case: str, updates: list[ClientUpdate], keep: NewArrayStore = MemoryArrays) -> State:
     strategy = make_strategy(CASES[case], (0.0,))
     state = start(strategy, arrays(99), keep=keep)
     return close(strategy, close(strategy, state, updates, MAP, keep=keep), updates, MAP, keep=keep)
@@ -131,7 +131,7 @@ def test_neither_the_size_of_blocks_nor_the_disk_changes_a_bit(case, tmp_path, m
 
 @pytest.mark.parametrize("case", ["control", "last-step", "overlap", "adam", "momentum", "attending"])
 def test_a_state_is_the_same_where_its_arrays_lie_in_a_file(case, tmp_path):
-    updates, keep = sent(scores=case == "attending", control=True), partial(InFile, tmp_path)
+    updates, keep = sent(scores=case == "attending", control=True), partial(FileArrays, tmp_path)
     ended, in_file = two_rounds(case, updates), two_rounds(case, updates, keep)
     save_checkpoint(tmp_path / "memory", ended)
     save_checkpoint(tmp_path / "file", in_file)
@@ -146,10 +146,10 @@ def test_a_state_is_the_same_where_its_arrays_lie_in_a_file(case, tmp_path):
 
 def test_nor_does_it_change_the_noise(monkeypatch):
     mechanism = Gaussian(clip=None)
-    updates = [globalised(one, MAP) for one in sent()]
+    updates = [to_global(one, MAP) for one in sent()]
 
     def released() -> dict[str, np.ndarray]:
-        return dict(noised(mechanism, opened(mechanism, bytes(32)), 1, updates, MAP)[0])
+        return dict(noisy_change(mechanism, initial_state(mechanism, bytes(32)), 1, updates, MAP)[0])
 
     whole = released()
     monkeypatch.setattr(blocks, "NUMBERS", 700)
@@ -166,7 +166,7 @@ def test_the_mean_is_that_of_whole_arrays_to_the_bit(seed):
         for k, spec in enumerate([*SPECS, *specs])
     ]
     weights = random.random(len(updates))
-    change = mean_over_holders([globalised(one, MAP) for one in updates], weights)
+    change = mean_over_holders([to_global(one, MAP) for one in updates], weights)
     for name, layout in MAP.parameters.items():
         total, held = np.zeros(layout.shape), np.zeros(layout.shape)
         for one, weight in zip(updates, weights, strict=True):
@@ -181,7 +181,7 @@ def test_the_mean_is_that_of_whole_arrays_to_the_bit(seed):
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_a_sub_model_reaches_is_what_expanding_covers(spec):
     full, covered = expand(extract(arrays(1), spec, MAP), spec, MAP)
-    one = globalised(ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1), MAP)
+    one = to_global(ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1), MAP)
     for name, layout in MAP.parameters.items():
         assert (one.coverage[name] == covered[name]).all()
         assert (one.delta[name] == full[name]).all()
@@ -193,7 +193,7 @@ def test_what_a_sub_model_reaches_is_what_expanding_covers(spec):
 def test_rows_of_a_moved_update_are_those_of_its_whole_moved_arrays(spec):
     order = checked_order({"hidden": np.random.default_rng(3).permutation(40).tolist()}, MAP)
     update = ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1)
-    one = globalised(update, MAP)
+    one = to_global(update, MAP)
     moved, held = one.delta.moved(order), one.held.moved(order)
     expected = permute(dict(one.delta), {name: old.tolist() for name, old in order.items()}, MAP)
     covered = permute(dict(one.held), {name: old.tolist() for name, old in order.items()}, MAP)
@@ -209,9 +209,9 @@ def test_the_mass_of_a_coordinate_is_the_sum_over_those_that_reach_it():
     layout = MAP.parameters["out.weight"]
     reaches, weights = [reach_of(layout, spec) for spec in SPECS], [0.1, 0.2, 0.3, 0.4]
     expected = sum(weight * reach.mask for reach, weight in zip(reaches, weights, strict=True))
-    assert (mass(reaches, weights) == expected).all()
-    assert mass(reaches[:1] * 3, [1.0, 1.0, 1.0]) == 3
-    assert (common(reaches).mask == np.logical_and.reduce([reach.mask for reach in reaches])).all()
+    assert (sum_weights(reaches, weights) == expected).all()
+    assert sum_weights(reaches[:1] * 3, [1.0, 1.0, 1.0]) == 3
+    assert (intersection(reaches).mask == np.logical_and.reduce([reach.mask for reach in reaches])).all()
 
 
 def test_an_order_that_lacks_a_channel_is_refused():
@@ -220,11 +220,11 @@ def test_an_order_that_lacks_a_channel_is_refused():
 
 
 def test_arrays_that_are_not_the_sub_models_are_refused_when_they_are_read():
-    one = globalised(ClientUpdate("a", SPECS[1], {"model": arrays(1)}, 1), MAP)
+    one = to_global(ClientUpdate("a", SPECS[1], {"model": arrays(1)}, 1), MAP)
     with pytest.raises(InvariantError, match=r"expected shape \(13, 300\), got \(40, 300\)"):
         one.delta["hidden.weight"]
     with pytest.raises(InvariantError, match="not in the channel map"):
-        globalised(ClientUpdate("a", SPECS[0], {"model": {"other": np.zeros(1, np.float32)}}, 1), MAP)
+        to_global(ClientUpdate("a", SPECS[0], {"model": {"other": np.zeros(1, np.float32)}}, 1), MAP)
 
 
 def test_every_group_of_parameters_is_among_the_cases():
@@ -234,26 +234,28 @@ def test_every_group_of_parameters_is_among_the_cases():
 @pytest.mark.parametrize("numbers", [1, 500, 10**6])
 def test_codes_are_added_to_the_bit_as_what_they_stand_for(numbers, monkeypatch):
     monkeypatch.setattr(blocks, "NUMBERS", numbers)
-    chain, holdings, weights = make_chain([Component(name="int8")]), Holdings(MAP), [0.1, 0.2, 0.7, 0.3]
+    chain, holdings, weights = (
+        make_chain([Component(name="int8")]),
+        HeldCoordinates(MAP),
+        [0.1, 0.2, 0.7, 0.3],
+    )
     pairs = []
     for seed, spec in enumerate(SPECS):
         groups = decoded(chain.encode(extract(arrays(seed), spec, MAP), seed=seed).groups)
         plain = {"model": {name: groups["model"][name] for name in groups["model"]}}
-        pairs.append(
-            [globalised(ClientUpdate("a", spec, each, 1), MAP, holdings) for each in (groups, plain)]
-        )
+        pairs.append([to_global(ClientUpdate("a", spec, each, 1), MAP, holdings) for each in (groups, plain)])
     coded, numbers_sent = ([pair[side] for pair in pairs] for side in (0, 1))
     total = np.zeros((40, 300))
     for one, weight in zip(numbers_sent, weights, strict=True):
         total += np.float64(weight) * one.delta["hidden.weight"]
     for sent_as in (coded, numbers_sent):
         change = mean_over_holders(sent_as, weights)
-        held = mass([one.coverage.reach("hidden.weight") for one in sent_as], weights)
+        held = sum_weights([one.coverage.reach("hidden.weight") for one in sent_as], weights)
         assert (change["hidden.weight"] == (total / held).astype(np.float32)).all()
 
 
 def test_alike_prefixes_share_what_they_hold_and_lists_do_not():
-    holdings, names = Holdings(MAP), set(MAP.parameters)
+    holdings, names = HeldCoordinates(MAP), set(MAP.parameters)
     prefix, list_of = SPECS[1], SPECS[2]
     assert holdings.held(names, prefix) is holdings.held(names, prefix.model_copy())
     assert holdings.held(names, prefix) is not holdings.held(names, SPECS[0])
@@ -262,7 +264,7 @@ def test_alike_prefixes_share_what_they_hold_and_lists_do_not():
 
 
 def test_rows_that_never_reached_the_file_are_an_error_and_no_numbers(tmp_path):
-    place = InFile(tmp_path)
+    place = FileArrays(tmp_path)
     place.put("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
     assert place.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
     with pytest.raises(OSError, match="'w'"):

@@ -9,7 +9,7 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.fednova import NormaliseSteps
-from edge_server.strategy.aggregation.updates import Around, ClientUpdate, globalised
+from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
@@ -96,11 +96,11 @@ def test_who_took_no_step_passes_as_it_is_and_is_no_part_of_tau_eff():
 
 def test_running_statistics_are_means_and_stay():
     sent = [stepped("a", ZERO, 1), stepped("b", ZERO, 3)]
-    one = globalised(sent[0], MAP)
+    one = to_global(sent[0], MAP)
     ones = {"norm.weight": np.ones(2, np.float32), "norm.running_var": np.ones(2, np.float32)}
     # tau_eff = 2, over 1 step.
     layouts = {name: ParameterLayout(shape=(2,)) for name in ones}
-    around = Around(ZERO, ChannelMap(groups={}, parameters=layouts), sent)
+    around = TransformContext(ZERO, ChannelMap(groups={}, parameters=layouts), sent)
     scaled = NormaliseSteps()(replace(one, delta=ones), around).delta
     assert scaled["norm.weight"].tolist() == [2, 2]
     assert scaled["norm.running_var"].tolist() == [1, 1]

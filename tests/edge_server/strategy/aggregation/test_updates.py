@@ -9,9 +9,9 @@ from edge_server.strategy.aggregation.updates import (
     ClientUpdate,
     GlobalUpdate,
     RoundUpdates,
-    globalised,
-    group_of,
+    group_to_global,
     sources_of,
+    to_global,
 )
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.strategy import Component, StrategySpec
@@ -52,7 +52,7 @@ def test_updates_are_made_once_when_they_are_asked_for():
 
     def make(source: ClientUpdate) -> GlobalUpdate:
         made.append(source.client)
-        return globalised(source, MAP)
+        return to_global(source, MAP)
 
     updates = RoundUpdates([update("a", arrays(1)), update("b", arrays(2))], make)
     assert [source.client for source in sources_of(updates)] == ["a", "b"]
@@ -66,7 +66,7 @@ def test_updates_are_made_once_when_they_are_asked_for():
 
 def test_layers_that_did_not_come_back_are_not_held():
     sent = ClientUpdate("a", SubModelSpec(), {"model": {"out.bias": np.ones(2, np.float32)}}, 1)
-    one = globalised(sent, MAP)
+    one = to_global(sent, MAP)
     assert one.delta["out.bias"].tolist() == [1, 1]
     assert one.coverage["out.bias"].all()
     assert not any(one.coverage[name].any() for name in MAP.parameters if name != "out.bias")
@@ -79,12 +79,12 @@ def test_a_group_beside_the_model_is_put_where_its_channels_are():
     spec = SubModelSpec(kept={"hidden": (1, 3)})
     control = {"hidden.bias": np.array([5.0, 7.0], np.float32), "counts": np.ones(3, np.float32)}
     sent = update("a", arrays(1), spec=spec, control=control)
-    plain = globalised(sent, MAP)
-    values, coverage = group_of(plain, "control", MAP)
+    plain = to_global(sent, MAP)
+    values, coverage = group_to_global(plain, "control", MAP)
     assert values.keys() == {"hidden.bias"}
     assert values["hidden.bias"].tolist() == [0, 5, 0, 7, 0]
     moved = GlobalUpdate(sent, plain.delta, plain.coverage, plain.held, order={"hidden": (4, 3, 2, 1, 0)})
-    values, coverage = group_of(moved, "control", MAP)
+    values, coverage = group_to_global(moved, "control", MAP)
     assert values["hidden.bias"].tolist() == [0, 7, 0, 5, 0]
     assert coverage["hidden.bias"].tolist() == [False, True, False, True, False]
-    assert group_of(plain, "nothing", MAP) == ({}, {})
+    assert group_to_global(plain, "nothing", MAP) == ({}, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.components import make
+from edge_server.strategy.components import make_component
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, Adam, Momentum, Sgd
 from edge_server.strategy.strategy import close, make_strategy
 from schemas.errors import ConfigError
@@ -71,7 +71,7 @@ def test_adam_moves_large_and_small_coordinates_alike():
 
 @pytest.mark.parametrize("name", SERVER_OPTIMIZERS)
 def test_the_state_survives_the_codec(name):
-    optimizer = make("server optimizer", SERVER_OPTIMIZERS, Component(name=name))
+    optimizer = make_component("server optimizer", SERVER_OPTIMIZERS, Component(name=name))
     params, memory = optimizer.step({}, arrays(0), arrays(1))
     again = decode_groups(encode_groups(memory))
     straight, _ = optimizer.step(memory, params, arrays(2))
@@ -82,7 +82,7 @@ def test_the_state_survives_the_codec(name):
 
 @pytest.mark.parametrize("name", SERVER_OPTIMIZERS)
 def test_a_step_leaves_its_arguments_alone(name):
-    optimizer = make("server optimizer", SERVER_OPTIMIZERS, Component(name=name))
+    optimizer = make_component("server optimizer", SERVER_OPTIMIZERS, Component(name=name))
     _, memory = optimizer.step({}, arrays(0), arrays(1))
     before = {group: {n: a.copy() for n, a in inner.items()} for group, inner in memory.items()}
     optimizer.step(memory, arrays(0), arrays(2))
@@ -110,4 +110,4 @@ def test_the_velocity_goes_from_round_to_round():
 )
 def test_an_option_out_of_range_is_refused(name, options, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        make("server optimizer", SERVER_OPTIMIZERS, Component(name=name, options=options))
+        make_component("server optimizer", SERVER_OPTIMIZERS, Component(name=name, options=options))

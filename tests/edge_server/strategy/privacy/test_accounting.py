@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from edge_server.strategy.privacy.accounting import Release, composed, epsilon
+from edge_server.strategy.privacy.accounting import Release, add_release, epsilon
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,10 @@ def test_a_draw_never_costs_more_than_none():
 
 def test_alike_releases_are_counted_and_their_order_is_irrelevant():
     one, two = Release(1.0, 3, 10), Release(2.0, 3, 10)
-    assert composed(composed(composed((), two), one), two) == (Release(1.0, 3, 10), Release(2.0, 3, 10, 2))
-    spent = [epsilon(composed(known(2.0, n), Release(2.0, 1, 1)), 1e-5) for n in range(1, 5)]
+    assert add_release(add_release(add_release((), two), one), two) == (
+        Release(1.0, 3, 10),
+        Release(2.0, 3, 10, 2),
+    )
+    spent = [epsilon(add_release(known(2.0, n), Release(2.0, 1, 1)), 1e-5) for n in range(1, 5)]
     assert (np.diff(spent) > 0).all()
     assert spent[1] == pytest.approx(3.709, abs=1e-3)

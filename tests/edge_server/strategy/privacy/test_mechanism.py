@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.strategy.aggregation.updates import globalised
+from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.optimizer.step import without_negative_variances
+from edge_server.strategy.optimizer.step import clamp_variances
 from edge_server.strategy.privacy.mechanism import (
     Gaussian,
     clipped_sum,
-    noised,
-    opened,
+    initial_state,
+    noisy_change,
     over_budget,
     with_plan,
 )
@@ -38,16 +38,16 @@ def constant(value: float) -> dict[str, np.ndarray]:
 
 
 def made(*updates):
-    return [globalised(one, MAP) for one in updates]
+    return [to_global(one, MAP) for one in updates]
 
 
 def planned(mechanism: Gaussian, *specs: SubModelSpec, number: int = 1, **more):
     more = {"needed": len(specs), "population": len(specs), **more}
-    return with_plan(opened(mechanism, SECRET), number, [Cut(spec) for spec in specs], **more)
+    return with_plan(initial_state(mechanism, SECRET), number, [Cut(spec) for spec in specs], **more)
 
 
 def change_of(mechanism: Gaussian, privacy, updates, number: int = 1):
-    return noised(mechanism, privacy, number, made(*updates), MAP)[0]
+    return noisy_change(mechanism, privacy, number, made(*updates), MAP)[0]
 
 
 def length(sums) -> float:
@@ -111,7 +111,9 @@ def test_of_those_asked_the_needed_share_is_counted():
 
 def test_layers_that_nobody_was_asked_for_stay_as_they_are():
     loud = Gaussian(noise_multiplier=5.0)
-    privacy = with_plan(opened(loud, SECRET), 1, [Cut(WHOLE, returned=("out",))] * 2, needed=2, population=2)
+    privacy = with_plan(
+        initial_state(loud, SECRET), 1, [Cut(WHOLE, returned=("out",))] * 2, needed=2, population=2
+    )
     change = change_of(loud, privacy, [update("a", constant(0.1))])
     assert not change["hidden.weight"].any()
     assert change["out.weight"].all()
@@ -137,7 +139,9 @@ def test_noise_of_z_times_the_clip_lies_on_the_sum_however_many_came(came):
     both, alone = [], []
     for number in range(1, 201):
         privacy = planned(mechanism, SMALL, WHOLE, number=number)
-        change = noised(mechanism, privacy, number, made(*(sent[name] for name in ("b", *came))), MAP)[0]
+        change = noisy_change(mechanism, privacy, number, made(*(sent[name] for name in ("b", *came))), MAP)[
+            0
+        ]
         both += change["hidden.bias"][:2].tolist()
         alone += change["hidden.bias"][2:].tolist()
     # z S = 6 on the sum: 3 where two were asked, 6 where one was; of 400 and 600 numbers, five deviations.
@@ -169,10 +173,10 @@ def test_the_clip_finds_the_quantile_of_the_norms(quantile, low, high):
     mechanism = Gaussian(1.0, None, initial_clip=5.0, target_quantile=quantile)
     unit = 1 / math.sqrt(sum(array.size for array in arrays(0).values()))
     sent = made(*(update(f"c{k:02}", constant(k * unit)) for k in range(1, 41)))
-    privacy = opened(mechanism, SECRET)
+    privacy = initial_state(mechanism, SECRET)
     for number in range(1, 81):
         privacy = with_plan(privacy, number, [Cut(WHOLE)] * 40, needed=40, population=40)
-        _, privacy = noised(mechanism, privacy, number, sent, MAP)
+        _, privacy = noisy_change(mechanism, privacy, number, sent, MAP)
     assert low < privacy["clip"] < high
 
 
@@ -236,7 +240,7 @@ def test_the_state_survives_the_disk(tmp_path):
 
 def test_noise_leaves_no_negative_variance():
     params = {"norm.running_var": np.array([-1.0, 2.0]), "norm.running_mean": np.array([-1.0])}
-    sound = without_negative_variances(params)
+    sound = clamp_variances(params)
     assert sound["norm.running_var"].tolist() == [0.0, 2.0]
     assert sound["norm.running_mean"].tolist() == [-1.0]
 
@@ -248,7 +252,7 @@ def test_the_budget_ends_the_run_before_it_is_exceeded():
     begun = 0
     while not over_budget(mechanism, privacy):
         begun += 1
-        _, privacy = noised(mechanism, privacy, begun, made(update("a", constant(0))), MAP)
+        _, privacy = noisy_change(mechanism, privacy, begun, made(update("a", constant(0))), MAP)
         privacy = with_plan(privacy, begun + 1, [Cut(WHOLE)], needed=1, population=1)
     assert begun == 2
     assert mechanism.spent(privacy["releases"]) <= 3.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.strategy.components import make
+from edge_server.strategy.components import make_component
 from edge_server.strategy.selection.schedules import SCHEDULES, intervals, random_intervals, step_up
 from edge_server.strategy.strategy import make_strategy, plan
 from schemas.errors import ConfigError
@@ -60,7 +60,7 @@ def test_other_steps_may_be_asked_for_downwards_too():
 @pytest.mark.parametrize("options", [{"start": 0.0}, {"end": -0.1}, {"steps": 0}])
 def test_impossible_steps_are_refused(options):
     with pytest.raises(ConfigError, match="schedule 'step-up': start and end must be positive"):
-        make("schedule", SCHEDULES, Component(name="step-up", options=options))
+        make_component("schedule", SCHEDULES, Component(name="step-up", options=options))
 
 
 def test_the_run_says_how_many_rounds_there_are():
@@ -144,7 +144,7 @@ def test_the_seed_decides_the_intervals():
 @pytest.mark.parametrize("options", [{"interval": 0}, {"interval": -2}, {"interval": 5, "epochs": 4}])
 def test_impossible_intervals_are_refused(options):
     with pytest.raises(ConfigError, match="schedule 'random-intervals': interval must be at least 1"):
-        make("schedule", SCHEDULES, Component(name="random-intervals", options=options))
+        make_component("schedule", SCHEDULES, Component(name="random-intervals", options=options))
 
 
 # --- recipes ---

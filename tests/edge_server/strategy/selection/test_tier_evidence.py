@@ -8,18 +8,18 @@ from edge_server.strategy.selection.tier_evidence import (
     REFERENCE,
     ByEvidence,
     Candidate,
-    Needs,
     Speed,
     Trained,
+    TrainingNeeds,
 )
 
 MB = 1_000_000
 # Tiers of 10, 20 and 40 MB and of 100 bytes per example; of 3, 6 and 12 M MACs, and of 2, 4 and 8 MB moved.
 POLICY = ByEvidence(
     needs=(
-        Needs(10 * MB, 100, 3 * MB, 2 * MB),
-        Needs(20 * MB, 100, 6 * MB, 4 * MB),
-        Needs(40 * MB, 100, 12 * MB, 8 * MB),
+        TrainingNeeds(10 * MB, 100, 3 * MB, 2 * MB),
+        TrainingNeeds(20 * MB, 100, 6 * MB, 4 * MB),
+        TrainingNeeds(40 * MB, 100, 12 * MB, 8 * MB),
     ),
     levels=(0.6, 0.3, 0.0),
     deadline_s=20.0,

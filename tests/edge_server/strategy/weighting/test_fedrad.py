@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from edge_server.config.load import load_config
-from edge_server.strategy.aggregation.updates import ClientUpdate, globalised
+from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.selection.policies import RoundResult
 from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.weighting.fedrad import (
     FedRad,
-    applied,
+    apply_net,
+    clip_gradient,
     first_weights,
     gradient,
-    measured,
+    metric_per_client,
     new_net,
-    shortened,
 )
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
@@ -36,7 +36,7 @@ def told(client: str, examples: int, **metrics: float) -> ClientUpdate:
 
 
 def sent(*sources: ClientUpdate):
-    return [globalised(source, MAP) for source in sources]
+    return [to_global(source, MAP) for source in sources]
 
 
 def learned(weighting: FedRad, before, *sources: ClientUpdate):
@@ -62,7 +62,7 @@ def test_weights_go_by_squared_accuracy_and_sum_to_one_over_the_examples():
 def test_who_tells_nothing_counts_as_the_mean_of_the_others():
     # Accuracies 0.8, 0.4 and their mean 0.6: squares 0.64, 0.16, 0.36, of equal shares.
     three = [told("a", 5, accuracy=0.8), told("b", 5, accuracy=0.4), told("c", 5)]
-    assert measured(three, "accuracy") == pytest.approx([0.8, 0.4, 0.6])
+    assert metric_per_client(three, "accuracy") == pytest.approx([0.8, 0.4, 0.6])
     assert STATIC.weigh(None, sent(*three)) == pytest.approx([0.64 / 1.16, 0.16 / 1.16, 0.36 / 1.16])
 
 
@@ -83,13 +83,13 @@ def test_where_all_measure_alike_it_is_fedavg(weighting):
 # --- NeuNet ---
 def test_before_it_has_learned_the_network_changes_nothing():
     share, first = np.array([0.75, 0.25]), np.array([16 / 13, 4 / 13])
-    assert applied(new_net(8, seed=3), share, first) == pytest.approx([12 / 13, 1 / 13])
+    assert apply_net(new_net(8, seed=3), share, first) == pytest.approx([12 / 13, 1 / 13])
 
 
 def test_the_output_multiplies_each_weight_and_all_are_scaled():
     # W = 1.6 and 0.4 of equal shares, one unit: z = 0.5 tanh(1.6) and 0.5 tanh(0.4).
     one, other = 0.8 * math.exp(0.5 * math.tanh(1.6)), 0.2 * math.exp(0.5 * math.tanh(0.4))
-    assert applied(ONE_UNIT, np.array([0.5, 0.5]), np.array([1.6, 0.4])) == pytest.approx(
+    assert apply_net(ONE_UNIT, np.array([0.5, 0.5]), np.array([1.6, 0.4])) == pytest.approx(
         [one / (one + other), other / (one + other)]
     )
 
@@ -137,11 +137,11 @@ def test_clients_may_come_later():
 
 def test_one_clients_loss_does_not_throw_the_network():
     # 3 and 4 as one vector are 5 long: shortened to 0.6 and 0.8. What is not longer than 1 stays.
-    assert shortened({"slope": np.array([3.0]), "out": np.array([4.0])}) == {
+    assert clip_gradient({"slope": np.array([3.0]), "out": np.array([4.0])}) == {
         "slope": pytest.approx([0.6]),
         "out": pytest.approx([0.8]),
     }
-    assert shortened({"out": np.array([0.5])})["out"].tolist() == [0.5]
+    assert clip_gradient({"out": np.array([0.5])})["out"].tolist() == [0.5]
     wild = (UNLIKE[0], told("b", 10, accuracy=1.0, received_loss=1e9))
     net = None
     for _ in range(50):

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from edge_server.strategy.aggregation.updates import globalised
-from edge_server.strategy.components import make
+from edge_server.strategy.aggregation.updates import to_global
+from edge_server.strategy.components import make_component
 from edge_server.strategy.selection.policies import RoundResult
 from edge_server.strategy.strategy import close, make_strategy
 from edge_server.strategy.weighting import igfl
@@ -40,7 +40,7 @@ def bias(one: float, other: float) -> dict[str, np.ndarray]:
 
 def sent(*pairs: tuple[float, float], names: str = "abcdef"):
     return [
-        globalised(update(name, bias(*pair)), MAP)
+        to_global(update(name, bias(*pair)), MAP)
         for name, pair in zip(names[: len(pairs)], pairs, strict=True)
     ]
 
@@ -52,7 +52,7 @@ def result(updates, number: int = 1) -> RoundResult:
 
 # --- the parts ---
 def test_psi_is_the_dot_product_of_whole_updates():
-    updates = [globalised(update(f"c{k}", arrays(k)), MAP) for k in range(3)]
+    updates = [to_global(update(f"c{k}", arrays(k)), MAP) for k in range(3)]
     whole = [np.concatenate([one.delta[n].ravel() for n in one.delta]) for one in updates]
     for i in range(3):
         for j in range(3):
@@ -67,7 +67,7 @@ def test_what_either_side_lacks_adds_nothing_to_psi():
     # share channel 1: 2 + 1 + 2 + 2 = 7.
     ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
     specs = [SubModelSpec(), SubModelSpec(kept={"hidden": 2}), SubModelSpec(kept={"hidden": (1, 2)})]
-    updates = [globalised(update(f"c{k}", ones, spec=spec), MAP) for k, spec in enumerate(specs)]
+    updates = [to_global(update(f"c{k}", ones, spec=spec), MAP) for k, spec in enumerate(specs)]
     assert dot_products(updates).tolist() == [[27, 12, 12], [12, 12, 7], [12, 7, 12]]
 
 
@@ -178,14 +178,14 @@ def test_the_scale_multiplies_psi():
 
 @pytest.mark.parametrize("name", IGFL)
 def test_a_scale_of_nought_gives_equal_weights(name):
-    rule = make("weighting", WEIGHTINGS, Component(name=name, options={"scale": 0.0}))
+    rule = make_component("weighting", WEIGHTINGS, Component(name=name, options={"scale": 0.0}))
     memory = rule.observe(None, result(sent((1, 0), (2, 0))))
     assert rule.weigh(memory, sent((3, 1), (-2, 5))).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("name", IGFL)
 def test_updates_far_too_long_for_exp_still_give_weights(name):
-    rule = make("weighting", WEIGHTINGS, Component(name=name))
+    rule = make_component("weighting", WEIGHTINGS, Component(name=name))
     updates = sent((1e10, 0), (1e10, 1), (-1e10, 0))
     weights = rule.weigh(rule.observe(None, result(updates)), updates)
     assert np.isfinite(weights).all()
@@ -215,4 +215,4 @@ def test_the_memory_of_time_attention_goes_from_round_to_round():
 @pytest.mark.parametrize("name", IGFL)
 def test_a_scale_below_nought_is_refused(name):
     with pytest.raises(ConfigError, match="scale must be at least 0"):
-        make("weighting", WEIGHTINGS, Component(name=name, options={"scale": -1.0}))
+        make_component("weighting", WEIGHTINGS, Component(name=name, options={"scale": -1.0}))

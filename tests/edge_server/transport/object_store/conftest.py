@@ -15,8 +15,8 @@ import pytest
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import Outcome, Web
-from edge_server.transport.object_store.http_service import serving
-from edge_server.transport.object_store.signed_urls import OwnLinks
+from edge_server.transport.object_store.http_service import serve_objects
+from edge_server.transport.object_store.signed_urls import HmacUrlSigner
 from schemas.tensors.blobs import BlobRef
 
 KEY = b"k" * 32
@@ -29,7 +29,7 @@ PLACE = "updates/run-1/1/pi"
 class Shop:
     """The store, who signs for it, and a device's own blobs."""
 
-    links: OwnLinks
+    links: HmacUrlSigner
     folder: Path
     mine: BlobStore
     ref: BlobRef
@@ -57,8 +57,8 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def shop(tmp_path: Path) -> Iterator[Shop]:
     mine = BlobStore(tmp_path / "mine", durable=False)
     ref = mine.put(DATA, chunk_bytes=CHUNK)
-    with serving(tmp_path / "shop", KEY) as address:
-        yield Shop(OwnLinks(address, KEY), tmp_path / "shop", mine, ref)
+    with serve_objects(tmp_path / "shop", KEY) as address:
+        yield Shop(HmacUrlSigner(address, KEY), tmp_path / "shop", mine, ref)
 
 
 def ask(

@@ -15,7 +15,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import TlsFiles
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import Outcome, Web, web_of
-from edge_server.transport.object_store.http_handler import Handler
+from edge_server.transport.object_store.http_handler import ObjectStoreHandler
 from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, PLACE, Shop, ask
 
 
@@ -42,7 +42,7 @@ def test_a_download_that_is_cut_in_the_middle_goes_on_with_what_is_missing(
 ) -> None:
     """Two cuts, each after half of what was asked for: 100 chunks, then 50, then the last 51."""
     url, asked = published(shop), []
-    get = Handler._get
+    get = ObjectStoreHandler._get
 
     class HalfSocket:
         def __init__(self, socket: Any) -> None:
@@ -61,7 +61,7 @@ def test_a_download_that_is_cut_in_the_middle_goes_on_with_what_is_missing(
             self.connection = HalfSocket(self.connection)
         get(self, name, most)
 
-    monkeypatch.setattr(Handler, "_get", cut)
+    monkeypatch.setattr(ObjectStoreHandler, "_get", cut)
     assert fetch(url, shop, theirs).done
     assert asked == [None, "bytes=102400-204809", "bytes=153600-204809"]
     assert theirs.verify(shop.ref)
@@ -72,13 +72,13 @@ def test_only_what_is_missing_is_asked_for(
 ) -> None:
     """Chunks 0, 1 and 3 have come over the broker: chunk 2 is asked for, then all from 4 on."""
     url, asked = published(shop), []
-    get = Handler._get
+    get = ObjectStoreHandler._get
 
     def noted(self: Any, name: str, most: int) -> None:
         asked.append(self.headers.get("Range"))
         get(self, name, most)
 
-    monkeypatch.setattr(Handler, "_get", noted)
+    monkeypatch.setattr(ObjectStoreHandler, "_get", noted)
     for index in (0, 1, 3):
         theirs.write_chunk(shop.ref, index, DATA[index * CHUNK : (index + 1) * CHUNK])
     assert fetch(url, shop, theirs).done

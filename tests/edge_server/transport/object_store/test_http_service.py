@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edge_server.transport.object_store.files import OBJECT, object_at
-from edge_server.transport.object_store.http_service import serving
-from edge_server.transport.object_store.signed_urls import OwnLinks, permitted, read_secret
+from edge_server.transport.object_store.http_service import serve_objects
+from edge_server.transport.object_store.signed_urls import HmacUrlSigner, permitted_bytes, read_secret
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import BlobRef, digest_of
 from tests.edge_server.transport.object_store.conftest import DATA, KEY, PLACE, Shop, ask
@@ -57,7 +57,7 @@ def test_an_address_is_for_one_method_one_name_and_a_while(shop: Shop) -> None:
     shop.put(shop.links.url("PUT", shop.blob(), seconds=60, most=len(DATA)))
     good = shop.links.url("GET", shop.blob(), seconds=60)
     other = good.replace(shop.ref.digest, digest_of(b"another"))
-    forged = OwnLinks(shop.links.address, b"x" * 32).url("GET", shop.blob(), seconds=60)
+    forged = HmacUrlSigner(shop.links.address, b"x" * 32).url("GET", shop.blob(), seconds=60)
     longer = re.sub(r"ends=\d+", "ends=99999999999", good)
     over = shop.links.url("GET", shop.blob(), seconds=-2)
     bare = good.partition("?")[0]
@@ -152,7 +152,7 @@ def test_addresses_are_not_logged(shop: Shop, caplog: pytest.LogCaptureFixture) 
 
 
 def test_without_tls_it_hears_this_machine_only(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--cert and --key"), serving(tmp_path, KEY, host="0.0.0.0"):
+    with pytest.raises(ConfigError, match="--cert and --key"), serve_objects(tmp_path, KEY, host="0.0.0.0"):
         pass
 
 
@@ -171,8 +171,8 @@ def test_a_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def test_an_address_is_good_to_its_last_second_and_no_longer() -> None:
-    url = OwnLinks("http://h/", KEY).url("PUT", PLACE, seconds=0, most=7)
+    url = HmacUrlSigner("http://h/", KEY).url("PUT", PLACE, seconds=0, most=7)
     query = url.partition("?")[2]
     ends = int(query.partition("&")[0].removeprefix("ends="))
-    assert permitted(KEY, "PUT", f"/{PLACE}", query, ends) == 7
-    assert permitted(KEY, "PUT", f"/{PLACE}", query, ends + 1) is None
+    assert permitted_bytes(KEY, "PUT", f"/{PLACE}", query, ends) == 7
+    assert permitted_bytes(KEY, "PUT", f"/{PLACE}", query, ends + 1) is None

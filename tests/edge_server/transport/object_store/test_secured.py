@@ -14,8 +14,8 @@ from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import Outcome, Web
 from edge_server.cli.main import main
 from edge_server.config.load import load_config
-from edge_server.transport.object_store.http_service import serving
-from edge_server.transport.object_store.signed_urls import OwnLinks, read_secret
+from edge_server.transport.object_store.http_service import serve_objects
+from edge_server.transport.object_store.signed_urls import HmacUrlSigner, read_secret
 from schemas.errors import ConfigError
 from tests.edge_server.security.identity.conftest import new_authority
 from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, KEY, PLACE
@@ -28,8 +28,8 @@ def test_a_store_with_a_certificate_is_spoken_to_by_whoever_knows_its_authority(
     mine, theirs = BlobStore(tmp_path / "mine", durable=False), BlobStore(tmp_path / "theirs", durable=False)
     ref, pair = mine.put(DATA, chunk_bytes=CHUNK), (broker / "broker.pem", broker / "broker.key")
     # Of all addresses of this machine; the certificate lets it be named so.
-    with serving(tmp_path / "shop", KEY, host="0.0.0.0", pair=pair) as address:
-        links = OwnLinks(address.replace("0.0.0.0", "localhost"), KEY)
+    with serve_objects(tmp_path / "shop", KEY, host="0.0.0.0", pair=pair) as address:
+        links = HmacUrlSigner(address.replace("0.0.0.0", "localhost"), KEY)
         knowing, careless = Web(ca=broker / "ca.pem", only_tls=True), Web()
         url = links.url("PUT", PLACE, seconds=60, most=ref.size)
         assert over_http.put(careless, url, ref, mine, resumable=True, stopped=NEVER) == Outcome(False)
@@ -49,7 +49,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         address = process.stdout.readline().split()[1]
         mine = BlobStore(tmp_path / "mine", durable=False)
         ref = mine.put(DATA, chunk_bytes=CHUNK)
-        links = OwnLinks(address, read_secret(tmp_path / "secret"))
+        links = HmacUrlSigner(address, read_secret(tmp_path / "secret"))
         url = links.url("PUT", f"home/{PLACE}", seconds=60, most=ref.size)
         assert over_http.put(Web(), url, ref, mine, resumable=True, stopped=NEVER).done
         process.terminate()

@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.transport.receivers.messages import Expect, Placed
-from edge_server.transport.receivers.placement import MAX_EARLY, Placing
+from edge_server.transport.receivers.placement import MAX_EARLY, ChunkPlacement
 from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 
 # Three chunks: 1024, 1024 and 452 bytes.
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> BlobStore:
 
 
 def test_two_receivers_put_one_blob_together(store: BlobStore, tmp_path: Path) -> None:
-    one, two = Placing(BlobStore(tmp_path)), Placing(BlobStore(tmp_path))
+    one, two = ChunkPlacement(BlobStore(tmp_path)), ChunkPlacement(BlobStore(tmp_path))
     for receiver in (one, two):
         assert receiver.expect(Expect(device="a", blob=REF)) == []
     assert one.take("a", chunk(2)) == [placed(2, 452)]
@@ -41,7 +41,7 @@ def test_two_receivers_put_one_blob_together(store: BlobStore, tmp_path: Path) -
 
 
 def test_a_chunk_that_comes_before_the_word_waits_for_it(store: BlobStore) -> None:
-    receiver = Placing(store)
+    receiver = ChunkPlacement(store)
     assert receiver.take("a", chunk(0)) == []
     assert receiver.take("b", chunk(1)) == []
     assert store.present(REF) == 0
@@ -50,7 +50,7 @@ def test_a_chunk_that_comes_before_the_word_waits_for_it(store: BlobStore) -> No
 
 
 def test_of_what_comes_too_early_only_the_last_is_kept(store: BlobStore) -> None:
-    receiver = Placing(store)
+    receiver = ChunkPlacement(store)
     receiver.take("a", chunk(0))
     for _ in range(MAX_EARLY):
         receiver.take("b", chunk(1))
@@ -59,7 +59,7 @@ def test_of_what_comes_too_early_only_the_last_is_kept(store: BlobStore) -> None
 
 def test_a_device_has_a_place_for_what_it_claimed_last(store: BlobStore) -> None:
     other = BlobRef(digest=digest_of(b"other"), size=5, chunk_bytes=1024)
-    receiver = Placing(store)
+    receiver = ChunkPlacement(store)
     receiver.expect(Expect(device="a", blob=REF))
     receiver.expect(Expect(device="a", blob=other))
     assert receiver.take("a", chunk(0)) == []
@@ -68,7 +68,7 @@ def test_a_device_has_a_place_for_what_it_claimed_last(store: BlobStore) -> None
 
 @pytest.mark.parametrize("wrong", [Chunk(REF.digest[:16], 3, b"x"), Chunk(REF.digest[:16], 1, b"short")])
 def test_a_chunk_that_does_not_fit_is_told_and_not_written(store: BlobStore, wrong: Chunk) -> None:
-    receiver = Placing(store)
+    receiver = ChunkPlacement(store)
     receiver.expect(Expect(device="a", blob=REF))
     assert receiver.take("a", wrong) == [placed(wrong.index, len(wrong.data))]
     assert store.parts() == set()

@@ -20,7 +20,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_server.transport.broker.launch import RunningBroker, running_broker
 from edge_server.transport.receivers.messages import Misfit, Placed, Ready, Unable
-from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Receivers
+from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import BlobRef, digest_of, encode_chunk
 from schemas.topics import Channel, DeviceTopic
@@ -68,7 +68,7 @@ def test_a_blob_comes_together_though_a_receiver_is_killed(
     broker: RunningBroker, device: mqtt.Client, tmp_path: Path
 ) -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    receivers = Receivers(2, "field", BrokerAddress(broker.host, broker.port), tmp_path, inbox)
+    receivers = ReceiverPool(2, "field", BrokerAddress(broker.host, broker.port), tmp_path, inbox)
     receivers.open()
     try:
         for _ in range(2):
@@ -98,7 +98,7 @@ def test_whoever_writes_under_a_name_that_is_none_ends_no_receiver(
     broker: RunningBroker, device: mqtt.Client, tmp_path: Path
 ) -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    receivers = Receivers(1, "field", BrokerAddress(broker.host, broker.port), tmp_path, inbox)
+    receivers = ReceiverPool(1, "field", BrokerAddress(broker.host, broker.port), tmp_path, inbox)
     receivers.open()
     try:
         hear(inbox, Ready)
@@ -120,7 +120,7 @@ def test_one_that_dies_in_the_middle_of_a_word_is_missed_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    receivers = Receivers(1, "field", BrokerAddress("localhost", 1883), tmp_path, inbox)
+    receivers = ReceiverPool(1, "field", BrokerAddress("localhost", 1883), tmp_path, inbox)
     words = [sys.executable, "-c", """print('{"kind":"ready"}\\n{"kind":"pla', end="")"""]
     start = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda _, **pipes: start(words, **pipes))
@@ -135,4 +135,4 @@ def test_one_that_dies_in_the_middle_of_a_word_is_missed_all_the_same(
 def test_receivers_do_not_share_one_certificate(tmp_path: Path) -> None:
     address = BrokerAddress("localhost", 8883, TlsFiles(certificate=tmp_path / "server.pem"))
     with pytest.raises(ConfigError, match="receivers at 0"):
-        Receivers(1, "field", address, tmp_path, queue.SimpleQueue())
+        ReceiverPool(1, "field", address, tmp_path, queue.SimpleQueue())

@@ -43,7 +43,7 @@ class Claimants:
 Sightings = Mapping[str, Claimants]
 
 
-def seen(sightings: Sightings, birth: Birth, known: tuple[str, str]) -> Sightings:
+def record_birth(sightings: Sightings, birth: Birth, known: tuple[str, str]) -> Sightings:
     """Take a birth; `known` was there first, as token and origin. The very same where nothing is new."""
     claimants = sightings.get(birth.device) or Claimants({known[0]: known[1]}, known[0])
     if not birth.instance or not known[0] or birth.instance == claimants.current:
