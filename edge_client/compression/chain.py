@@ -31,7 +31,7 @@ from edge_client.compression.zstd import Zstd
 from schemas.base import kebab
 from schemas.errors import ConfigError, nearest
 from schemas.strategy import Component
-from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays, Groups
 from schemas.tensors.files import write_tensors
 
@@ -118,7 +118,7 @@ class Encoded:
 
 
 def make_chain(named: Iterable[Component]) -> Chain:
-    """The codecs of these pieces; raises `ConfigError` for names, options and orders that there are not."""
+    """The codecs of these components; raises `ConfigError` for unknown names, options and orders."""
     made = make_codecs(named, CODECS, "uplink")
     return Chain(made.get("top-k"), made.get("fp16", made.get("int8")), made.get("zstd"))
 
@@ -126,7 +126,7 @@ def make_chain(named: Iterable[Component]) -> Chain:
 def make_codecs(
     named: Iterable[Component], codecs: Mapping[str, Callable[..., Any]], key: str
 ) -> dict[str, Any]:
-    """The codecs of these pieces by name, in the order of `codecs`; raises `ConfigError` as `make_chain`."""
+    """These codecs by name, in the order of `codecs`; raises `ConfigError` as `make_chain`."""
     named = list(named)
     made = {piece.name: _make(piece, codecs, key) for piece in named}
     order = list(codecs)
@@ -183,7 +183,7 @@ def _sharing(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
             return rows_of(codes, name, start, stop)
         made = np.empty((stop - start, held[name][1][1]), BYTE)
         # Of a byte's codes each was a float32, and those are to stay in a processor's caches.
-        for begin, end in pieces((kinds[name][0], (stop - start, widths[name]))):
+        for begin, end in blocks((kinds[name][0], (stop - start, widths[name]))):
             rows = rows_of(codes, name, start + begin, start + end)
             made[begin:end] = in_bytes(rows.reshape(end - begin, widths[name]), levels)
         return made
@@ -197,7 +197,7 @@ def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> d
     if not isinstance(number, Int8):
         return {}
     return {
-        name: np.concatenate([number.scales(rows_of(arrays, name, *piece)) for piece in pieces(kind)])
+        name: np.concatenate([number.scales(rows_of(arrays, name, *piece)) for piece in blocks(kind)])
         for name, kind in kinds.items()
         if is_coded(kind[1])
     }

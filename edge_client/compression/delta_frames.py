@@ -29,7 +29,7 @@ from edge_client.compression.decoding import (
 )
 from edge_client.compression.quantization import NumberCodec
 from schemas.errors import PeerError
-from schemas.tensors.arrays import AnyArray, ComputedArrays, KnownArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, KnownArrays, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 BITS = np.dtype("<u4")
@@ -63,7 +63,7 @@ def near(params: Arrays, before: Arrays) -> bool:
         return False
     whole = change = 0.0
     for name in params:
-        for piece in pieces(kind_of(params, name)):
+        for piece in blocks(kind_of(params, name)):
             with np.errstate(over="ignore", invalid="ignore"):
                 whole += _squares(rows_of(params, name, *piece))
                 change += _squares(_less(params, before, name, *piece))

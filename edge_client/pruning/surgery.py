@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from edge_client.pruning.slicing import check, cut_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
-from schemas.tensors.arrays import ComputedArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -53,7 +53,7 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
             raise InvariantError(f"{name!r}: expected shape {tuple(tensor.shape)}, got {kinds[name][1]}")
     with torch.no_grad():
         for name, tensor in tensors.items():
-            for start, stop in pieces(kinds[name]):
+            for start, stop in blocks(kinds[name]):
                 # Read-only ones, which torch does not take, are copied; what comes from a file is not.
                 rows = torch.from_numpy(
                     np.require(rows_of(arrays, name, start, stop), requirements=["C", "W"])

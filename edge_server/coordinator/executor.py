@@ -33,19 +33,19 @@ from edge_server.coordinator.observations import is_observed, observation
 from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.rollback import earlier_state, gone_back, measured
 from edge_server.coordinator.round_record import round_record
-from edge_server.coordinator.tasks.assignments import Assigning
-from edge_server.coordinator.tasks.layers import GRAPH
-from edge_server.coordinator.tasks.model_frames import Publisher
-from edge_server.coordinator.tasks.secure_aggregation import as_update, summed, with_examples
-from edge_server.coordinator.tasks.selection_log import choices_of
-from edge_server.coordinator.tasks.task import Job, TaskTerms, training_jobs
+from edge_server.coordinator.tasks.increments import GRAPH
+from edge_server.coordinator.tasks.masking import cohort_update, sum_masked_updates, with_local_examples
+from edge_server.coordinator.tasks.model_publisher import ModelPublisher
+from edge_server.coordinator.tasks.selection_log import record_selection
+from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, plan_training_tasks
+from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import Tiering
-from edge_server.coordinator.validation.births import believed_devices
-from edge_server.coordinator.validation.checker import Checking
-from edge_server.coordinator.validation.guard import Guard
+from edge_server.coordinator.validation.births import cap_birth_claims
+from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.round_review import looked
-from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import client_update, known_clients
+from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.observability.durations import Durations
 from edge_server.rounds.class_list import ClassList
 from edge_server.rounds.events import (
@@ -123,7 +123,7 @@ class Workshop:
         self._strategy = config.make_strategy()
         self.store = BlobStore(folder.blobs, durable=durable, writes_over=durable)
         folder.write_over(self.store.spares)
-        self._unpacked = Unpacked(folder.unpacked)
+        self._unpacked = UnpackedCache(folder.unpacked)
         self._disposal = Disposal(folder.disposal)
         self.chunk_bytes = CHUNK_BYTES
         self._journal = Journal(folder.journal, durable=durable)
@@ -148,7 +148,7 @@ class Workshop:
             start(self._strategy, params, keep=self._keep) if resume is None else self._read_back(resume)
         )
         self._undone = resume.undone if resume is not None else None
-        self._publisher = Publisher(
+        self._publisher = ModelPublisher(
             folder.frames,
             self.store,
             channel_map,
@@ -157,8 +157,8 @@ class Workshop:
             # What was published of a model that was given up is no beginning.
             go_on=resume is not None and resume.undone is None,
         )
-        self._assigning = Assigning(
-            TaskTerms(config, run, self._spec, self._testing.preprocessing, self._strategy.uplink),
+        self._assigning = TaskAssigner(
+            TaskTemplate(config, run, self._spec, self._testing.preprocessing, self._strategy.uplink),
             self._strategy,
             channel_map,
             self.store,
@@ -188,9 +188,9 @@ class Workshop:
         if self._privacy.on:
             # Every update is clipped, and noise makes their usual size another one in every round.
             firewall = firewall.model_copy(update={"norm_bound": False})
-        guard = Guard(firewall, channel_map, self._testing.canary(self.model), self._strategy.groups)
+        guard = UpdateHistory(firewall, channel_map, self._testing.canary(self.model), self._strategy.groups)
         guard.restore(resume.examined)
-        self._checking = Checking(
+        self._checking = UpdateChecker(
             self.store,
             self._unpacked,
             self._journal,
@@ -256,7 +256,7 @@ class Workshop:
                 # Whom a round asks decides what its sums are divided by, also when it is computed again.
                 self._folder.save_checkpoint(self._state, durable=self._durable)
             if self._config.privacy.secure_aggregation:
-                jobs = with_examples(jobs, command.devices)
+                jobs = with_local_examples(jobs, command.devices)
         assignments = self._assigning.assignments(
             command,
             jobs,
@@ -290,7 +290,7 @@ class Workshop:
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
         """The planning with devices that say no more of themselves than may count."""
-        devices, exaggerated = believed_devices(command.devices, self._strategy.claims)
+        devices, exaggerated = cap_birth_claims(command.devices, self._strategy.claims)
         for name, words in exaggerated.items():
             if self._exaggerated.get(name) != words:
                 log.warning("%s: %s", name, words, extra={"device": name})
@@ -307,7 +307,7 @@ class Workshop:
 
     def _training(
         self, command: PlanRound, clients: Sequence[Client], rng: np.random.Generator
-    ) -> tuple[dict[str, Job], int | None, RoundChoices | None]:
+    ) -> tuple[dict[str, TaskPlan], int | None, RoundChoices | None]:
         planned = plan(
             self._strategy,
             self._state,
@@ -321,7 +321,7 @@ class Workshop:
         tiers = {client.name: client.tier for client in clients}
         # Those who join a round that is under way change nothing of what it needs.
         needed = planned.needed if command.wanted is None else None
-        jobs = training_jobs(planned, tiers, self._config.training.local_epochs)
+        jobs = plan_training_tasks(planned, tiers, self._config.training.local_epochs)
         return jobs, needed, self._choices(command, clients, planned)
 
     def _choices(self, command: PlanRound, clients: Sequence[Client], planned: Plan) -> RoundChoices | None:
@@ -330,15 +330,15 @@ class Workshop:
             return None
         ratios = {name: one.ratio for name, one in planned.assignments.items()}
         why = self._strategy.selection.explain(self._state.selection, clients, frozenset(ratios))
-        return choices_of(command, ratios, why, self.tier)
+        return record_selection(command, ratios, why, self.tier)
 
-    def _delivery(self, device: Device) -> Job:
+    def _delivery(self, device: Device) -> TaskPlan:
         tier = self.tier(device)
         ratio = self._config.tiers.ratios[tier - 1]
         level = mean_ratio(ratio)
-        return Job(tier, Cut(self.tier_spec(ratio)), level, provenance=self._provenance(tier, level))
+        return TaskPlan(tier, Cut(self.tier_spec(ratio)), level, provenance=self._provenance(tier, level))
 
-    def _graphs(self, jobs: Iterable[Job]) -> dict[str, BlobRef]:
+    def _graphs(self, jobs: Iterable[TaskPlan]) -> dict[str, BlobRef]:
         """The graphs of what is to be exported, by the sub-model's JSON: each is drawn once, here."""
         specs = {job.cut.spec.model_dump_json(): job.cut.spec for job in jobs}
         drawn = {key: self.model.graph(self._state.params, spec) for key, spec in specs.items()}
@@ -541,9 +541,9 @@ class Workshop:
         if command.opened is None:
             return command.updates
         masked = self._updates(command.updates, {})
-        total = summed(masked, command.opened, self._network.channel_map)
+        total = sum_masked_updates(masked, command.opened, self._network.channel_map)
         blob = self.store.put_groups(total.groups, chunk_bytes=self.chunk_bytes)
-        told = as_update(total, blob, next(iter(command.updates.values())))
+        told = cohort_update(total, blob, next(iter(command.updates.values())))
         self._journal.examined(told, reason=None)
         return {told.device: told}
 

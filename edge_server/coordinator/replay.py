@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import client_update, known_clients
 from edge_server.storage.journal import Aggregated
 from edge_server.storage.journal_reader import REMEDY, Closed, JournalReader, Planned
@@ -93,7 +93,7 @@ class _Again:
         except ConfigError as error:
             return Replayed(number, Verdict.DAMAGED, len(made_of), sha256, detail=str(error))
         with tempfile.TemporaryDirectory(prefix="edge-replay-") as unpacked:
-            sent = [self._update(one, folder, Unpacked(Path(unpacked))) for one in made_of]
+            sent = [self._update(one, folder, UnpackedCache(Path(unpacked))) for one in made_of]
             after = close(self.strategy, before, sent, self.channel_map, clients=known_clients(before))
         found = digest_of_tensors(FlatGroups({"model": after.params}))
         verdict = Verdict.AGREES if found == sha256 else Verdict.DIFFERS
@@ -106,7 +106,7 @@ class _Again:
         lost = [one.device for one in made_of if (one.device, one.attempt, one.digest) not in self.updates]
         return f"the journal's row of the update of {', '.join(lost)} cannot be read" if lost else ""
 
-    def _update(self, one: Aggregated, folder: Path, unpacked: Unpacked) -> ClientUpdate:
+    def _update(self, one: Aggregated, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
         update, ratio = self.updates[one.device, one.attempt, one.digest]
         path = folder / one.digest
         return client_update(update, path, unpacked=unpacked, staleness=one.staleness, ratio=ratio)

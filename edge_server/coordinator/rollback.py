@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.compression.decoding import decoded
-from edge_server.coordinator.validation.sizes import sizes_of
-from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.magnitudes import magnitudes_of
+from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
@@ -43,7 +43,7 @@ def earlier_state(folder: RunFolder, undone: int, sha256: str, *, keep: NewArray
 
 
 def measured(
-    reader: JournalReader, number: int, kept: Path, unpacked: Unpacked
+    reader: JournalReader, number: int, kept: Path, unpacked: UnpackedCache
 ) -> Mapping[str, Mapping[str, float]]:
     """How large each update was that a closed round was made of, by device.
 
@@ -69,10 +69,10 @@ def measured(
     return found
 
 
-def _largest(path: Path, unpacked: Unpacked) -> dict[str, float]:
+def _largest(path: Path, unpacked: UnpackedCache) -> dict[str, float]:
     """The largest number of every group of a kept update; nothing where it cannot be read."""
     with contextlib.suppress(OSError, PeerError):
-        sizes = sizes_of(decoded(unpacked.groups(path)))
+        sizes = magnitudes_of(decoded(unpacked.groups(path)))
         return {
             f"{group}: largest": max((size.largest for size in arrays.values()), default=0.0)
             for group, arrays in sizes.items()

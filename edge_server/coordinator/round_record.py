@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_client.training.evaluation import Evaluation
-from edge_server.coordinator.validation.round_review import Look
+from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
 from edge_server.storage.records import Rejected, RoundRecord
 from schemas.values import Reason
@@ -22,7 +22,7 @@ def round_record(
     downlink: int,
     duration_s: float,
     virtual_time_s: float | None = None,
-    look: Look,
+    look: RoundReview,
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, the full model as tier 0, and may be empty.
 
@@ -59,7 +59,7 @@ def round_record(
     )
 
 
-def _rejected(command: CloseRound, look: Look) -> tuple[Rejected, ...]:
+def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
     early = {name: Rejected(device=name, reason=reason) for name, reason in command.rejected.items()}
     late = {
         name: Rejected(device=name, reason=Reason.OUT_OF_BOUNDS, detail=words)

@@ -126,7 +126,7 @@ def rows_of(arrays: Mapping[str, AnyArray], name: str, start: int, stop: int) ->
     return array[start:stop] if array.ndim else array
 
 
-def pieces(kind: Kind, numbers: int = BLOCK_NUMBERS) -> Iterator[tuple[int, int]]:
+def blocks(kind: Kind, numbers: int = BLOCK_NUMBERS) -> Iterator[tuple[int, int]]:
     """Runs of rows (start, stop) of about so many numbers each that make up an array; a scalar is one."""
     _, shape = kind
     if not shape:

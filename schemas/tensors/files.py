@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from schemas.errors import InvariantError, PeerError
-from schemas.tensors.arrays import AnyArray, Kind, KnownArrays, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, Kind, KnownArrays, blocks, kind_of, rows_of
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(code).newbyteorder("<")
@@ -185,7 +185,7 @@ def tensor_file_blocks(
     text, kinds = _header(arrays, metadata)
     yield _LENGTH.pack(len(text)) + text
     for name, (dtype, shape) in kinds.items():
-        for start, stop in pieces((DTYPES[dtype], shape)):
+        for start, stop in blocks((DTYPES[dtype], shape)):
             piece = np.ascontiguousarray(rows_of(arrays, name, start, stop), DTYPES[dtype])
             if piece.size:
                 yield piece.reshape(-1).view(np.uint8).data

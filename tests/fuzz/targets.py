@@ -26,9 +26,9 @@ from edge_client.compression.quantization import Fp16, Int8
 from edge_client.compression.zstd import unpack
 from edge_client.pruning.slicing import extract
 from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
-from edge_server.coordinator.tasks.layers import difference
+from edge_server.coordinator.tasks.increments import difference
 from edge_server.coordinator.validation.contents import examine
-from edge_server.coordinator.validation.encoded import check_form
+from edge_server.coordinator.validation.encoding import check_encoding
 from edge_server.transport.broker.decoding import decode, frame_length
 from edge_server.transport.broker.encoding import encode
 from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
@@ -102,7 +102,7 @@ def _encoded(data: bytes) -> None:
     path.write_bytes(data)
     for chain in CHAINS:
         with contextlib.suppress(PeerError):
-            check_form(FileGroups(path), chain)
+            check_encoding(FileGroups(path), chain)
             examine(update(PREFIX), decoding.decoded(FileGroups(path)), PLAIN, MAP)
             return
     raise PeerError("of no form")

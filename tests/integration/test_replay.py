@@ -9,7 +9,7 @@ import pytest
 
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.replay import Verdict, replay
-from edge_server.coordinator.validation.guard import Guard
+from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.storage.journal_reader import read_examined
 from edge_server.storage.update_archive import BEFORE, MODEL
 from schemas.messages import Update
@@ -68,7 +68,7 @@ def test_what_was_refused_or_cut_beside_all_the_others_is_so_again(tmp_path, rec
     assert [one.verdict for one in replay(tmp_path / "run")] == [Verdict.AGREES, Verdict.AGREES]
     # A server that goes on remembers what this one does.
     guard, rows = bench.workshop._checking.guard, read_examined(bench.folder.journal)
-    again = Guard(FirewallSettings(), bench.workshop._network.channel_map)
+    again = UpdateHistory(FirewallSettings(), bench.workshop._network.channel_map)
     again.restore(rows)
     assert (again._norms, again._replays) == (guard._norms, guard._replays)
     assert {row.device for row in rows if row.reason} == refused

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save
 
 from schemas.errors import InvariantError, PeerError
-from schemas.tensors.arrays import ComputedArrays, Prefixed, kind_of, pieces, rows_of
+from schemas.tensors.arrays import ComputedArrays, Prefixed, blocks, kind_of, rows_of
 from schemas.tensors.files import (
     DTYPES,
     MAX_SHARED_HEADER_BYTES,
@@ -68,10 +68,10 @@ def test_rows_of_a_file_are_the_rows_of_the_array(tmp_path: Path) -> None:
 
 
 def test_pieces_cover_an_array_once() -> None:
-    assert list(pieces((np.dtype("f4"), (5, 2)), 4)) == [(0, 2), (2, 4), (4, 5)]
-    assert list(pieces((np.dtype("f4"), (2, 100)), 4)) == [(0, 1), (1, 2)]
-    assert list(pieces((np.dtype("f4"), ()), 4)) == [(0, 1)]
-    assert list(pieces((np.dtype("f4"), (0, 3)), 4)) == []
+    assert list(blocks((np.dtype("f4"), (5, 2)), 4)) == [(0, 2), (2, 4), (4, 5)]
+    assert list(blocks((np.dtype("f4"), (2, 100)), 4)) == [(0, 1), (1, 2)]
+    assert list(blocks((np.dtype("f4"), ()), 4)) == [(0, 1)]
+    assert list(blocks((np.dtype("f4"), (0, 3)), 4)) == []
 
 
 @pytest.mark.parametrize("cut", [0, 7, 20, -1])

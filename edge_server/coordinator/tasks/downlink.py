@@ -13,7 +13,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
 
 
-class Downlink:
+class DownlinkModel:
     """The parameters of one round as devices are to read them, encoded; as they are where they are not."""
 
     def __init__(self, encoded: Groups | None, channel_map: ChannelMap) -> None:

@@ -13,7 +13,7 @@ from edge_server.strategy.selection.interface import Explanation
 MOST_WORDS = 500
 
 
-def choices_of(
+def record_selection(
     command: PlanRound,
     ratios: Mapping[str, float],
     why: Callable[[str], Explanation],

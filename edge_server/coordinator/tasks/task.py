@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edge_server.config.config import Config
-from edge_server.coordinator.tasks.layers import Parts
+from edge_server.coordinator.tasks.increments import TaskBlobs
 from edge_server.rounds.events import PlanRound
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
@@ -24,7 +24,7 @@ A device's tier decides how large its network is: one that has moved up a tier m
 
 
 @dataclass(frozen=True)
-class Job:
+class TaskPlan:
     """One device's part: what it gets, at which ratio, for how many epochs.
 
     `provenance` is what the model that a device exports says of itself.
@@ -38,7 +38,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class TaskTerms:
+class TaskTemplate:
     """What all tasks of a run say alike."""
 
     config: Config
@@ -48,10 +48,10 @@ class TaskTerms:
     uplink: tuple[Component, ...] = ()
 
 
-def training_jobs(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, Job]:
+def plan_training_tasks(planned: Plan, tiers: Mapping[str, int], default_epochs: int) -> dict[str, TaskPlan]:
     """The plan's part of every device that it names; the default counts where no schedule says otherwise."""
     return {
-        name: Job(
+        name: TaskPlan(
             tiers[name], one.cut, one.ratio, default_epochs if one.local_epochs is None else one.local_epochs
         )
         for name, one in planned.assignments.items()
@@ -59,12 +59,12 @@ def training_jobs(planned: Plan, tiers: Mapping[str, int], default_epochs: int) 
 
 
 def make_task(
-    terms: TaskTerms,
+    terms: TaskTemplate,
     command: PlanRound,
     device: str,
-    job: Job,
+    job: TaskPlan,
     *,
-    parts: Parts,
+    parts: TaskBlobs,
     participants: int,
 ) -> Task:
     """The message that gives `device` its job, as one of so many participants.
@@ -98,7 +98,9 @@ def make_task(
     return task
 
 
-def _training(config: Config, round_number: int, device: str, job: Job, participants: int) -> TrainingPlan:
+def _training(
+    config: Config, round_number: int, device: str, job: TaskPlan, participants: int
+) -> TrainingPlan:
     """The run's settings with the job's epochs; a device that does not train has none."""
     settings = config.training.model_dump()
     return TrainingPlan(

@@ -9,7 +9,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.strategy.weighting.claims import Claims
 
 
-def believed_devices(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:
+def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:
     """The devices with no more examples, and free memory, than may count; in words what was cut of whom."""
     devices = tuple(devices)
     most = claims.examples(device.data.examples for device in devices)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.validation.guard import Guard
-from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import NOT_ITS_BYTES, Examination, examined
+from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.journal import Journal
 from edge_server.strategy.groups.rule import GroupRule
@@ -23,7 +23,7 @@ AT_ONCE = max(1, min(4, (os.cpu_count() or 1) // 2))
 """Updates that are looked at side by side; the other cores have the rest of the server, and the broker."""
 
 
-class Checking:
+class UpdateChecker:
     """Examines the updates of one run, and keeps in the journal what came of it.
 
     `rules` are those of the groups that devices may send beside the model; the `guard` remembers earlier
@@ -33,11 +33,11 @@ class Checking:
     def __init__(
         self,
         store: BlobStore,
-        unpacked: Unpacked,
+        unpacked: UnpackedCache,
         journal: Journal,
         channel_map: ChannelMap,
         rules: Sequence[GroupRule],
-        guard: Guard,
+        guard: UpdateHistory,
         ratios: Mapping[tuple[str, int], float],
     ) -> None:
         self._store, self._unpacked, self._journal = store, unpacked, journal

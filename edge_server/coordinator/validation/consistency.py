@@ -35,7 +35,7 @@ def check_training(update: Update, task: Task) -> None:
         raise _refused(f"{said.steps} steps: {said.examples} examples in {said.epochs} epochs take {most}")
 
 
-def check_beside(update: Update, groups: Groups, rules: Sequence[GroupRule]) -> None:
+def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule]) -> None:
     """Raise `PeerError` for a group that cannot be what its rule has devices measure.
 
     Attention is a mean of sigmoids (ATTENDING, equations 5 and 6).

@@ -13,8 +13,8 @@ import numpy as np
 from edge_client.compression.chain import make_chain
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check, expected_shapes
-from edge_server.coordinator.validation.consistency import check_beside
-from edge_server.coordinator.validation.sizes import Sizes, sizes_of
+from edge_server.coordinator.validation.consistency import check_group_values
+from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import Task, Update
@@ -46,7 +46,7 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
 
 def examine(
     update: Update, groups: Groups, task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
-) -> Sizes:
+) -> Magnitudes:
     """How large its numbers are; raises `PeerError` with its reason unless `groups` honestly answers `task`.
 
     `rules` are those of the groups that devices may send beside the model.
@@ -57,9 +57,9 @@ def examine(
     # Each check goes over all arrays before the next begins: an update is refused for the first thing wrong.
     for group, arrays in groups.items():
         _check_shapes(group, arrays, shapes[group])
-    sizes = sizes_of(groups)
+    sizes = magnitudes_of(groups)
     _check_numbers(sizes)
-    check_beside(update, groups, rules)
+    check_group_values(update, groups, rules)
     return sizes
 
 
@@ -133,7 +133,7 @@ def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, 
             raise PeerError(detail, reason=Reason.WRONG_SHAPE)
 
 
-def _check_numbers(sizes: Sizes) -> None:
+def _check_numbers(sizes: Magnitudes) -> None:
     """What is not finite is refused for that, wherever there is a number beyond the bound."""
     named = [(name, size.largest) for arrays in sizes.values() for name, size in arrays.items()]
     for name, largest in named:

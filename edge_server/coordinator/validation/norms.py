@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from edge_server.config.sections import FirewallSettings
-from edge_server.coordinator.validation.sizes import Size, Sizes
+from edge_server.coordinator.validation.magnitudes import Magnitude, Magnitudes
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
@@ -34,14 +34,14 @@ MEASURED_SPREAD = 10.0
 
 
 def norms_of(
-    sizes: Sizes, channel_map: ChannelMap, beside: Set[tuple[str, str]] = frozenset()
+    sizes: Magnitudes, channel_map: ChannelMap, beside: Set[tuple[str, str]] = frozenset()
 ) -> dict[str, float]:
     """Each kind's norm over the root of the number of coordinates held, and its largest number.
 
     So the norms of unlike sub-models compare: a wide one has more coordinates, not larger steps. `beside` are
     the arrays, each as group and name, that bear no parameter's name and have a norm of their own.
     """
-    kinds: dict[str, list[Size]] = {}
+    kinds: dict[str, list[Magnitude]] = {}
     for group, arrays in sizes.items():
         for name, size in arrays.items():
             if name in channel_map.parameters:
@@ -55,7 +55,7 @@ def norms_of(
     return norms | {f"{kind}{PEAK}": max(size.largest for size in each) for kind, each in kinds.items()}
 
 
-def _root_mean_square(sizes: Iterable[Size]) -> float:
+def _root_mean_square(sizes: Iterable[Magnitude]) -> float:
     squares, count = 0.0, 0
     for size in sizes:
         squares, count = squares + size.squares, count + size.count

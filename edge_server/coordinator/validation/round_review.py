@@ -11,7 +11,7 @@ from schemas.values import TrainingMetrics
 
 
 @dataclass(frozen=True)
-class Look:
+class RoundReview:
     """The updates that count, with figures as they count; who was refused or has exaggerated, in words."""
 
     counted: Mapping[str, Update]
@@ -24,14 +24,14 @@ def looked(
     refused: Mapping[str, str],
     believed: Sequence[ClientUpdate],
     exaggerated: Mapping[str, str],
-) -> Look:
+) -> RoundReview:
     """The messages of those who were not `refused`, each with the figures that are `believed`."""
     by_client = {update.client: update for update in believed}
     counted = {
         name: _with_figures(update, by_client[name]) if name in exaggerated else update
         for name, update in sent.items()
     }
-    return Look(counted, refused, exaggerated)
+    return RoundReview(counted, refused, exaggerated)
 
 
 def _with_figures(update: Update, believed: ClientUpdate) -> Update:

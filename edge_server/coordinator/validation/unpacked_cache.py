@@ -15,7 +15,7 @@ IN_MEMORY_BYTES = 4 * 1024 * 1024
 """An update that is smaller is looked at where it was unpacked, and not read again from its file."""
 
 
-class Unpacked:
+class UnpackedCache:
     """A folder of files, each named by the digest of the packed one that it was made of."""
 
     def __init__(self, folder: Path) -> None:

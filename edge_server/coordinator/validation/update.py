@@ -11,9 +11,9 @@ from edge_client.compression.decoding import decoded
 from edge_client.compression.zstd import is_compressed
 from edge_server.coordinator.validation.consistency import check_training
 from edge_server.coordinator.validation.contents import examine, max_answer_bytes
-from edge_server.coordinator.validation.encoded import check_form
-from edge_server.coordinator.validation.sizes import Sizes
-from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.encoding import check_encoding
+from edge_server.coordinator.validation.magnitudes import Magnitudes
+from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.rule import GroupRule
@@ -36,7 +36,7 @@ class Examination:
     reason: Reason | None = None
     detail: str = ""
     groups: Groups = field(default_factory=dict)
-    sizes: Sizes = field(default_factory=dict)
+    sizes: Magnitudes = field(default_factory=dict)
 
 
 NOT_ITS_BYTES = Examination(Reason.DIGEST_MISMATCH, "the bytes are not those of the digest")
@@ -49,7 +49,7 @@ def examined(
     channel_map: ChannelMap,
     rules: Sequence[GroupRule] = (),
     *,
-    unpacked: Unpacked,
+    unpacked: UnpackedCache,
     segments: Sequence[int] = (),
 ) -> Examination:
     """Look at the update at `path`, whose bytes are those of its digest; it may be done beside others.
@@ -70,14 +70,14 @@ def examined(
         return Examination(Reason(error.reason), str(error))
 
 
-def _decoded(path: Path, task: Task, limit: int, unpacked: Unpacked) -> Groups:
+def _decoded(path: Path, task: Task, limit: int, unpacked: UnpackedCache) -> Groups:
     """The groups of an update that is encoded as its task asks; raises `PeerError` for any other."""
     chain = make_chain(task.uplink)
     if is_compressed(path) != (chain.pack is not None):
         raise PeerError("the update is not packed as its task asks")
     encoded = unpacked.looked_at(path, limit=limit)
     len(encoded)  # reads the header: a file that is no blob of groups is refused for that first
-    check_form(encoded, chain)
+    check_encoding(encoded, chain)
     return decoded(encoded)
 
 
@@ -87,7 +87,7 @@ def known_clients(state: State) -> list[Client]:
 
 
 def client_update(
-    update: Update, path: Path, *, unpacked: Unpacked, staleness: int, ratio: float | None
+    update: Update, path: Path, *, unpacked: UnpackedCache, staleness: int, ratio: float | None
 ) -> ClientUpdate:
     """The update at `path` with its figures; its arrays stay on disk until they are asked for.
 

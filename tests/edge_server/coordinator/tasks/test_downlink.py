@@ -13,7 +13,7 @@ from edge_client.compression.downlink import make_downlink
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.slicing import extract
 from edge_server.coordinator.replay import Verdict, replay
-from edge_server.coordinator.tasks.downlink import Downlink
+from edge_server.coordinator.tasks.downlink import DownlinkModel
 from schemas.errors import ConfigError
 from schemas.messages import Task
 from schemas.strategy import Component
@@ -105,7 +105,7 @@ def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "heterofl")
     workshop = bench.workshop
     groups = {"model": workshop._state.params}
-    downlink = Downlink(None, workshop._network.channel_map)
+    downlink = DownlinkModel(None, workshop._network.channel_map)
     assert downlink.groups(groups, bench.tasks(1, 1)["weak"].spec) is groups
 
 

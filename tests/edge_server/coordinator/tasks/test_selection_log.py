@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edge_server.coordinator.tasks import selection_log
-from edge_server.coordinator.tasks.selection_log import choices_of
+from edge_server.coordinator.tasks.selection_log import record_selection
 from edge_server.rounds.events import ExcludedDevice, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import DeviceChoice, RoundChoices
@@ -26,7 +26,7 @@ def planned(*chosen: str, **more) -> RoundChoices:
         **more,
     }
     command = PlanRound(2, 7, **values)
-    return choices_of(
+    return record_selection(
         command, dict.fromkeys(chosen, 0.5), lambda name: Explanation(f"so is {name}", 0.1), lambda _: 3
     )
 

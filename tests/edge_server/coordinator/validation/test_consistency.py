@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.coordinator.validation.births import believed_devices
-from edge_server.coordinator.validation.consistency import check_beside, check_training, check_variances
+from edge_server.coordinator.validation.births import cap_birth_claims
+from edge_server.coordinator.validation.consistency import check_group_values, check_training, check_variances
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.mean_data import MeanData
@@ -61,8 +61,8 @@ def test_steps_follow_from_examples_batches_and_epochs(examples, epochs, steps, 
 @pytest.mark.parametrize("worst", [np.nan, np.inf, 1e30, -0.1, -7e8, 1.1])
 def test_attention_is_between_0_and_1(worst):
     scores = np.array([0.0, 1.0, 0.5, worst], np.float32)
-    assert refuses(check_beside, update(PREFIX), {"attention": {"conv": scores}}, ())
-    check_beside(update(PREFIX), {"attention": {"conv": scores[:3]}}, ())
+    assert refuses(check_group_values, update(PREFIX), {"attention": {"conv": scores}}, ())
+    check_group_values(update(PREFIX), {"attention": {"conv": scores[:3]}}, ())
 
 
 def test_prototypes_are_of_no_more_examples_than_the_update():
@@ -70,9 +70,9 @@ def test_prototypes_are_of_no_more_examples_than_the_update():
         means = np.zeros((2, 4), np.float32)
         return {"prototypes": {"out.weight": means, "counts": np.array(counts, np.float32)}}
 
-    check_beside(update(PREFIX, examples=10), sent(4, 6), (Header(),))
-    assert refuses(check_beside, update(PREFIX, examples=10), sent(4, 7), (Header(),))
-    assert refuses(check_beside, update(PREFIX, examples=10), sent(11, -1), (Header(),))
+    check_group_values(update(PREFIX, examples=10), sent(4, 6), (Header(),))
+    assert refuses(check_group_values, update(PREFIX, examples=10), sent(4, 7), (Header(),))
+    assert refuses(check_group_values, update(PREFIX, examples=10), sent(11, -1), (Header(),))
 
 
 @pytest.mark.parametrize("labels", [[[-1, 2]], [[0.5, 0.6]], [[1e6, 0]]])
@@ -81,10 +81,10 @@ def test_averaged_labels_are_shares(labels):
         arrays = {"images": np.zeros((len(rows), 1, 2, 2)), "labels": np.array(rows, np.float32)}
         return {"mean-data": arrays}
 
-    check_beside(update(PREFIX, examples=4), sent([0.5, 0.5], [1, 0]), (MeanData(),))
-    assert refuses(check_beside, update(PREFIX, examples=4), sent(*labels), (MeanData(),))
+    check_group_values(update(PREFIX, examples=4), sent([0.5, 0.5], [1, 0]), (MeanData(),))
+    assert refuses(check_group_values, update(PREFIX, examples=4), sent(*labels), (MeanData(),))
     # An average is of two examples at least.
-    assert refuses(check_beside, update(PREFIX, examples=3), sent([0.5, 0.5], [1, 0]), (MeanData(),))
+    assert refuses(check_group_values, update(PREFIX, examples=3), sent([0.5, 0.5], [1, 0]), (MeanData(),))
 
 
 NORMALISED = ChannelMap(
@@ -129,12 +129,12 @@ def device(name: str, examples: int, **profile) -> Device:
 
 def test_a_birth_counts_with_ten_medians_of_the_others_births():
     devices = [device(name, 30) for name in "abc"] + [device("liar", 10**12)]
-    held, cut = believed_devices(devices, Claims(10_000, 10))
+    held, cut = cap_birth_claims(devices, Claims(10_000, 10))
     assert [one.data.examples for one in held] == [30, 30, 30, 300]
     assert cut == {"liar": "1000000000000 examples in its birth count as 300"}
     assert all(one is said for one, said in zip(held, devices[:3], strict=False))
 
 
 def test_free_memory_is_no_more_than_there_is():
-    (held,), cut = believed_devices([device("a", 1, memory_bytes=10**9, memory_free_bytes=10**15)], Claims())
+    (held,), cut = cap_birth_claims([device("a", 1, memory_bytes=10**9, memory_free_bytes=10**15)], Claims())
     assert (held.profile.memory_free_bytes, cut) == (10**9, {})

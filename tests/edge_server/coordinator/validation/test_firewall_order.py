@@ -20,7 +20,7 @@ from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.executor import Workshop
 from edge_server.coordinator.server import Server
-from edge_server.coordinator.validation.guard import Guard
+from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import Started
 from edge_server.storage.run_folder import RunFolder
 from schemas.messages import (
@@ -187,7 +187,7 @@ def refused(desk: Desk, wrong: Wrong) -> Refusal:
     model, channel_map = desk.workshop._state.params, desk.workshop._network.channel_map
     # The canary sings as long as no weight has moved by more than a hundredth.
     still = steadiness(model)
-    desk.workshop._checking.guard = Guard(FirewallSettings(canary=0.1), channel_map, still)
+    desk.workshop._checking.guard = UpdateHistory(FirewallSettings(canary=0.1), channel_map, still)
     if wrong.counted:
         desk.says(desk.update({"model": desk.delta(0.001)}))
         desk.until(Acknowledgement)

@@ -7,8 +7,8 @@ import pytest
 
 from edge_client.compression.decoding import SCALES, Decoded
 from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.validation.magnitudes import magnitude_of, magnitudes_of
 from edge_server.coordinator.validation.norms import STATISTICS, NormBound, norms_of
-from edge_server.coordinator.validation.sizes import size_of, sizes_of
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
 from schemas.values import Reason
@@ -121,7 +121,7 @@ def test_unlike_sub_models_have_comparable_norms():
     known = ChannelMap(groups={}, parameters=layouts)
     whole, part = np.full(9, 0.5, np.float32), np.full(4, 0.5, np.float32)
     for array in (whole, part):
-        assert norms_of(sizes_of({"model": {"w": array}}), known) == {"model": 0.5, "model peak": 0.5}
+        assert norms_of(magnitudes_of({"model": {"w": array}}), known) == {"model": 0.5, "model peak": 0.5}
 
 
 def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_parameter_has_none():
@@ -137,12 +137,12 @@ def test_statistics_and_other_groups_have_norms_of_their_own_and_what_is_no_para
     root = 12.5**0.5
     norms = {"model": root, STATISTICS: 2 * root, "control": 3 * root}
     peaks = {"model peak": 4, f"{STATISTICS} peak": 8, "control peak": 12}
-    assert norms_of(sizes_of(groups), known) == pytest.approx({**norms, **peaks})
+    assert norms_of(magnitudes_of(groups), known) == pytest.approx({**norms, **peaks})
 
 
 def test_what_a_rule_has_bounded_has_a_norm_though_it_is_no_parameter():
     groups = {"mean-data": {"images": np.array([3, 4], np.float32), "labels": np.ones(2, np.float32)}}
-    found = norms_of(sizes_of(groups), ChannelMap(groups={}, parameters={}), {("mean-data", "images")})
+    found = norms_of(magnitudes_of(groups), ChannelMap(groups={}, parameters={}), {("mean-data", "images")})
     assert found == pytest.approx({"mean-data images": 12.5**0.5, "mean-data images peak": 4})
 
 
@@ -189,17 +189,17 @@ def test_nobody_is_found_where_the_bound_is_off_or_nothing_moved():
 def test_sizes_of_codes_are_those_of_the_numbers_that_they_stand_for():
     # Rows (-4, 2) and (-3, 0): 2^2 + 1^2 = 5 with a scale of 0.5, and 6^2 = 36 with one of 2.
     codes, scales = np.array([[-4, 2], [-3, 0]], np.int8), np.array([0.5, 2], np.float32)
-    size = size_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
+    size = magnitude_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
     assert (size.largest, size.squares, size.count) == (6, 41, 4)
 
 
 def test_the_smallest_code_has_a_size_too():
     codes, scales = np.array([[-128, 5]], np.int8), np.array([1], np.float32)
-    assert size_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w").largest == 128
+    assert magnitude_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w").largest == 128
 
 
 @pytest.mark.parametrize("scale", [np.inf, np.nan, 3e38])
 def test_codes_whose_products_are_not_finite_have_no_size(scale):
     codes, scales = np.array([[0, 0], [7, 1]], np.int8), np.array([1, scale], np.float32)
-    size = size_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
+    size = magnitude_of(Decoded({"model": {"w": codes}, SCALES: {"w": scales}}), "w")
     assert np.isnan([size.largest, size.squares]).all()

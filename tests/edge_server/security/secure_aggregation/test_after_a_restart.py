@@ -14,7 +14,7 @@ from edge_client.agent.session.events import (
     SessionRestored,
 )
 from edge_client.agent.session.machine import Session, SessionPhase, step
-from edge_server.coordinator.tasks.secure_aggregation import as_update
+from edge_server.coordinator.tasks.masking import cohort_update
 from edge_server.rounds import machine
 from edge_server.rounds.events import Assignment, CloseRound, PlanRound, Tick
 from edge_server.rounds.state import Phase as ServerPhase
@@ -80,7 +80,7 @@ def cut_off(folder: Path, *, opened: bool) -> Recovered:
             assert isinstance(example, Update)
             own = example.model_copy(update={"run": TASK.run, "round": 1, "attempt": TASK.attempt})
             total = ClientUpdate(COHORT, WHOLE, {}, 30)
-            journal.examined(as_update(total, example.blob, own), reason=None)
+            journal.examined(cohort_update(total, example.blob, own), reason=None)
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         recovered = recover(reader, RULES, TASK.federation, now=100.0)
     assert recovered is not None

@@ -11,7 +11,7 @@ from edge_server.config.load import load_config
 from edge_server.config.overrides import merge_tables
 from edge_server.config.recipe_files import read_recipe
 from edge_server.coordinator.round_rules import make_rules
-from edge_server.coordinator.tasks.secure_aggregation import masking_terms
+from edge_server.coordinator.tasks.masking import masking_terms
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, FULL, TIERS

@@ -9,7 +9,7 @@ import numpy as np
 from edge_client.agent.session import events as on_device
 from edge_client.pruning.slicing import expand, expected_shapes
 from edge_client.security.secure_aggregation.mask_update import masked_groups
-from edge_server.coordinator.tasks.secure_aggregation import summed
+from edge_server.coordinator.tasks.masking import sum_masked_updates
 from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
 from edge_server.security.secure_aggregation.validation import examine_masked
@@ -69,7 +69,7 @@ class MaskedWorld(World):
                 ClientUpdate(name, update.spec, self.groups(update), update.metrics.examples)
                 for name, update in job.updates.items()
             ]
-            mean = summed(sources, job.opened, CHANNELS)
+            mean = sum_masked_updates(sources, job.opened, CHANNELS)
             self.means.append((job, mean.groups["model"]))
         super().finish_job(index)
 

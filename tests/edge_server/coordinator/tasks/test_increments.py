@@ -15,7 +15,12 @@ from edge_client.pruning.lazy_slicing import Excerpt
 from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.tasks.layers import Frame, chains, lay_out, paths_of
+from edge_server.coordinator.tasks.increments import (
+    PublishedVersion,
+    name_blobs,
+    nested_chains,
+    publish_increments,
+)
 from schemas.errors import PeerError
 from schemas.messages import Increment, Task
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -54,8 +59,8 @@ class Desk:
 
     def parts(self, specs, holding, **how):
         how = {"described": self.described, "shared": True, "new_map": True, **how}
-        paths = paths_of(specs.values(), holding, self.store.put_groups, self.channel_map)
-        return lay_out(specs, [Frame(paths)], **how)
+        paths = publish_increments(specs.values(), holding, self.store.put_groups, self.channel_map)
+        return name_blobs(specs, [PublishedVersion(paths)], **how)
 
     def received(self, parts, spec):
         task = Task(
@@ -159,10 +164,10 @@ def test_a_group_that_only_the_smaller_sub_model_has_begins_a_chain_anew(tmp_pat
 def test_a_chain_is_sorted_by_what_contains_what():
     small, middle = SubModelSpec(kept={"hidden": (4, 1)}), SubModelSpec(kept={"hidden": (1, 2, 4)})
     apart = SubModelSpec(kept={"hidden": (0, 3)})
-    assert chains([SubModelSpec(), apart, middle, small, middle], MAP) == [
+    assert nested_chains([SubModelSpec(), apart, middle, small, middle], MAP) == [
         [apart],
         [small, middle, SubModelSpec()],
-    ] or chains([SubModelSpec(), apart, middle, small, middle], MAP) == [
+    ] or nested_chains([SubModelSpec(), apart, middle, small, middle], MAP) == [
         [small, middle, SubModelSpec()],
         [apart],
     ]

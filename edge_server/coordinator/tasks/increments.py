@@ -19,7 +19,7 @@ from edge_client.pruning.index_sets import everywhere
 from edge_client.pruning.lazy_slicing import values_at
 from schemas.messages import Increment
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, blocks, kind_of, rows_of
 from schemas.tensors.blobs import BlobRef, Groups
 
 MAP = "channel-map"
@@ -28,7 +28,7 @@ MAP_CHANNEL = 0
 
 
 @dataclass(frozen=True)
-class Parts:
+class TaskBlobs:
     """What one device starts from: its layers, the blobs by name, the shared channels that some come on."""
 
     layers: tuple[Increment, ...]
@@ -37,7 +37,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Frame:
+class PublishedVersion:
     """The layers, smallest first, that each sub-model needs of one frame, by the sub-model's JSON.
 
     `unpacked` are the sizes, by digest, of those that are packed as they were before. `round` counts the
@@ -49,15 +49,15 @@ class Frame:
     round: int = 0
 
 
-def lay_out(
+def name_blobs(
     specs: Mapping[str, SubModelSpec],
-    frames: Sequence[Frame],
+    frames: Sequence[PublishedVersion],
     *,
     described: BlobRef,
     shared: bool,
     new_map: bool,
     graphs: Mapping[str, BlobRef] | None = None,
-) -> dict[str, Parts]:
+) -> dict[str, TaskBlobs]:
     """What each device starts from, by its sub-model, in these frames; `described` is the channel map.
 
     Where they are `shared`, layers of several devices get channels, and a `new_map` does. `graphs` are those
@@ -86,11 +86,11 @@ def lay_out(
             Increment(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))
             for key, (frame, ref) in named.items()
         )
-        parts[name] = Parts(layers, blobs, channels if shared else {})
+        parts[name] = TaskBlobs(layers, blobs, channels if shared else {})
     return parts
 
 
-def chains(specs: Iterable[SubModelSpec], channel_map: ChannelMap) -> list[list[SubModelSpec]]:
+def nested_chains(specs: Iterable[SubModelSpec], channel_map: ChannelMap) -> list[list[SubModelSpec]]:
     """Distinct sub-models in chains, smallest first, in which each is contained in the next."""
     distinct = {spec.model_dump_json(): spec for spec in specs}
     sized = sorted((_bits(spec, channel_map), key) for key, spec in distinct.items())
@@ -119,7 +119,7 @@ def _bits(spec: SubModelSpec, channel_map: ChannelMap) -> int:
     return bits
 
 
-def paths_of(
+def publish_increments(
     specs: Iterable[SubModelSpec],
     holding: Callable[[SubModelSpec], Groups],
     put: Callable[[Groups], BlobRef],
@@ -127,7 +127,7 @@ def paths_of(
 ) -> dict[str, tuple[BlobRef, ...]]:
     """The layers, smallest first, that each distinct sub-model needs, by its JSON; `put` keeps a layer."""
     paths: dict[str, tuple[BlobRef, ...]] = {}
-    for chain in chains(specs, channel_map):
+    for chain in nested_chains(specs, channel_map):
         smaller: Holding | None = None
         path: tuple[BlobRef, ...] = ()
         for spec in chain:
@@ -158,16 +158,16 @@ def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Gr
     for group, arrays in larger.groups.items():
         before = smaller.groups.get(group, {})
         missing: dict[str, Kind] = {}
-        blocks: dict[str, Block] = {}
+        located: dict[str, Block] = {}
         for name in arrays:
             block = _block(name, before, arrays, smaller.spec, larger.spec, channel_map)
             if block is None:
                 missing[name] = kind_of(arrays, name)
             elif not block.whole:
-                blocks[name] = block
+                located[name] = block
         layer[group] = ComputedArrays(missing, partial(rows_of, arrays))
-        added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in blocks.items()}
-        layer[group + ADDED] = ComputedArrays(added, partial(_added, arrays, blocks))
+        added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in located.items()}
+        layer[group + ADDED] = ComputedArrays(added, partial(_added, arrays, located))
     return layer
 
 
@@ -197,7 +197,7 @@ def _is_there(
     name: str, before: Mapping[str, AnyArray], arrays: Mapping[str, AnyArray], block: Block
 ) -> bool:
     """Whether the smaller array's bytes are those of its place in the larger one."""
-    for start, stop in pieces(kind_of(before, name)):
+    for start, stop in blocks(kind_of(before, name)):
         there = values_at(arrays, {name: block}, name, start, stop)
         if there.tobytes() != rows_of(before, name, start, stop).tobytes():
             return False
@@ -205,10 +205,10 @@ def _is_there(
 
 
 def _added(
-    arrays: Mapping[str, AnyArray], blocks: Mapping[str, Block], name: str, start: int, stop: int
+    arrays: Mapping[str, AnyArray], located: Mapping[str, Block], name: str, start: int, stop: int
 ) -> AnyArray:
     """Values `start` to `stop - 1` of those that are added to an array."""
-    block = blocks[name]
+    block = located[name]
     first = int(np.searchsorted(block.starts, start, "right")) - 1
     last = int(np.searchsorted(block.starts, stop, "left"))
     runs = [*_runs(arrays, name, block, first, last)]
@@ -222,6 +222,6 @@ def _runs(
 ) -> Iterator[AnyArray]:
     """The added values of rows `first` to `last - 1`, a piece at a time: few of a row may be added."""
     dtype, shape = kind_of(arrays, name)
-    for start, stop in pieces((dtype, (last - first, *shape[1:]))):
+    for start, stop in blocks((dtype, (last - first, *shape[1:]))):
         rows = rows_of(arrays, name, first + start, first + stop)
         yield rows[block.is_added(first + start, first + stop)]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.validation.canary import Accuracy, Canary
 from edge_server.coordinator.validation.consistency import check_variances
+from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
 from edge_server.coordinator.validation.replays import Replays
-from edge_server.coordinator.validation.sizes import Sizes, sizes_of
 from edge_server.storage.journal_reader import Examined
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.groups.rule import GroupRule
@@ -22,7 +22,7 @@ STATISTICS_SPREAD = 3.0
 """What normalisations measure on unlike data spreads so many times wider than trained weights."""
 
 
-class Guard:
+class UpdateHistory:
     """Replays, norms and the canary of one run. `accuracy` is for the canary; without it there is none.
 
     `rules` are those of the groups that devices may send beside the model.
@@ -43,7 +43,7 @@ class Guard:
         if accuracy is not None and settings.canary is not None:
             self._canary = Canary(accuracy, settings.canary)
 
-    def measure(self, sizes: Sizes) -> dict[str, float]:
+    def measure(self, sizes: Magnitudes) -> dict[str, float]:
         """The norms that an update with numbers of these sizes goes by."""
         return norms_of(sizes, self._channel_map, self._beside)
 
@@ -55,7 +55,7 @@ class Guard:
         self,
         update: Update,
         groups: Groups,
-        sizes: Sizes,
+        sizes: Magnitudes,
         norms: Norms,
         *,
         params: Arrays,
@@ -68,7 +68,7 @@ class Guard:
         moved = any(size.largest > 0 for arrays in sizes.values() for size in arrays.values())
         self._replays.check(update.device, update.blob.digest, update.round, moved=moved)
         known = self._norms.is_known(MODEL)
-        reference = None if known else self.measure(sizes_of({MODEL: params})).get(MODEL)
+        reference = None if known else self.measure(magnitudes_of({MODEL: params})).get(MODEL)
         self._norms.check(norms, reference)
         late = update.round <= round_number
         check_variances(update, groups, params, self._channel_map, late=late)

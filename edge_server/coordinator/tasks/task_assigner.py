@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.tasks.layers import MAP, Frame, Parts, lay_out
-from edge_server.coordinator.tasks.model_frames import Edition, Publisher
-from edge_server.coordinator.tasks.secure_aggregation import masking_terms
-from edge_server.coordinator.tasks.task import Job, TaskTerms, make_task
+from edge_server.coordinator.tasks.increments import MAP, PublishedVersion, TaskBlobs, name_blobs
+from edge_server.coordinator.tasks.masking import masking_terms
+from edge_server.coordinator.tasks.model_publisher import ModelPublisher, ModelVersion
+from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, make_task
 from edge_server.coordinator.validation.contents import max_answer_bytes
 from edge_server.rounds.events import Assignment, PlanRound
 from edge_server.security.manifest_signer import ManifestSigner
@@ -24,7 +24,7 @@ from schemas.tensors.blobs import BlobRef, encode_json
 from schemas.values import Preprocessing
 
 
-class Assigning:
+class TaskAssigner:
     """Makes the tasks of one run's plannings.
 
     One that `broadcasts` names shared topics for what several devices need; a `new_map` is one of which the
@@ -33,11 +33,11 @@ class Assigning:
 
     def __init__(
         self,
-        terms: TaskTerms,
+        terms: TaskTemplate,
         strategy: Strategy,
         channel_map: ChannelMap,
         store: BlobStore,
-        publisher: Publisher,
+        publisher: ModelPublisher,
         manifest_signer: ManifestSigner,
         depot: Depot | None,
         *,
@@ -78,7 +78,7 @@ class Assigning:
     def assignments(
         self,
         command: PlanRound,
-        jobs: Mapping[str, Job],
+        jobs: Mapping[str, TaskPlan],
         state: State,
         *,
         state_sha256: str,
@@ -104,7 +104,7 @@ class Assigning:
             made[name] = Assignment(task, limits[alike])
         return made
 
-    def _masking(self, command: PlanRound, jobs: Mapping[str, Job]) -> MaskingTerms | None:
+    def _masking(self, command: PlanRound, jobs: Mapping[str, TaskPlan]) -> MaskingTerms | None:
         """What the round's devices mask by; none where their updates are read one by one."""
         config = self._terms.config
         if not config.privacy.secure_aggregation or command.deliver or not jobs:
@@ -120,17 +120,17 @@ class Assigning:
     def _parts(
         self,
         command: PlanRound,
-        jobs: Mapping[str, Job],
+        jobs: Mapping[str, TaskPlan],
         state: State,
         described: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
         graphs: Mapping[str, BlobRef],
-    ) -> dict[str, Parts]:
+    ) -> dict[str, TaskBlobs]:
         """What each device starts from; tasks that are handed out one at a time share nothing."""
         shared = self._broadcasts and command.wanted is None
         specs = {name: job.cut.spec for name, job in jobs.items()}
         frames = self._frames(command.deliver, specs.values(), state, described, tiers)
-        parts = lay_out(
+        parts = name_blobs(
             specs, frames, described=described, shared=shared, new_map=self._new_map, graphs=graphs
         )
         self._new_map = self._new_map and not shared
@@ -143,10 +143,10 @@ class Assigning:
         state: State,
         described: BlobRef,
         tiers: Callable[[], Iterable[SubModelSpec]],
-    ) -> tuple[Frame, ...]:
+    ) -> tuple[PublishedVersion, ...]:
         """The model as these sub-models receive it; the same ones give the same blobs."""
         holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map)
-        edition = Edition(state.params, state.round, holding, described.chunk_bytes)
+        edition = ModelVersion(state.params, state.round, holding, described.chunk_bytes)
         # A model that is there to stay is what it is.
         if deliver:
             return self._publisher.exact(edition, specs)

@@ -9,8 +9,8 @@ from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.executor import Workshop
 from edge_server.coordinator.validation.canary import Canary
-from edge_server.coordinator.validation.guard import Guard
 from edge_server.coordinator.validation.replays import MOST, Replays
+from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.storage.journal_reader import Examined
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.updates import ClientUpdate
@@ -123,7 +123,7 @@ def test_the_firewall_is_on_by_default_and_the_canary_off():
 
 # --- both, and what the journal keeps of them ---
 def test_a_guard_that_is_restored_from_rows_knows_what_one_knows_that_saw_them():
-    seen, restored = Guard(FirewallSettings(), MAP), Guard(FirewallSettings(), MAP)
+    seen, restored = UpdateHistory(FirewallSettings(), MAP), UpdateHistory(FirewallSettings(), MAP)
     rows = [
         Examined(1, "a", ONE, None, {"model": 0.5}),
         Examined(1, "b", TWO, Reason.OUT_OF_BOUNDS, {"model": 9.0}),

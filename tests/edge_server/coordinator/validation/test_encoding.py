@@ -12,8 +12,8 @@ from edge_client.compression.decoding import decoded
 from edge_client.storage.private_state import PrivateState
 from edge_server.coordinator.replay import Verdict, replay
 from edge_server.coordinator.validation import unpacked_cache
-from edge_server.coordinator.validation.encoded import check_form
-from edge_server.coordinator.validation.unpacked_cache import Unpacked
+from edge_server.coordinator.validation.encoding import check_encoding
+from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.rounds.events import CheckUpdate
 from schemas.errors import PeerError
 from schemas.messages import Update
@@ -45,12 +45,12 @@ CHAINS = [(), ("fp16",), ("int8",), (MORE,), (FEW,), (LEAST,), ("top-k",), ("top
 
 @pytest.mark.parametrize("named", CHAINS, ids=str)
 def test_only_the_tasks_own_codecs_are_taken(named):
-    check_form(encoded(*named), chain(*named))
+    check_encoding(encoded(*named), chain(*named))
     for other in CHAINS:
         # Codes that have a byte each do not say how many levels there are.
         if other != named and (named, other) != ((MORE,), ("int8",)):
             with pytest.raises(PeerError):
-                check_form(encoded(*named), chain(*other))
+                check_encoding(encoded(*named), chain(*other))
 
 
 def odd(group, name, value):
@@ -106,7 +106,7 @@ def test_a_form_that_no_codec_writes_is_refused_with_its_reason(trick):
     groups = encoded("top-k", "int8")
     change(groups)
     with pytest.raises(PeerError) as refused:
-        check_form(groups, chain("top-k", "int8"))
+        check_encoding(groups, chain("top-k", "int8"))
     assert refused.value.reason == reason
 
 
@@ -137,7 +137,7 @@ def test_shared_bytes_that_no_codec_writes_are_refused_with_their_reason(trick):
     groups = encoded(FEW)
     change(groups)
     with pytest.raises(PeerError) as refused:
-        check_form(groups, chain(FEW))
+        check_encoding(groups, chain(FEW))
     assert refused.value.reason == reason
 
 
@@ -148,7 +148,7 @@ def test_a_shape_that_was_made_up_costs_no_memory():
     groups["model.counts"]["w"] = np.zeros(4, np.uint32)
     groups["model.shapes"]["w"] = np.array([4, 2**31, 2**29], np.uint32)
     with pytest.raises(PeerError):
-        check_form({**groups, "model.columns": {"w": np.zeros(1, np.uint32)}}, chain("top-k"))
+        check_encoding({**groups, "model.columns": {"w": np.zeros(1, np.uint32)}}, chain("top-k"))
     assert decoded(groups)["model"].kind("w")[1] == (4, 2**31, 2**29)  # type: ignore[attr-defined]
 
 
@@ -210,7 +210,7 @@ def test_what_lies_unpacked_may_be_deleted_at_any_time(tmp_path):
         updates = bench.answers(1)
         assert len(list(bench.folder.unpacked.iterdir())) == 2
         if folder.name == "deleted":
-            Unpacked(bench.folder.unpacked).remove()
+            UnpackedCache(bench.folder.unpacked).remove()
         bench.close(1, updates)
         models.append((bench.folder.version(1) / "state.safetensors").read_bytes())
     assert models[0] == models[1]
@@ -227,7 +227,7 @@ def test_the_next_planning_forgets_what_was_unpacked(tmp_path):
 
 
 def test_what_is_unpacked_where_something_longer_lay_is_whole_and_nothing_else(tmp_path):
-    unpacked, kept = Unpacked(tmp_path / "unpacked"), {}
+    unpacked, kept = UnpackedCache(tmp_path / "unpacked"), {}
     for size in (900, 40, 500):
         kept[size] = data = encode_groups({"model": {"w": np.arange(size)}})
         packed = tmp_path / digest_of(data)
@@ -278,7 +278,7 @@ def test_what_was_left_in_another_sub_model_stays_where_it_was(tmp_path):
 def test_what_is_unpacked_is_at_hand_only_where_it_fits(tmp_path, size, monkeypatch):
     monkeypatch.setattr(unpacked_cache, "IN_MEMORY_BYTES", 1000)
     arrays = {"w": np.arange(size // 8, dtype=np.int64)}
-    data, unpacked = encode_groups({"model": arrays}), Unpacked(tmp_path / "unpacked")
+    data, unpacked = encode_groups({"model": arrays}), UnpackedCache(tmp_path / "unpacked")
     packed = tmp_path / digest_of(data)
     packed.write_bytes(zstandard.compress(data))
     for _ in range(2):

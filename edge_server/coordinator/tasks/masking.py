@@ -8,7 +8,7 @@ from edge_client.security.secure_aggregation.mask_update import GROUP
 from edge_client.security.secure_aggregation.quantization import Ring, most_weight
 from edge_client.security.secure_aggregation.segments import checked_labels, distinct, partition
 from edge_server.config.config import Config
-from edge_server.coordinator.tasks.task import Job
+from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.rounds.fleet import Device
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
@@ -49,13 +49,15 @@ def masking_terms(
     )
 
 
-def with_examples(jobs: Mapping[str, Job], devices: Sequence[Device]) -> dict[str, Job]:
+def with_local_examples(jobs: Mapping[str, TaskPlan], devices: Sequence[Device]) -> dict[str, TaskPlan]:
     """The jobs of devices that have anything to say: among others' zeros nobody is hidden."""
     speaking = {device.name for device in devices if device.data.examples > 0}
     return {name: job for name, job in jobs.items() if name in speaking}
 
 
-def summed(updates: Sequence[ClientUpdate], opened: OpenedSecrets, channel_map: ChannelMap) -> ClientUpdate:
+def sum_masked_updates(
+    updates: Sequence[ClientUpdate], opened: OpenedSecrets, channel_map: ChannelMap
+) -> ClientUpdate:
     """The mean over all holders as one update of the full model; no change where nothing is revealed."""
     labels = checked_labels(opened.terms, channel_map)
     totals = {
@@ -65,7 +67,7 @@ def summed(updates: Sequence[ClientUpdate], opened: OpenedSecrets, channel_map: 
     return ClientUpdate(COHORT, SubModelSpec(), {"model": mean}, weight)
 
 
-def as_update(total: ClientUpdate, blob: BlobRef, one: Update) -> Update:
+def cohort_update(total: ClientUpdate, blob: BlobRef, one: Update) -> Update:
     """The sum as the message of a device that is none, for the journal; `one` is any of its updates."""
     metrics = TrainingMetrics(examples=total.examples, epochs=one.metrics.epochs, steps=0)
     changed = {"device": COHORT, "blob": blob, "spec": total.spec, "metrics": metrics}

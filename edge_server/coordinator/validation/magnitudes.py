@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.compression.decoding import Decoded
-from schemas.tensors.arrays import AnyArray, kind_of, pieces, rows_of
+from schemas.tensors.arrays import AnyArray, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 BAND_NUMBERS = 64 * 1024
@@ -18,7 +18,7 @@ BAND_NUMBERS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class Magnitude:
     """The `largest` magnitude of `count` numbers and the sum of their `squares`.
 
     Both are no numbers where one of them is not finite.
@@ -29,39 +29,39 @@ class Size:
     count: int
 
 
-Sizes = Mapping[str, Mapping[str, Size]]
+Magnitudes = Mapping[str, Mapping[str, Magnitude]]
 """Per group and name."""
 
 
-def sizes_of(groups: Groups) -> Sizes:
+def magnitudes_of(groups: Groups) -> Magnitudes:
     """Of all arrays, each read once, some rows at a time: no update need be in memory whole."""
-    return {group: {name: size_of(arrays, name) for name in arrays} for group, arrays in groups.items()}
+    return {group: {name: magnitude_of(arrays, name) for name in arrays} for group, arrays in groups.items()}
 
 
-def size_of(arrays: Arrays, name: str) -> Size:
+def magnitude_of(arrays: Arrays, name: str) -> Magnitude:
     """Of one array."""
     if isinstance(arrays, Decoded) and arrays.is_scaled(name):
         return _scaled_size(arrays, name)
     largest, squares, count = 0.0, 0.0, 0
-    for start, stop in pieces(kind_of(arrays, name)):
+    for start, stop in blocks(kind_of(arrays, name)):
         rows = rows_of(arrays, name, start, stop).reshape(-1)
         if not rows.size:
             continue
         most = max(float(rows.max()), -float(rows.min()))
         if not math.isfinite(most):
-            return Size(math.nan, math.nan, count + rows.size)
+            return Magnitude(math.nan, math.nan, count + rows.size)
         largest = max(largest, most)
         # In the numbers' own precision: bounds are tens of times what is usual, not millionths.
         with np.errstate(over="ignore"):
             squares += float(np.dot(rows, rows))
         count += rows.size
-    return Size(largest, squares, count)
+    return Magnitude(largest, squares, count)
 
 
-def _scaled_size(arrays: Decoded, name: str) -> Size:
+def _scaled_size(arrays: Decoded, name: str) -> Magnitude:
     """Of codes that stand for their products with a scale per row: these products need not be made for it."""
     largest, squares, count = 0.0, 0.0, 0
-    for start, stop in pieces(arrays.kind(name)):
+    for start, stop in blocks(arrays.kind(name)):
         codes, scales = arrays.coded(name, start, stop)
         codes = codes.reshape(len(codes), -1)
         count += codes.size
@@ -70,10 +70,10 @@ def _scaled_size(arrays: Decoded, name: str) -> Size:
         with np.errstate(over="ignore", invalid="ignore"):
             farthest = float((most.astype(np.float32) * np.abs(scales)).max(initial=0))
             if not math.isfinite(farthest):
-                return Size(math.nan, math.nan, count)
+                return Magnitude(math.nan, math.nan, count)
             largest = max(largest, farthest)
             squares += float(np.dot(_squares(codes), np.square(scales, dtype=np.float64)))
-    return Size(largest, squares, count)
+    return Magnitude(largest, squares, count)
 
 
 def _squares(codes: AnyArray) -> NDArray[np.float64]:

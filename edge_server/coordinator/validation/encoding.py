@@ -27,14 +27,14 @@ from edge_client.compression.quantization import Int8
 from edge_client.compression.radix_packing import BYTE, largest_byte, row_bytes
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from schemas.errors import PeerError
-from schemas.tensors.arrays import Kind, kind_of, pieces, rows_of
+from schemas.tensors.arrays import Kind, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Groups
 from schemas.values import Reason
 
 MAX_AXES = 8
 
 
-def check_form(groups: Groups, chain: Chain) -> None:
+def check_encoding(groups: Groups, chain: Chain) -> None:
     """Raise `PeerError` unless `groups` can be decoded, and are as `chain` encodes them."""
     model = groups.get(MODEL, {})
     shapes = {name: _shape(groups, name, chain) for name in model}
@@ -110,7 +110,7 @@ def _check_scales(groups: Groups, name: str) -> None:
 
 def _check_codes(groups: Groups, name: str, levels: int, bounds: tuple[int, int]) -> None:
     least, most = bounds
-    for piece in pieces(kind_of(groups[MODEL], name)):
+    for piece in blocks(kind_of(groups[MODEL], name)):
         codes = rows_of(groups[MODEL], name, *piece)
         if codes.size and (int(codes.max()) > most or int(codes.min()) < least):
             raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)

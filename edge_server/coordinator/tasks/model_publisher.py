@@ -25,8 +25,8 @@ from edge_client.compression.zstd import Zstd
 from edge_client.storage.atomic_files import unlink
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
-from edge_server.coordinator.tasks.downlink import Downlink
-from edge_server.coordinator.tasks.layers import Frame, paths_of
+from edge_server.coordinator.tasks.downlink import DownlinkModel
+from edge_server.coordinator.tasks.increments import PublishedVersion, publish_increments
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef, FlatGroups, Groups
 from schemas.tensors.files import tensor_file_size
@@ -36,10 +36,10 @@ Specs = Mapping[str, SubModelSpec]
 
 
 @dataclass(frozen=True, eq=False)
-class Reel:
+class VersionChain:
     """The frames since the last whole model; `params` is what all of them come to, for the whole network."""
 
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[PublishedVersion, ...] = ()
     params: Arrays = field(default_factory=dict)
 
     @property
@@ -59,7 +59,7 @@ class Reel:
 
 
 @dataclass(frozen=True, eq=False)
-class Edition:
+class ModelVersion:
     """The model after `round` closed rounds, what a sub-model receives of it, and the size of chunks."""
 
     params: Arrays
@@ -68,7 +68,7 @@ class Edition:
     chunk_bytes: int
 
 
-class Publisher:
+class ModelPublisher:
     """Makes the frames of one run; what was kept at `path` counts where the run goes on."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Publisher:
     ) -> None:
         self._path, self._store, self._channel_map, self._durable = path, store, channel_map, durable
         self._down = down
-        self._reel = _read(path, store) if go_on and down.delta else Reel()
+        self._reel = _read(path, store) if go_on and down.delta else VersionChain()
 
     @property
     def digests(self) -> frozenset[str]:
@@ -85,16 +85,19 @@ class Publisher:
 
     def begin_anew(self) -> None:
         """The model is another one than what was published leads to: the next one goes down whole."""
-        self._reel = Reel()
+        self._reel = VersionChain()
         unlink(self._path)
 
-    def exact(self, edition: Edition, specs: Iterable[SubModelSpec]) -> tuple[Frame, ...]:
+    def exact(self, edition: ModelVersion, specs: Iterable[SubModelSpec]) -> tuple[PublishedVersion, ...]:
         """One frame for these sub-models, of the model as it is."""
         return (self._frame(edition, specs, None, None),)
 
     def frames(
-        self, edition: Edition, specs: Iterable[SubModelSpec], others: Callable[[], Iterable[SubModelSpec]]
-    ) -> tuple[Frame, ...]:
+        self,
+        edition: ModelVersion,
+        specs: Iterable[SubModelSpec],
+        others: Callable[[], Iterable[SubModelSpec]],
+    ) -> tuple[PublishedVersion, ...]:
         """The frames for these sub-models, as the strategy's codecs make them.
 
         Where frames are to follow each is made for the `others`, too, which may be asked for later.
@@ -110,35 +113,35 @@ class Publisher:
             _write(self._path, self._reel, durable=self._durable)
         return self._reel.frames
 
-    def _goes_on(self, edition: Edition, delta: Differences) -> bool:
+    def _goes_on(self, edition: ModelVersion, delta: Differences) -> bool:
         """Whether the next frame may tell changes alone."""
         frames = self._reel.frames
         room = len(frames) < delta.every and frames[-1].round < edition.round
         return room and near(edition.params, self._reel.params)
 
-    def _begun(self, edition: Edition, specs: Iterable[SubModelSpec]) -> Reel:
+    def _begun(self, edition: ModelVersion, specs: Iterable[SubModelSpec]) -> VersionChain:
         """A reel with nothing but the whole model."""
         encoded = self._whole(edition) or {MODEL: edition.params}
         frame = self._frame(edition, specs, encoded, self._down.pack)
-        return Reel((frame,), _made(added_up([encoded])))
+        return VersionChain((frame,), _made(added_up([encoded])))
 
-    def _longer(self, edition: Edition) -> Reel:
+    def _longer(self, edition: ModelVersion) -> VersionChain:
         """The reel with one frame more."""
         before, number = self._reel.params, self._down.number
         encoded = changes(edition.params, before, number)
         frame = self._frame(edition, self._reel.specs.values(), encoded, self._down.pack)
-        return Reel((*self._reel.frames, frame), _made(added_up([{MODEL: before}, encoded])))
+        return VersionChain((*self._reel.frames, frame), _made(added_up([{MODEL: before}, encoded])))
 
-    def _whole(self, edition: Edition) -> Groups | None:
+    def _whole(self, edition: ModelVersion) -> Groups | None:
         """The model encoded; None where it travels as it is."""
         number = self._down.whole
         # To the nearest: it is half as far off as by chance, and what is off is not added up over rounds.
         return None if number is None else in_codes(number, edition.params, None)
 
     def _frame(
-        self, edition: Edition, specs: Iterable[SubModelSpec], encoded: Groups | None, pack: Zstd | None
-    ) -> Frame:
-        downlink, writing = Downlink(encoded, self._channel_map), Chain(pack=pack)
+        self, edition: ModelVersion, specs: Iterable[SubModelSpec], encoded: Groups | None, pack: Zstd | None
+    ) -> PublishedVersion:
+        downlink, writing = DownlinkModel(encoded, self._channel_map), Chain(pack=pack)
         sizes: dict[str, int] = {}
 
         def put(groups: Groups) -> BlobRef:
@@ -150,7 +153,9 @@ class Publisher:
         def holding(spec: SubModelSpec) -> Groups:
             return downlink.groups(edition.holding(spec), spec)
 
-        return Frame(paths_of(specs, holding, put, self._channel_map), sizes, edition.round)
+        return PublishedVersion(
+            publish_increments(specs, holding, put, self._channel_map), sizes, edition.round
+        )
 
 
 def _made(groups: Groups) -> Arrays:
@@ -158,7 +163,7 @@ def _made(groups: Groups) -> Arrays:
     return {name: np.array(groups[MODEL][name]) for name in groups[MODEL]}
 
 
-def _write(path: Path, reel: Reel, *, durable: bool) -> None:
+def _write(path: Path, reel: VersionChain, *, durable: bool) -> None:
     frames = [
         {
             "round": frame.round,
@@ -170,16 +175,20 @@ def _write(path: Path, reel: Reel, *, durable: bool) -> None:
     write_plain(path, {"frames": frames, "params": reel.params}, durable=durable)
 
 
-def _read(path: Path, store: BlobStore) -> Reel:
+def _read(path: Path, store: BlobStore) -> VersionChain:
     """What was kept; nothing where it is not there, or a blob of it is not."""
     try:
         kept = read_plain(path)
-        reel = Reel(tuple(_frame(one) for one in kept["frames"]), kept["params"])
+        reel = VersionChain(tuple(_frame(one) for one in kept["frames"]), kept["params"])
     except (NotPlainFile, KeyError, TypeError, ValueError):
-        return Reel()
-    return reel if all(store.is_sound(digest) for digest in {ref.digest for ref in reel.refs}) else Reel()
+        return VersionChain()
+    return (
+        reel
+        if all(store.is_sound(digest) for digest in {ref.digest for ref in reel.refs})
+        else VersionChain()
+    )
 
 
-def _frame(kept: Mapping[str, Any]) -> Frame:
+def _frame(kept: Mapping[str, Any]) -> PublishedVersion:
     paths = {key: tuple(BlobRef(**ref) for ref in refs) for key, refs in kept["paths"].items()}
-    return Frame(paths, kept["unpacked"], kept["round"])
+    return PublishedVersion(paths, kept["unpacked"], kept["round"])
