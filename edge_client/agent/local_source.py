@@ -65,7 +65,7 @@ class LocalSource:
             log.warning("%s: all %d examples are of one class, '%s'", self._choice.in_words, len(mine), name)
         return self._data
 
-    def look_again(self) -> LocalData | None:
+    def reload_if_changed(self) -> LocalData | None:
         """The data as it is now, or None where it is as before.
 
         What was held out stays so. Data that cannot be read, such as a file that is just being written, is

@@ -1,14 +1,13 @@
-"""What a device has on its disk, what it reads of that when it wakes up, and what goes when."""
+"""The state folder of a device: what it contains, what is read at the start, when files are removed."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 
 from edge_client.agent.disk_errors import forget_others, settle
 from edge_client.agent.session.events import Settled
 from edge_client.agent.session.snapshot import SessionSnapshot, blobs_of
-from edge_client.agent.session.state import Session, SessionPhase
+from edge_client.agent.session.state import Session
 from edge_client.agent.session_store import SnapshotFile
 from edge_client.agent.settings import AgentSettings
 from edge_client.storage.atomic_files import sweep
@@ -18,47 +17,45 @@ from edge_client.training.checkpoints import EpochCheckpoints
 
 
 class StateStore:
-    """The state folder of one device, with all that lies in it but certificates and finished models."""
+    """The state folder of one device, except certificates and finished models."""
 
     def __init__(self, settings: AgentSettings) -> None:
         sweep(settings.state)
-        # What a power cut takes of a blob, or writes over, is missed in `wake`, and fetched or made anew.
-        self.store = BlobStore(settings.state / "blobs", durable=False, writes_over=True)
+        # A blob that a power cut damages is found by `load`, and fetched or made again.
+        self.blobs = BlobStore(settings.state / "blobs", durable=False, writes_over=True)
         self.private = PrivateState(settings.state / "private")
         self.checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
         self._settings = settings
-        self._memory = SnapshotFile(settings.state / "task.json")
+        self._file = SnapshotFile(settings.state / "task.json")
         self._remembered: Session | None = None
 
-    def wake(self) -> SessionSnapshot:
-        """What an earlier process was at; what is left of older tasks goes, finished blobs stay."""
-        memory = self._memory.load(self._settings.federation, self._settings.device)
-        self.store.drop_parts(memory.blobs())
-        self.store.drop_damaged()
-        self.checkpoints.keep_only(memory.task)
-        return memory
+    def load(self) -> SessionSnapshot:
+        """The session of an earlier process; removes partial files of older tasks, keeps complete blobs."""
+        snapshot = self._file.load(self._settings.federation, self._settings.device)
+        self.blobs.drop_parts(snapshot.blobs())
+        self.blobs.drop_damaged()
+        self.checkpoints.keep_only(snapshot.task)
+        return snapshot
 
     def remember(self, session: Session) -> None:
-        """Put down what a later process must know."""
+        """Save what a later process must know."""
         if self._remembered is not None and session.recalls_as(self._remembered):
             return
         self._remembered = session
-        if self._memory.save(session.memory):
+        if self._file.save(session.snapshot):
             self.checkpoints.keep_only(session.task if session.result is None else None)
 
-    def settle(self, settled: Settled, session: Session) -> Session:
-        """Let what was kept of a round count, or not, and make room where nothing is under way."""
+    def settle(self, settled: Settled) -> None:
+        """Commit the private state of a round whose result was accepted; discard it otherwise."""
         settle(self.private, settled)
-        # An answer may come late, and a worker's own files must not be taken from under it.
-        return session if session.phase is SessionPhase.WORKING else self.make_room(session)
 
-    def make_room(self, session: Session) -> Session:
-        """Forget the blobs that nobody is going to ask for; those of the task and its result stay."""
+    def make_room(self, session: Session) -> frozenset[str]:
+        """Remove all blobs but those of the task and its result; returns the digests of those that remain."""
         result = session.result or session.masks.trained
-        forget_others(self.store, frozenset(ref.digest for ref in blobs_of(session.task, result)))
-        return replace(session, held=self.store.digests())
+        forget_others(self.blobs, frozenset(ref.digest for ref in blobs_of(session.task, result)))
+        return self.blobs.digests()
 
     def close(self) -> None:
-        """Remove what was only kept to be written over; what cannot be is removed by the next process."""
+        """Remove files that were kept to be overwritten; the next process removes what this one cannot."""
         with contextlib.suppress(OSError):
-            self.store.close()
+            self.blobs.close()

@@ -30,7 +30,7 @@ class TaskContext:
     model is not served before the server has signed for it; with `checkpoints`, a training that was killed
     goes on after its last finished epoch. `wish` says which variants of a finished model are tried. Below
     `board` lie the `/proc` and `/sys` that say what memory there is. `work` trains; None: this package does.
-    `look_again` returns the data where it has changed since it was asked last.
+    `reload_if_changed` returns the data where it has changed since it was asked last.
     """
 
     device: str
@@ -45,7 +45,7 @@ class TaskContext:
     wish: Wish = EXPORT_ALONE
     board: Path = ROOT
     work: LocalWork | None = None
-    look_again: Callable[[], LocalData | None] | None = None
+    reload_if_changed: Callable[[], LocalData | None] | None = None
 
     def check_model(self, name: str) -> None:
         """Refuse to import code that only the server has named; raises `PeerError`."""

@@ -120,7 +120,7 @@ class Worker:
 
     def _as_it_is_now(self, place: TaskContext) -> TaskContext:
         """The place with its data as it is now: reading it takes as long as it takes."""
-        data = place.look_again() if place.look_again is not None else None
+        data = place.reload_if_changed() if place.reload_if_changed is not None else None
         if data is not None:
             self._newest = data
             self._inbox.put(DataChanged(data))

@@ -6,13 +6,14 @@ import hashlib
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from edge_client.agent.session import machine
 from edge_client.agent.session.events import (
     BlobChecked,
+    BlobsDiscarded,
     Command,
     Connected,
     Disconnected,
@@ -329,7 +330,7 @@ class DeviceEdge:
             private.commit(result.run, result.round, result.attempt)
         else:
             private.discard(result.run, result.round, result.attempt)
-        self._session = replace(self._session, held=self.needed())
+        self.step(BlobsDiscarded(self.needed()))
 
     def needed(self) -> frozenset[str]:
         """Blobs that may be asked for again, as a real device keeps them."""

@@ -15,7 +15,7 @@ from edge_client.pruning.slicing import extract
 from schemas.messages import TaskReply, Update
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import BlobRef, Groups, digest_of, encode_chunk
-from schemas.topics import Channel
+from schemas.topics import Channel, DeviceTopic
 from schemas.values import Reason
 from tests.groups import encode_groups, read_groups
 
@@ -27,6 +27,8 @@ class Mallory(Agent):
 
     def __init__(self, settings: AgentSettings, data: LocalData, tricks: Sequence[Trick]) -> None:
         super().__init__(settings, data)
+        self._store, self._send_whole = self._runner._state_store.blobs, self._runner.send_chunks
+        self._runner.send_chunks = self._send_chunks  # type: ignore[method-assign]
         self._tricks = tricks
         self._frames: Callable[[bytes], Sequence[bytes]] | None = None
         self.first: tuple[Update, bytes] | None = None
@@ -39,7 +41,7 @@ class Mallory(Agent):
 
     def _send_chunks(self, command: SendChunks) -> None:
         if self._frames is None:
-            super()._send_chunks(command)
+            self._send_whole(command)
             return
         ref = command.ref
         for index in range(command.first, min(command.first + command.count, ref.chunks)):
@@ -49,7 +51,9 @@ class Mallory(Agent):
     # --- what tricks are made of ---
     def send_raw(self, payload: bytes, channel: Channel = Channel.UP) -> None:
         """Publish any bytes on a topic of one's own."""
-        self._link.publish(self._topic(channel), payload)
+        self._link.publish(
+            str(DeviceTopic(self._settings.federation, self._settings.device, channel)), payload
+        )
 
     def bytes_of(self, update: Update) -> bytes:
         """The blob of an update that was trained here."""
@@ -66,15 +70,15 @@ class Mallory(Agent):
 
     def smaller_tier(self) -> tuple[ChannelMap, SubModelSpec]:
         """Half of every channel group."""
-        assert self._session.task is not None
-        path = self._store.path(self._session.task.blobs["channel-map"].digest)
+        assert self._runner.session.task is not None
+        path = self._store.path(self._runner.session.task.blobs["channel-map"].digest)
         channel_map = ChannelMap.model_validate_json(path.read_bytes())
         return channel_map, SubModelSpec(kept={k: g.channels // 2 for k, g in channel_map.groups.items()})
 
     def declined(self) -> WorkFailed:
         """What lets the round go on when the trick was all that this device had to say."""
-        assert self._session.task is not None
-        return WorkFailed(self._session.task, Reason.TASK_FAILED, "no more")
+        assert self._runner.session.task is not None
+        return WorkFailed(self._runner.session.task, Reason.TASK_FAILED, "no more")
 
     def decline_now(self, update: Update) -> None:
         """The same while an upload is under way."""

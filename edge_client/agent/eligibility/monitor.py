@@ -10,7 +10,7 @@ from pathlib import Path
 from edge_client.agent.eligibility.conditions import Conditions, conditions
 from edge_client.agent.eligibility.machine import Command, EligibilityState, step
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.eligibility.verdict import unknown
+from edge_client.agent.eligibility.verdict import EligibilityVerdict, unknown
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +22,17 @@ class EligibilityMonitor:
         self._rules, self._look, self._asks_nothing = rules, look, rules.asks_nothing
         self._next = 0.0
         self._unknown: tuple[str, ...] = ()
-        self.standing = EligibilityState()
+        self.state = EligibilityState()
 
     @classmethod
     def of_board(cls, rules: Rules, *, cores: int, root: Path) -> EligibilityMonitor:
         """One that looks at the machine whose files lie below `root`."""
         return cls(rules, partial(conditions, cores=cores, root=root))
+
+    @property
+    def verdict(self) -> EligibilityVerdict:
+        """The latest verdict."""
+        return self.state.verdict
 
     def turn(self, now: float, *, at_work: bool) -> list[Command]:
         """What is to be done at `now`, in seconds; usually nothing."""
@@ -36,7 +41,7 @@ class EligibilityMonitor:
         self._next = now + self._rules.check_every_s
         seen = self._look()
         self._note(unknown(self._rules, seen))
-        self.standing, commands = step(self.standing, self._rules, seen, now, at_work=at_work)
+        self.state, commands = step(self.state, self._rules, seen, now, at_work=at_work)
         return commands
 
     def _note(self, keys: tuple[str, ...]) -> None:

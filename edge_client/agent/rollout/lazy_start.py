@@ -1,82 +1,86 @@
-"""The agent's door to rollouts: what is behind it is imported with the first offer, or with a trial left.
+"""The agent's access to rollouts: imports `RolloutRuntime` with the first offer, or for an unfinished trial.
 
-Most devices are offered a model once in months, and all of them wait for what is imported at their start.
+Most devices are offered a model once in months, and imports delay every start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from edge_client.agent.messenger import Messenger
 from edge_client.agent.rollout.events import ComparisonEnded, trial_path
+from edge_client.agent.service import Service, Topic
+from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
+from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
-from edge_client.transport.mqtt_client import Inbox
-from schemas.messages import Message
-from schemas.tensors.chunks import Chunk
+from edge_client.transport.mqtt_client import Arrived, Inbox, LinkDown, LinkUp
+from schemas.tensors.chunks import decode_chunk
+from schemas.topics import Channel, DeviceTopic
 
 if TYPE_CHECKING:
     from edge_client.agent.rollout.runtime import RolloutRuntime
 
 
-class LazyRollout:
-    """What `Agent` says of what happens, handed on to the device's part in rollouts once it has one."""
+class LazyRollout(Service):
+    """Forwards the agent's calls to the rollout runtime once there is one."""
 
-    def __init__(
-        self, settings: AgentSettings, data: LocalData, inbox: Inbox, publish: Callable[[Message], None]
-    ) -> None:
-        self._made_of = (settings, data, inbox, publish)
-        self._part: RolloutRuntime | None = None
+    def __init__(self, settings: AgentSettings, data: LocalData, inbox: Inbox, messenger: Messenger) -> None:
+        self._settings, self._data, self._inbox = settings, data, inbox
+        self._publish = partial(messenger.publish, Channel.UP_ROLLOUT)
+        self._runtime: RolloutRuntime | None = None
         self._connected = False
         if trial_path(settings.state).exists():
-            self._open()
+            self._start()
 
-    def connected(self) -> None:
-        """The link is up."""
+    def connected(self, up: LinkUp, now: float) -> None:
+        """Resume."""
         self._connected = True
-        if self._part is not None:
-            self._part.connected()
+        if self._runtime is not None:
+            self._runtime.connected()
 
-    def disconnected(self) -> None:
-        """The link is down."""
+    def disconnected(self, down: LinkDown) -> None:
+        """Pause what needs the connection."""
         self._connected = False
-        if self._part is not None:
-            self._part.disconnected()
+        if self._runtime is not None:
+            self._runtime.disconnected()
 
-    def tick(self, *, training: bool) -> None:
-        """Time has passed; `training`: the device is at work."""
-        if self._part is not None:
-            self._part.tick(training=training)
+    def tick(self, now: float, session: Session) -> None:
+        """Do what is due."""
+        if self._runtime is not None:
+            self._runtime.tick(training=session.phase is SessionPhase.WORKING)
 
-    def hear(self, payload: bytes) -> None:
-        """A message on this device's rollout topic; raises `PeerError` for what is none."""
-        self._open().hear(payload)
+    def receive(self, topic: Topic, arrived: Arrived) -> bool:
+        """Take messages about rollouts, and the chunks of the offered file."""
+        match topic:
+            case DeviceTopic(channel=Channel.DOWN_ROLLOUT):
+                self._start().receive(arrived.payload)
+                return True
+            case DeviceTopic(channel=Channel.DOWN_BLOB) if self._runtime is not None:
+                return self._runtime.take_chunk(decode_chunk(arrived.payload))
+        return False
 
-    def renew(self, data: LocalData) -> None:
-        """The device's data is another now."""
-        settings, _, inbox, publish = self._made_of
-        self._made_of = (settings, data, inbox, publish)
-        if self._part is not None:
-            self._part.renew(data)
-
-    def takes(self, chunk: Chunk) -> bool:
-        """Take a chunk, if it is of the file on its way."""
-        return self._part is not None and self._part.takes(chunk)
-
-    def ran(self, event: ComparisonEnded) -> None:
-        """A comparison has ended."""
-        self._open().ran(event)
+    def handle(self, event: Any) -> None:
+        """Note the end of a comparison, or other data."""
+        match event:
+            case ComparisonEnded():
+                self._start().comparison_ended(event)
+            case DataChanged(data):
+                self._data = data
+                if self._runtime is not None:
+                    self._runtime.use_data(data)
 
     def stop(self) -> None:
-        """The process ends."""
-        if self._part is not None:
-            self._part.stop()
+        """End a comparison under way."""
+        if self._runtime is not None:
+            self._runtime.stop()
 
-    def _open(self) -> RolloutRuntime:
-        if self._part is None:
+    def _start(self) -> RolloutRuntime:
+        if self._runtime is None:
             from edge_client.agent.rollout.runtime import RolloutRuntime
 
-            self._part = RolloutRuntime(*self._made_of)
+            self._runtime = RolloutRuntime(self._settings, self._data, self._inbox, self._publish)
             if self._connected:
-                self._part.connected()
-        return self._part
+                self._runtime.connected()
+        return self._runtime

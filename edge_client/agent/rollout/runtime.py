@@ -94,7 +94,7 @@ class RolloutRuntime:
             if not training or waited >= LONGEST_WAIT_S:
                 self._begin(self._waiting)
 
-    def hear(self, payload: bytes) -> None:
+    def receive(self, payload: bytes) -> None:
         """A message on this device's rollout topic; raises `PeerError` for what is none."""
         message = decode_message(payload, federation=self._settings.federation)
         if not isinstance(message, ModelOffer | ModelWithdrawal):
@@ -108,11 +108,11 @@ class RolloutRuntime:
         else:
             self._publish(self._slots.withdrawn(message))
 
-    def renew(self, data: LocalData) -> None:
+    def use_data(self, data: LocalData) -> None:
         """The device's data is another now."""
         self._measuring.renew(data)
 
-    def takes(self, chunk: Chunk) -> bool:
+    def take_chunk(self, chunk: Chunk) -> bool:
         """Take a chunk, if it is of the file on its way."""
         receiving = self._trials.receiving
         if receiving is None or not receiving.ref.digest.startswith(chunk.prefix):
@@ -120,7 +120,7 @@ class RolloutRuntime:
         self._step(ChunkArrived(chunk))
         return True
 
-    def ran(self, event: ComparisonEnded) -> None:
+    def comparison_ended(self, event: ComparisonEnded) -> None:
         """A comparison has ended."""
         rollout = event.of.offer.rollout
         if isinstance(event.of, Compare):

@@ -71,6 +71,20 @@ class ChunkLost:
 
 
 @dataclass(frozen=True)
+class BlobsDiscarded:
+    """Event: blobs were removed from the store; `held` are the digests of those that remain."""
+
+    held: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ChunkBytesLimited:
+    """Event: the broker passes chunks of at most this many bytes on."""
+
+    chunk_bytes: int
+
+
+@dataclass(frozen=True)
 class WorkDone:
     """Event: the task ended with this result; `blob`, if any, lies in the store."""
 
@@ -130,6 +144,8 @@ Event = (
     | ChunkArrived
     | ChunkLost
     | BlobChecked
+    | BlobsDiscarded
+    | ChunkBytesLimited
     | WorkDone
     | WorkFailed
     | Declined

@@ -16,7 +16,9 @@ from dataclasses import replace
 from edge_client.agent.session import broadcasts, downloads, results, secure_aggregation, secure_participation
 from edge_client.agent.session.events import (
     BlobChecked,
+    BlobsDiscarded,
     ChunkArrived,
+    ChunkBytesLimited,
     ChunkLost,
     Command,
     Connected,
@@ -77,6 +79,10 @@ def step(session: Session, event: Event, now: float) -> Step:
             return take(session, chunk, now)
         case BlobChecked(digest, sound):
             return downloads.blob_checked(session, digest, sound, now)
+        case BlobsDiscarded(held):
+            return replace(session, held=held), []
+        case ChunkBytesLimited(chunk_bytes):
+            return results.limit_chunks(session, chunk_bytes), []
         case FetchEnded():
             return downloads.fetched(session, event, now)
         case PutEnded():

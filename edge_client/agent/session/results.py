@@ -94,7 +94,7 @@ def repeat(session: Session, now: float) -> Step:
     return later, report(session.result)
 
 
-def rechunked(session: Session, chunk_bytes: int) -> Session:
+def limit_chunks(session: Session, chunk_bytes: int) -> Session:
     """The session whose result, if it waits to be fetched, is to be had in chunks of at most that size."""
     result = session.result
     if not isinstance(result, Update) or result.blob.chunk_bytes <= chunk_bytes:

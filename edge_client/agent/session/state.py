@@ -87,7 +87,7 @@ class Session:
         return frozenset(digest for digest, one in self.receiving.items() if one.expected)
 
     def recalls_as(self, earlier: Session) -> bool:
-        """Whether `memory` is the earlier one's for certain: cheap enough to be asked for every chunk."""
+        """Whether `snapshot` is the earlier one's for certain: cheap enough to be asked for every chunk."""
         return (
             self.task is earlier.task
             and self.phase is earlier.phase
@@ -98,7 +98,7 @@ class Session:
         )
 
     @property
-    def memory(self) -> SessionSnapshot:
+    def snapshot(self) -> SessionSnapshot:
         """What a later process must know: nothing of a task that the server has settled."""
         open_task = self.phase is not SessionPhase.IDLE
         runs = sorted(self.runs)[-KEPT_RUNS:]

@@ -180,7 +180,7 @@ def execute(args: argparse.Namespace) -> int:
         keep_trying=args.keep_trying,
     )
     source = _local_source(args)
-    agent = Agent(settings, source.read(), look_again=source.look_again)
+    agent = Agent(settings, source.read(), reload_if_changed=source.reload_if_changed)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
     outcome = agent.run()

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from edge_client.agent import agent as module
+from edge_client.agent import assembly, session_runner
 from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.agent.session.events import WorkDone
-from edge_client.agent.session.machine import SessionPhase
+from edge_client.agent.housekeeping import Housekeeping
+from edge_client.agent.session.events import Tick, WorkDone
+from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -112,12 +114,20 @@ class Life:
 
     @property
     def started(self) -> list[Task]:
-        worker: Any = self.agent._worker
+        worker: Any = self.agent._runner._worker
         return worker.started
 
     @property
     def phase(self) -> SessionPhase:
-        return self.agent._session.phase
+        return self.session.phase
+
+    @property
+    def session(self) -> Session:
+        return self.agent._runner.session
+
+    @property
+    def blobs(self) -> BlobStore:
+        return self.agent._runner._state_store.blobs
 
     def hand(self, *events: Any) -> None:
         for event in events:
@@ -139,8 +149,8 @@ class Life:
 
 @pytest.fixture(autouse=True)
 def _still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Link", StillLink)
-    monkeypatch.setattr(module, "Worker", StillWorker)
+    monkeypatch.setattr(assembly, "Link", StillLink)
+    monkeypatch.setattr(assembly, "Worker", StillWorker)
 
 
 def finish(life: Life, state: Path) -> None:
@@ -217,7 +227,7 @@ def test_killed_again_before_it_was_connected_it_has_forgotten_nothing(tmp_path)
     first.receive(0, 1, 2)
     finish(first, tmp_path)
     second = Life(tmp_path, connected=False)
-    second.agent._step(module.Tick())
+    second.agent._runner.step(Tick())
     assert Life(tmp_path).said(Update) == [update()]
 
 
@@ -261,7 +271,7 @@ def test_an_answer_that_comes_late_takes_nothing_from_the_work_under_way(tmp_pat
     made = BlobStore(tmp_path / "blobs").put(b"what the worker has just made")
     life.hear(acknowledgement())
     assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
-    assert made.digest in life.agent._store
+    assert made.digest in life.blobs
 
 
 # --- a disk that takes no more ---
@@ -285,16 +295,17 @@ class FullDisk:
 def test_fetching_waits_for_room_on_the_disk(tmp_path, monkeypatch, caplog):
     now = [1000.0]
     clock = types.SimpleNamespace(monotonic=lambda: now[0], time=lambda: 1e9)
-    monkeypatch.setattr(module, "time", clock)
+    for edge in (module, session_runner):
+        monkeypatch.setattr(edge, "time", clock)
     life = Life(tmp_path)
-    cached = life.agent._store.put(b"of an older task")
+    cached = life.blobs.put(b"of an older task")
     life.hear(task())
     life.receive(0)
     disk = FullDisk(monkeypatch)
     life.receive(1, 2)
     assert life.phase is SessionPhase.FETCHING
     assert "No space left" in caplog.text
-    assert cached.digest not in life.agent._store
+    assert cached.digest not in life.blobs
     disk.room = True
     asked = len(life.said(BlobRequest))
     now[0] += MAX_PATIENCE_S + 1
@@ -325,7 +336,7 @@ def test_nothing_that_the_disk_refuses_ends_the_agent(tmp_path, monkeypatch, cap
     life.hear(task())
     life.receive(0, 1, 2)
     finish(life, tmp_path)
-    life.agent._store.put(b"of an older task")
+    life.blobs.put(b"of an older task")
 
     def read_only(*args: Any, **more: Any) -> None:
         raise OSError(30, "Read-only file system")
@@ -352,7 +363,7 @@ def play(state: Path, instants: list[int]) -> Life:
     counted: list[Update] = []
     for instant in [*instants, None]:
         life = Life(state, connected=False)
-        do, left = life.agent._do, [instant]
+        do, left = life.agent._runner._execute, [instant]
 
         def until_killed(command: Any, do: Any = do, left: list[int | None] = left) -> None:
             if left[0] == 0:
@@ -360,7 +371,7 @@ def play(state: Path, instants: list[int]) -> Life:
             left[0] = None if left[0] is None else left[0] - 1
             do(command)
 
-        life.agent._do = until_killed  # type: ignore[method-assign]
+        life.agent._runner._execute = until_killed  # type: ignore[method-assign]
         try:
             serve(life, state, counted)
         except Killed:
@@ -387,7 +398,7 @@ def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, f
     for second in (0, 3, 5, 8):
         state = tmp_path / str(second)
         last = play(state, [first, second])
-        assert (last.phase, last.agent._session.memory.task) == (SessionPhase.IDLE, None)
+        assert (last.phase, last.session.snapshot.task) == (SessionPhase.IDLE, None)
         private = PrivateState(state / "private")
         assert (private.load(RUN, 2)["own-control"]["w"] == 1).all()
         assert not list((state / "private" / RUN).glob("*.proposed"))
@@ -397,11 +408,13 @@ def test_whenever_it_is_killed_the_round_is_counted_once_and_for_all(tmp_path, f
 
 def test_a_device_imports_torch_once_and_only_when_nothing_has_come_for_a_while(tmp_path):
     life = Life(tmp_path)
-    due, worker = life.agent._warm_up_at, life.agent._worker
-    life.agent._warm_up(due - 1.0)
+    worker: Any = life.agent._runner._worker
+    (chores,) = [one for one in life.agent._services if isinstance(one, Housekeeping)]
+    due = chores.warm_up_at
+    chores.tick(due - 1.0, life.session)
     assert worker.warmed_up == 0
-    life.agent._warm_up(due)
-    life.agent._warm_up(due + 1.0)
+    chores.tick(due, life.session)
+    chores.tick(due + 1.0, life.session)
     assert worker.warmed_up == 1
 
 
@@ -411,7 +424,7 @@ def test_the_birth_follows_the_data(tmp_path: Path) -> None:
     life.hand(DataChanged(LocalData(DIGITS.subset(range(7)), DIGITS)))
     assert [birth.data.examples for birth in life.said(Birth)] == [10, 7]
     assert len({birth.session for birth in life.said(Birth)}) == 1
-    assert len(life.agent._place.data.train) == 7
+    assert len(life.agent._runner.context.data.train) == 7
 
 
 def test_data_that_is_less_than_a_batch_is_warned_of_once(

@@ -62,17 +62,17 @@ def test_what_was_held_out_stays_so_and_the_new_fill_up_the_fraction(tmp_path: P
     save(tmp_path / "a.npz", 20)
     source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"))
     train, held = pixels(source.read())
-    assert source.look_again() is None
+    assert source.reload_if_changed() is None
     for count in (30, 31, 60):
         save(tmp_path / "a.npz", count)
-        found = source.look_again()
+        found = source.reload_if_changed()
         assert found is not None
         grown = pixels(found)
         assert (train <= grown[0], held <= grown[1]) == (True, True)
         assert grown[0] | grown[1] == set(range(count))
         assert len(grown[1]) == round(count / 5)
         train, held = grown
-        assert source.look_again() is None
+        assert source.reload_if_changed() is None
 
 
 def test_new_photographs_are_found_and_said_in_one_line(
@@ -83,12 +83,12 @@ def test_new_photographs_are_found_and_said_in_one_line(
     source.read()
     photograph(tmp_path, range(10, 20))
     with caplog.at_level(logging.INFO, "edge_client"):
-        found = source.look_again()
+        found = source.reload_if_changed()
     assert found is not None
     said = [line for line in caplog.messages if "changed" in line]
     assert said == [f"folder:{tmp_path}: changed: 20 examples, 16 trained on, 4 held out"]
     (tmp_path / "cat" / "1.png").unlink()
-    found = source.look_again()
+    found = source.reload_if_changed()
     assert found is not None
     assert len(found.train) + len(found.held_out) == 19
 
@@ -105,14 +105,14 @@ def test_a_function_is_asked_again_and_has_a_tenth_of_the_time() -> None:
     source = LocalSource(DataChoice(f"python:{__name__}:takes_more"), clock=clock)
     source.read()
     TAKEN["count"] = 20
-    assert source.look_again() is None
+    assert source.reload_if_changed() is None
     now[0] += 100
-    found = source.look_again()
+    found = source.reload_if_changed()
     assert found is not None
     assert len(found.train) == 16
     assert TAKEN["calls"] == 2
     now[0] += 100
-    assert source.look_again() is None
+    assert source.reload_if_changed() is None
     assert TAKEN["calls"] == 3
 
 
@@ -123,11 +123,11 @@ def test_a_file_that_cannot_be_read_leaves_what_there_was(
     source = LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}"))
     source.read()
     (tmp_path / "a.npz").write_bytes(b"half of it")
-    assert [source.look_again(), source.look_again()] == [None, None]
+    assert [source.reload_if_changed(), source.reload_if_changed()] == [None, None]
     assert len(warnings(caplog)) == 1
     assert "cannot be used, what was read before stays" in warnings(caplog)[0]
     save(tmp_path / "a.npz", 20)
-    found = source.look_again()
+    found = source.reload_if_changed()
     assert found is not None
     assert len(found.train) == 16
 
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_read_leaves_what_there_was(
 def test_the_shipped_digits_are_read_once() -> None:
     source = LocalSource(DataChoice("digits", index=0, count=10))
     source.read()
-    assert source.look_again() is None
+    assert source.reload_if_changed() is None
 
 
 def test_one_class_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,7 +165,7 @@ def test_a_task_begins_with_the_data_as_it_is_now_and_the_agent_hears_of_it(
     first, more = (LocalData(DIGITS.subset(range(count)), DIGITS.subset([])) for count in (5, 8))
     answers = [None, more, None]
     store = BlobStore(tmp_path)
-    place = TaskContext("pi", store, first, tmp_path, look_again=lambda: answers.pop(0))
+    place = TaskContext("pi", store, first, tmp_path, reload_if_changed=lambda: answers.pop(0))
     events = []
     for _ in range(3):
         worker.start(task(), place)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
 from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
@@ -15,7 +17,10 @@ from edge_client.agent.worker import Progress
 from edge_client.cli.config_file import read_client_file
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import LinkUp
 from schemas.errors import ConfigError
+from schemas.messages import Task
+from schemas.topics import Channel
 from schemas.values import CapabilityProfile
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, deliver, delivery, task, update
 from tests.edge_client.system.hardware.trees import PI, tree
@@ -26,7 +31,36 @@ WORKING = replace(FETCHING, phase=SessionPhase.WORKING)
 TOLD = replace(WORKING, phase=SessionPhase.REPORTING, result=update())
 
 
-def telemetry(folder: Path, *, every_s: float = 30.0) -> WorkTelemetry:
+class Reports:
+    """Calls the telemetry and returns the report that it has published, if any."""
+
+    def __init__(self, settings: AgentSettings, root: Path) -> None:
+        self._published: list[Any] = []
+        self._telemetry = WorkTelemetry(
+            settings, Presence(settings, load_source("digits")), cast(Messenger, self), root=root
+        )
+        self._telemetry.connected(LinkUp(1, None), 100.0)
+
+    def publish(self, channel: Channel, message: Any, *, qos: int) -> None:
+        assert (channel, qos) == (Channel.UP, 0)
+        self._published.append(message)
+
+    def turn(self, session: Session, now: float) -> Any:
+        return self._reported(self._telemetry.tick(now, session))
+
+    def begun(self, work: Task, now: float) -> Any:
+        return self._reported(self._telemetry.begun(work, now))
+
+    def progressed(self, event: Progress, now: float) -> Any:
+        return self._reported(self._telemetry.progressed(event, now))
+
+    def _reported(self, _: None) -> Any:
+        published, self._published = self._published, []
+        assert len(published) <= 1
+        return published[0] if published else None
+
+
+def telemetry(folder: Path, *, every_s: float = 30.0) -> Reports:
     """Of a device that has just connected, at 100 seconds."""
     settings = AgentSettings(
         FEDERATION,
@@ -37,9 +71,7 @@ def telemetry(folder: Path, *, every_s: float = 30.0) -> WorkTelemetry:
         CapabilityProfile(),
         telemetry_every_s=every_s,
     )
-    made = WorkTelemetry(settings, Presence(settings, load_source("digits")), root=tree(folder, PI))
-    made.connected(100.0)
-    return made
+    return Reports(settings, tree(folder, PI))
 
 
 def test_an_idle_device_says_every_so_often_that_it_is_there_and_how_its_board_is(tmp_path):

@@ -70,7 +70,7 @@ def test_a_device_declines_before_it_fetches_anything(
 ) -> None:
     life = Life(tmp_path)
     own = given([0, 1], ("ant", "bee"))
-    life.agent._place = replace(life.agent._place, data=LocalData(own, own))
+    life.agent._runner.context = replace(life.agent._runner.context, data=LocalData(own, own))
     with caplog.at_level(logging.WARNING):
         life.hear(task(**of_classes(*TEN)))
     (reply,) = life.said(TaskReply)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_client.agent import agent
+from edge_client.agent import agent, assembly
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.system import process_memory
 from edge_client.system.process_memory import KEPT_S, GivingBack
@@ -41,8 +41,8 @@ def test_after_a_task_it_is_given_back_once(given):
 
 def test_a_device_is_busy_from_its_task_until_that_is_settled(tmp_path, monkeypatch):
     seen: list[bool] = []
-    monkeypatch.setattr(agent, "Link", StillLink)
-    monkeypatch.setattr(agent, "Worker", StillWorker)
+    monkeypatch.setattr(assembly, "Link", StillLink)
+    monkeypatch.setattr(assembly, "Worker", StillWorker)
     monkeypatch.setattr(agent, "TICK_S", 0.0)
     monkeypatch.setattr(GivingBack, "turn", lambda self, now, *, busy: seen.append(busy))
     device = Life(tmp_path)

@@ -331,7 +331,7 @@ class World:
         """The device's process dies; what it has put on its disk is there when it comes back."""
         node = self.nodes[name]
         parts = {digest: dict(part) for digest, part in node.disk.parts.items()}
-        memory = SessionSnapshot.model_validate_json(node.session.memory.model_dump_json())
+        memory = SessionSnapshot.model_validate_json(node.session.snapshot.model_dump_json())
         self.kill(name)
         node.disk.parts = parts
         # A process that dies before it was connected has nothing to add to what it found.

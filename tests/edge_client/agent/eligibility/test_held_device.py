@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent import agent as module
+from edge_client.agent import assembly
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.eligibility.service import EligibilityService
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.mqtt_client import LinkUp
 from schemas.messages import Birth, TaskReply
 from schemas.values import CapabilityProfile, Eligibility, Reason
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
@@ -52,11 +54,11 @@ class OnBoard(Life):
         )
         settings.state.mkdir()
         self.agent = Agent(settings, LocalData(DIGITS, DIGITS), root=self.root)
-        self.hand(module.LinkUp(self.link.first_session, None))
+        self.hand(LinkUp(self.link.first_session, None))
 
     @property
     def worker(self) -> Any:
-        return self.agent._worker
+        return self.agent._runner._worker
 
     def warm(self, millidegrees: int) -> None:
         """It is that warm, and the agent has looked."""
@@ -64,7 +66,8 @@ class OnBoard(Life):
         self.look()
 
     def look(self) -> None:
-        self.agent._look_at_the_board(1e9 + len(self.link.published))
+        (rules,) = [one for one in self.agent._services if isinstance(one, EligibilityService)]
+        rules.tick(1e9 + len(self.link.published), self.session)
 
     def work(self) -> None:
         """It has a task and all that it needs for it."""
@@ -75,8 +78,8 @@ class OnBoard(Life):
 
 @pytest.fixture(autouse=True)
 def _still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Link", StillLink)
-    monkeypatch.setattr(module, "Worker", HeldWorker)
+    monkeypatch.setattr(assembly, "Link", StillLink)
+    monkeypatch.setattr(assembly, "Worker", HeldWorker)
 
 
 def test_heat_holds_the_training_that_is_under_way_and_the_server_hears_why(tmp_path):
@@ -104,7 +107,7 @@ def test_a_task_that_waits_for_too_long_is_given_back_and_the_next_is_declined(t
     assert (device.phase, device.said(TaskReply)[-1].reason) == (SessionPhase.IDLE, Reason.INELIGIBLE)
     device.warm(64_000)
     device.hear(task(2))
-    assert (device.phase, device.agent._session.task) == (SessionPhase.WORKING, task(2))
+    assert (device.phase, device.session.task) == (SessionPhase.WORKING, task(2))
 
 
 def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, caplog):

@@ -48,7 +48,7 @@ from tests.edge_client.agent.session.by_hand import (
 
 def back(session: Session, *, held: frozenset[str] = frozenset(), present=None):
     """The session of a new process that finds what `session` left on disk, and its first commands."""
-    memory = SessionSnapshot.model_validate_json(session.memory.model_dump_json())
+    memory = SessionSnapshot.model_validate_json(session.snapshot.model_dump_json())
     fresh = after(Session(FEDERATION, DEVICE, held=held), Connected())
     return step(fresh, SessionRestored(memory, present or {}), 100.0)
 
@@ -67,7 +67,7 @@ def test_a_result_is_told_again_and_its_missing_chunks_are_given():
     assert commands == [SendChunks(RESULT, 1, 2)]
     session, commands = step(session, ack(), 100.0)
     assert commands == [Settled(update())]
-    assert session.memory.task is None
+    assert session.snapshot.task is None
 
 
 def test_a_small_result_is_told_again_with_its_bytes():
@@ -124,7 +124,7 @@ def test_a_task_from_before_the_one_at_hand_stays_unwanted():
 
 
 def test_a_memory_does_not_displace_a_task_at_hand():
-    late = SessionRestored(REPORTING.memory, {})
+    late = SessionRestored(REPORTING.snapshot, {})
     other = after(IDLE, Received(task(2, state=NEXT)))
     session, commands = step(other, late, 0.0)
     assert (session.task, session.phase, commands) == (other.task, SessionPhase.FETCHING, [])
@@ -132,4 +132,4 @@ def test_a_memory_does_not_displace_a_task_at_hand():
 
 def test_runs_that_never_end_are_not_all_remembered():
     many = after(IDLE, *(announcement(1, run=f"run-{number:03}") for number in range(40)))
-    assert many.memory.runs == tuple(f"run-{number:03}" for number in range(24, 40))
+    assert many.snapshot.runs == tuple(f"run-{number:03}" for number in range(24, 40))

@@ -160,7 +160,7 @@ def test_a_large_update_is_put_there_before_it_is_told():
     assert commands_of(PUTTING, Tick(), now=RESEND_S + 1) == []
     told = commands_of(PUTTING, PutEnded(RESULT.digest, done=True))
     assert [command.message for command in told] == [DEPOSITED]
-    assert after(PUTTING, PutEnded(RESULT.digest, done=True)).memory.result == DEPOSITED
+    assert after(PUTTING, PutEnded(RESULT.digest, done=True)).snapshot.result == DEPOSITED
 
 
 def test_a_task_that_is_repeated_meanwhile_is_accepted_again():
@@ -198,13 +198,13 @@ def test_a_task_that_is_dropped_ends_what_is_on_its_way():
 
 def test_addresses_are_not_remembered():
     for session in (FETCHING, WORKING, PUTTING):
-        assert "?1" not in session.memory.model_dump_json()
+        assert "?1" not in session.snapshot.model_dump_json()
         assert "?1" not in repr(session)
 
 
 def remembered(session: Session, held: frozenset[str] = frozenset()) -> Session:
     """A later process of the device, connected."""
-    memory = SessionSnapshot.model_validate_json(session.memory.model_dump_json())
+    memory = SessionSnapshot.model_validate_json(session.snapshot.model_dump_json())
     return after(
         Session(FEDERATION, DEVICE, held=held), Connected(), SessionRestored(memory, {STATE.digest: 0b001})
     )

@@ -137,7 +137,7 @@ def test_a_result_of_another_task_is_no_memory():
 
 
 def test_a_session_at_work_remembers_its_task():
-    assert WORKING.memory == FULL.model_copy(update={"result": None})
+    assert WORKING.snapshot == FULL.model_copy(update={"result": None})
 
 
 def test_reason_for_a_full_disk_is_a_stable_code():

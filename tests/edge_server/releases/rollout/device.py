@@ -92,7 +92,7 @@ class Device:
 
     def hear(self, message: Message) -> None:
         """A message of the rollout, as bytes."""
-        self.part.hear(encode_message(message))
+        self.part.receive(encode_message(message))
 
     def go_on(self, *, most: int = 8) -> None:
         """Answer what it asks for and let time pass, until it asks for nothing more."""
@@ -102,14 +102,14 @@ class Device:
                 if isinstance(message, BlobRequest):
                     for index in range(message.first, message.first + message.count):
                         data = NEW[index * REF.chunk_bytes :][: REF.chunk_size(index)]
-                        self.part.takes(decode_chunk(encode_chunk(REF.digest, index, data)))
+                        self.part.take_chunk(decode_chunk(encode_chunk(REF.digest, index, data)))
                 answered += 1
             self.clock += 1.0
             self.part.tick(training=False)
             while not self.inbox.empty():
                 event = self.inbox.get()
                 assert isinstance(event, ComparisonEnded)
-                self.part.ran(event)
+                self.part.comparison_ended(event)
 
 
 def serving(state: Path, data: bytes = OLD) -> None:

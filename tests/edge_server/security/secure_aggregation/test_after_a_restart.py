@@ -50,7 +50,7 @@ def with_keys() -> Session:
 
 
 def test_a_device_without_its_keys_has_had_its_part_in_the_round():
-    memory = with_keys().memory
+    memory = with_keys().snapshot
     woken, commands = step(device(), SessionRestored(memory, {}), 1.0)
     assert woken.phase is SessionPhase.IDLE
     assert commands == []
@@ -65,7 +65,7 @@ def test_a_device_without_its_keys_has_had_its_part_in_the_round():
 
 
 def test_a_device_that_never_had_keys_may_begin():
-    memory = step(device(), Received(TASK), 0.0)[0].memory
+    memory = step(device(), Received(TASK), 0.0)[0].snapshot
     woken, _ = step(device(), SessionRestored(memory, {}), 1.0)
     assert DrawEntropy(TASK) in step(woken, Received(TASK), 2.0)[1]
 

@@ -1,0 +1,108 @@
+"""Tells the server that the device is there: births, a death, and questions until a server answers."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import Any
+
+from edge_client.agent import server_contact
+from edge_client.agent.eligibility.monitor import EligibilityMonitor
+from edge_client.agent.messenger import Messenger
+from edge_client.agent.presence import Presence
+from edge_client.agent.server_contact import ServerContact
+from edge_client.agent.service import Service, Topic
+from edge_client.agent.session.state import Session
+from edge_client.agent.settings import AgentSettings
+from edge_client.agent.worker import DataChanged
+from edge_client.transport.connection_attempts import same_name
+from edge_client.transport.mqtt_client import Arrived, LinkDown, LinkUp
+from schemas.messages import Birth, Refusal
+from schemas.topics import Channel
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+NO_ANSWER = (
+    "connected, but no server has answered for %.0f s: does `edge-server run` run, is its federation called"
+    " '%s', and is its broker %s?"
+)
+MAX_NAME_CONFLICTS = 3
+"""After this many refusals because another device has the same name, this device gives up."""
+
+
+class Announcer(Service):
+    """Publishes births and the death; warns where no server answers."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        presence: Presence,
+        messenger: Messenger,
+        eligibility: EligibilityMonitor,
+    ) -> None:
+        self._settings, self._presence = settings, presence
+        self._messenger, self._eligibility = messenger, eligibility
+        self._connected = False
+        self._contact = ServerContact()
+        self._name_conflicts = 0
+
+    def connected(self, up: LinkUp, now: float) -> None:
+        """Publish the birth of this connection."""
+        self._connected = True
+        self._contact = server_contact.connected(now)
+        self._publish(self._presence.connected(up.session, self._eligibility.verdict))
+
+    def disconnected(self, down: LinkDown) -> None:
+        """Without a connection no answer is due."""
+        self._connected = False
+        self._contact = ServerContact()
+
+    def tick(self, now: float, session: Session) -> None:
+        """Ask for an answer where none has come, and warn where none comes."""
+        self._contact, commands = server_contact.turn(self._contact, now)
+        for command in commands:
+            match command:
+                case server_contact.Ask():
+                    self._messenger.publish(Channel.UP, self._presence.question())
+                case server_contact.SayBirth():
+                    self.announce()
+                case server_contact.NobodyAnswers(seconds):
+                    log.warning(NO_ANSWER, seconds, self._settings.federation, self._settings.address)
+
+    def receive(self, topic: Topic, arrived: Arrived) -> bool:
+        """Note that a server answers: a retained message may be of one that is gone."""
+        if not arrived.retained:
+            self._contact = server_contact.heard(self._contact)
+        return False
+
+    def handle(self, event: Any) -> None:
+        """Announce changed data."""
+        if isinstance(event, DataChanged):
+            self._presence.renew(event.data.train)
+            self.announce()
+
+    def announce(self) -> None:
+        """Publish the birth again, with the current data and eligibility."""
+        if self._connected:
+            self._publish(self._presence.standing(self._eligibility.verdict))
+
+    def refused(self, refusal: Refusal) -> None:
+        """The server rejects the birth: repeat it later; raises `ConfigError` if the name is taken."""
+        if refusal.reason in (Reason.TOO_MANY_REQUESTS, Reason.NOT_SELECTED):
+            now, chance = time.monotonic(), random.random()
+            self._contact = server_contact.turned_away(self._contact, now, chance)
+        if refusal.reason is Reason.SAME_NAME and refusal.instance == self._presence.instance:
+            self._name_conflicts += 1
+            log.error("another device is called %s: %s", self._settings.device, refusal.detail)
+            if self._name_conflicts >= MAX_NAME_CONFLICTS:
+                raise same_name(self._settings.device, refusal.detail)
+
+    def stop(self) -> None:
+        """Publish the death, which a clean disconnect does not, unless another device has the name."""
+        if self._connected and self._name_conflicts < MAX_NAME_CONFLICTS:
+            self._messenger.publish(Channel.BIRTH, self._presence.death(), retain=True)
+
+    def _publish(self, birth: Birth) -> None:
+        self._messenger.publish(Channel.BIRTH, birth, retain=True)

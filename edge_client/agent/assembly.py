@@ -1,0 +1,106 @@
+"""Builds an agent's link and services from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from edge_client.agent.announcer import Announcer
+from edge_client.agent.certificates import CertificateService, open_keeper
+from edge_client.agent.eligibility.monitor import EligibilityMonitor
+from edge_client.agent.eligibility.service import EligibilityService
+from edge_client.agent.housekeeping import Housekeeping
+from edge_client.agent.message_intake import MessageIntake
+from edge_client.agent.messenger import Messenger
+from edge_client.agent.presence import Presence
+from edge_client.agent.rollout.lazy_start import LazyRollout
+from edge_client.agent.service import Service
+from edge_client.agent.session_runner import SessionRunner
+from edge_client.agent.settings import AgentSettings
+from edge_client.agent.signature_policy import SignaturePolicy
+from edge_client.agent.state_store import StateStore
+from edge_client.agent.task_context import TaskContext
+from edge_client.agent.telemetry import WorkTelemetry
+from edge_client.agent.worker import Worker
+from edge_client.data.local import LocalData
+from edge_client.transport.mqtt_client import Inbox, Link
+from schemas.topics import device_filters
+
+
+class Parts(NamedTuple):
+    """The parts of an agent; `services` in the order in which they are called, `runner` among them."""
+
+    link: Link
+    runner: SessionRunner
+    services: tuple[Service, ...]
+
+
+def assemble(
+    settings: AgentSettings,
+    data: LocalData,
+    inbox: Inbox,
+    *,
+    root: Path,
+    reload_if_changed: Callable[[], LocalData | None] | None,
+) -> Parts:
+    """Build the parts of one device's agent, without connecting.
+
+    The order of the services matters: a birth comes before all other messages of a connection, and the
+    rollout takes the chunks of its own file before the session sees them.
+    """
+    state_store = StateStore(settings)
+    context = _context(settings, state_store, data, root, reload_if_changed)
+    policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
+    worker, keeper = Worker(inbox, threads=settings.threads), open_keeper(settings)
+    presence = Presence(settings, data.train, lambda: keeper.valid_until if keeper else None)
+    link = Link(
+        settings.address,
+        inbox,
+        client_id=f"{settings.federation}-{settings.device}",
+        filters=(*device_filters(settings.federation, settings.device), *(keeper.filters if keeper else ())),
+        will=presence.will,
+        first_session=presence.next_session(),
+    )
+    messenger = Messenger(link, settings.federation, settings.device)
+    telemetry = WorkTelemetry(settings, presence, messenger, root=root)
+    monitor = EligibilityMonitor.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
+    announcer = Announcer(settings, presence, messenger, monitor)
+    runner = SessionRunner(settings, context, state_store, messenger, worker, inbox, telemetry)
+    return Parts(
+        link,
+        runner,
+        (
+            announcer,
+            telemetry,
+            *([CertificateService(keeper, link, messenger)] if keeper else []),
+            EligibilityService(monitor, worker, runner, announcer),
+            runner,
+            LazyRollout(settings, data, inbox, messenger),
+            MessageIntake(messenger, runner, policy, monitor, announcer),
+            Housekeeping(worker),
+        ),
+    )
+
+
+def _context(
+    settings: AgentSettings,
+    state_store: StateStore,
+    data: LocalData,
+    root: Path,
+    reload_if_changed: Callable[[], LocalData | None] | None,
+) -> TaskContext:
+    return TaskContext(
+        settings.device,
+        state_store.blobs,
+        data,
+        settings.state / "models",
+        model_code=settings.model_code,
+        private=state_store.private,
+        signed_only=settings.trust is not None,
+        checkpoints=state_store.checkpoints,
+        wish=settings.wish,
+        board=root,
+        work=settings.work,
+        reload_if_changed=reload_if_changed,
+    )

@@ -1,0 +1,90 @@
+"""Decodes what the server sends, checks it against the device's policies and passes it to the session."""
+
+from __future__ import annotations
+
+import logging
+
+from edge_client.agent.announcer import Announcer
+from edge_client.agent.eligibility.monitor import EligibilityMonitor
+from edge_client.agent.messenger import Messenger
+from edge_client.agent.service import Service, Topic
+from edge_client.agent.session.events import ChunkArrived, Declined, Received
+from edge_client.agent.session_runner import SessionRunner
+from edge_client.agent.signature_policy import SignaturePolicy
+from edge_client.transport.mqtt_client import Arrived
+from schemas.errors import PeerError
+from schemas.messages import AnyMessage, Refusal, Task
+from schemas.tensors.chunks import decode_chunk
+from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+LOGGED_ELSEWHERE = frozenset({Reason.UNKNOWN_BLOB, Reason.SAME_NAME})
+"""Refusals that answer a question of the device, or that the announcer logs."""
+
+
+class MessageIntake(Service):
+    """Turns what the server sends into events of the session."""
+
+    def __init__(
+        self,
+        messenger: Messenger,
+        runner: SessionRunner,
+        policy: SignaturePolicy,
+        eligibility: EligibilityMonitor,
+        announcer: Announcer,
+    ) -> None:
+        self._messenger, self._runner, self._policy = messenger, runner, policy
+        self._eligibility, self._announcer = eligibility, announcer
+
+    def receive(self, topic: Topic, arrived: Arrived) -> bool:
+        """Handle chunks and messages; the topics of certificates and rollouts are other services'."""
+        match topic:
+            case DeviceTopic(channel=Channel.DOWN_BLOB):
+                self._runner.step(ChunkArrived(decode_chunk(arrived.payload)))
+            case SharedTopic():
+                self._runner.step(ChunkArrived(decode_chunk(arrived.payload), shared=True))
+            case DeviceTopic(channel=Channel.DOWN) | StateTopic():
+                if arrived.payload:
+                    self._message(self._messenger.decode(arrived.payload))
+            case _:
+                return False
+        return True
+
+    def _message(self, message: AnyMessage) -> None:
+        if isinstance(message, Task):
+            self._offered(message)
+            return
+        self._policy.check(message)
+        if isinstance(message, Refusal):
+            self._refused(message)
+        self._runner.step(Received(message))
+
+    def _offered(self, task: Task) -> None:
+        """Decline a task that is not signed, does not fit the data, or may not begin now; else pass it on."""
+        try:
+            self._policy.check(task)
+            if task.blobs:
+                # The server has measured which sizes the broker passes on.
+                self._runner.limit_chunks(min(ref.chunk_bytes for ref in task.blobs.values()))
+            self._runner.context.data.check(task)
+        except PeerError as error:
+            self._runner.step(Declined(task, Reason(error.reason), str(error)))
+            raise
+        if self._is_ineligible(task):
+            self._runner.step(Declined(task, Reason.INELIGIBLE, self._eligibility.verdict.detail))
+        else:
+            self._runner.step(Received(task, self._runner.stored_chunks(task)))
+
+    def _refused(self, refusal: Refusal) -> None:
+        if refusal.attempt is None and refusal.reason not in LOGGED_ELSEWHERE:
+            about_it = {"reason": refusal.reason}
+            log.warning("the server refuses (%s): %s", refusal.reason, refusal.detail, extra=about_it)
+        if refusal.run is None:
+            self._announcer.refused(refusal)
+
+    def _is_ineligible(self, task: Task) -> bool:
+        """Whether the eligibility rules forbid to begin this task now."""
+        known = self._runner.session.is_at(task.run, task.attempt)
+        return task.action == "train" and not known and not self._eligibility.state.may_train

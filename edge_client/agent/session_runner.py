@@ -1,0 +1,219 @@
+"""Runs the session's state machine: feeds it events and executes its commands."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+from edge_client.agent.disk_errors import keep_blob, keep_chunk
+from edge_client.agent.messenger import Messenger
+from edge_client.agent.service import Service
+from edge_client.agent.session import machine
+from edge_client.agent.session.events import (
+    BlobsDiscarded,
+    ChunkBytesLimited,
+    Command,
+    Connected,
+    Disconnected,
+    DrawEntropy,
+    EntropyDrawn,
+    Event,
+    MaskUpdate,
+    RunEnded,
+    SendChunks,
+    SendMessage,
+    SessionRestored,
+    Settled,
+    StartWork,
+    StopWork,
+    Tick,
+    UpdateMasked,
+    WorkDone,
+    WorkFailed,
+)
+from edge_client.agent.session.machine import Session, SessionPhase
+from edge_client.agent.session.secure_participation import SecureParticipation
+from edge_client.agent.settings import AgentSettings
+from edge_client.agent.state_store import StateStore
+from edge_client.agent.task_context import TaskContext
+from edge_client.agent.telemetry import WorkTelemetry
+from edge_client.agent.worker import DataChanged, Progress, Worker
+from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
+from edge_client.system.logging.context import about
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_client.transport.mqtt_client import Inbox, LinkDown, LinkUp
+from edge_client.transport.object_store.http import web_of
+from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
+from edge_client.transport.object_store.transfer_threads import Carrier
+from schemas.messages import Task
+from schemas.topics import Channel
+
+log = logging.getLogger(__name__)
+
+
+class SessionRunner(Service):
+    """Holds the session, which only `step` changes.
+
+    `context` is what tasks are run with; `outcome` is that of the last run that ended.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        context: TaskContext,
+        state_store: StateStore,
+        messenger: Messenger,
+        worker: Worker,
+        inbox: Inbox,
+        telemetry: WorkTelemetry,
+    ) -> None:
+        self._snapshot = state_store.load()
+        self.session = Session(
+            settings.federation,
+            settings.device,
+            held=state_store.blobs.digests(),
+            masks=SecureParticipation(only_masked=settings.only_masked),
+        )
+        self.context = context
+        self.outcome: str | None = None
+        self._state_store, self._messenger = state_store, messenger
+        self._worker, self._telemetry = worker, telemetry
+        self._carrier = Carrier(inbox, state_store.blobs, web_of(settings.address.tls))
+        self._restored = False
+        self._warned_of_little_data = False
+
+    # --- what the agent reports ---
+    def connected(self, up: LinkUp, now: float) -> None:
+        """Resume; the first time, with the state that an earlier process has left."""
+        self.step(Connected())
+        if not self._restored:
+            self._restored = True
+            self.step(SessionRestored(self._snapshot, self.stored_chunks(self._snapshot.task)))
+
+    def disconnected(self, down: LinkDown) -> None:
+        """Pause what needs the connection."""
+        self.step(Disconnected())
+
+    def tick(self, now: float, session: Session) -> None:
+        """Repeat what is due."""
+        self.step(Tick())
+
+    def handle(self, event: Any) -> None:
+        """Handle the events of the worker and of transfers."""
+        match event:
+            case Progress():
+                self._progressed(event)
+            case DataChanged(data):
+                self.context = replace(self.context, data=data)
+            case WorkDone() | WorkFailed() | UpdateMasked() | FetchEnded() | PutEnded():
+                self.step(event)
+
+    def stop(self) -> None:
+        """End transfers and work."""
+        self._carrier.stop()
+        self._worker.stop(wait_s=2.0)
+        self._state_store.close()
+
+    def limit_chunks(self, chunk_bytes: int) -> None:
+        """Use chunks, and messages, of at most this many bytes; the limit never grows."""
+        if chunk_bytes >= self.context.chunk_bytes:
+            return
+        log.info("blobs travel in chunks of %d kB", chunk_bytes // 1024)
+        self.context = replace(self.context, chunk_bytes=chunk_bytes)
+        self._messenger.limit_chunks(chunk_bytes)
+        self.step(ChunkBytesLimited(chunk_bytes))
+
+    def stored_chunks(self, task: Task | None) -> dict[str, int]:
+        """Bitmaps, by digest, of the chunks that are already stored of a new task's blobs."""
+        if task is None or self.session.is_at(task.run, task.attempt):
+            return {}
+        return {ref.digest: self._state_store.blobs.present(ref) for ref in task.blobs.values()}
+
+    # --- what the session decides ---
+    def step(self, event: Event) -> None:
+        """Apply an event and execute the commands that follow; raises what `machine.step` raises."""
+        before = self.session
+        self.session, commands = machine.step(before, event, time.monotonic())
+        if self.session.task is not before.task or self.session.awaited != before.awaited:
+            # Before the reply to a task, which states that these topics are subscribed.
+            self._messenger.subscribe(self.session.listens)
+        for command in commands:
+            self._execute(command)
+        # After the commands: a settled result must be committed before its task is forgotten. And not before
+        # the first connection: until then the session lacks what an earlier process has left.
+        if self._restored:
+            self._state_store.remember(self.session)
+
+    def _execute(self, command: Command) -> None:
+        match command:
+            case SendMessage(message):
+                self._messenger.publish(Channel.UP, message)
+            case SendChunks():
+                self.send_chunks(command)
+            case WriteChunk():
+                self._keep_chunk(command)
+            case VerifyBlob(ref):
+                if self.session.has_all_of(ref):
+                    self.step(keep_blob(self._state_store.blobs, ref))
+            case StartWork(task):
+                self._start(task)
+            case DrawEntropy(task):
+                self.step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
+            case MaskUpdate(update, membership):
+                self._worker.mask(update, membership, self.context)
+            case Fetch() | Put() | StopTransfers():
+                self._carrier.do(command)
+            case StopWork():
+                log.info("the task is no longer wanted")
+                self._worker.stop()
+            case Settled():
+                self._settled(command)
+            case RunEnded(end):
+                log.info("run %s has %s", end.run, end.outcome)
+                self.outcome = end.outcome
+
+    def send_chunks(self, command: SendChunks) -> None:
+        """Queue the chunks."""
+        last = min(command.first + command.count, command.ref.chunks)
+        self._messenger.publish_chunks(self._state_store.blobs, command.ref, range(command.first, last))
+
+    def _keep_chunk(self, command: WriteChunk) -> None:
+        lost = keep_chunk(self._state_store.blobs, command)
+        if lost is not None:
+            self._make_room()
+            self.step(lost)
+
+    def _make_room(self) -> None:
+        self.step(BlobsDiscarded(self._state_store.make_room(self.session)))
+
+    def _start(self, task: Task) -> None:
+        about(run=task.run, round=task.round)
+        log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
+        few = self.context.data.fewer_than_a_batch(task)
+        if few and not self._warned_of_little_data:
+            self._warned_of_little_data = True
+            log.warning("%s", few)
+        self._telemetry.begun(task, time.monotonic())
+        self._worker.start(task, self.context)
+
+    def _progressed(self, event: Progress) -> None:
+        task = self.session.task
+        if self.session.phase is not SessionPhase.WORKING or task is None or task != event.task:
+            return
+        log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
+        self._telemetry.progressed(event, time.monotonic())
+
+    def _settled(self, settled: Settled) -> None:
+        result, refusal = settled.result, settled.refusal
+        if refusal is not None:
+            about_it = {"round": result.round, "reason": refusal.reason}
+            log.warning("round %d: refused (%s) %s", *about_it.values(), refusal.detail, extra=about_it)
+        else:
+            log.info("round %d: %s accepted", result.round, result.kind)
+        self._state_store.settle(settled)
+        if self.session.phase is not SessionPhase.WORKING:
+            # An answer may come late: files that the worker uses must stay.
+            self._make_room()
