@@ -18,7 +18,7 @@ from edge_server.config.config import Config
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
 from edge_server.coordinator.server import Server, Suspended
-from edge_server.observability.snapshot import Together, Watcher
+from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.watchers import watchers
 from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
@@ -59,7 +59,7 @@ def serve(
     from edge_server.coordinator.initial_model import find_start
     from edge_server.coordinator.object_store import opened_depot
     from edge_server.integrations.open import bridges
-    from edge_server.observability.report.made import write_made
+    from edge_server.observability.report.provenance_file import write_provenance
     from edge_server.releases.registry.register import default_registry, try_enter_run
     from edge_server.security.manifest_signer import open_manifest_signer
 
@@ -70,7 +70,7 @@ def serve(
         bridges(config, address, shelf) as beside,
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
-        write_made(folder.path)
+        write_provenance(folder.path)
         new = run or run_name(config.federation.name)
         run = recovered.federation.run if recovered else new
         manifest_signer = open_manifest_signer(
@@ -82,7 +82,7 @@ def serve(
             config, run, folder, resume=resume, manifest_signer=manifest_signer, depot=depot, first=first
         )
         say(workshop.words)
-        server = Server(config, run, address, workshop, Together(watcher, beside), recovered)
+        server = Server(config, run, address, workshop, WatcherGroup(watcher, beside), recovered)
         look_for_strangers(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()

@@ -8,7 +8,7 @@ from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.mqtt_client import Link
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.rounds.events import Publish, SendChunks
 from schemas.messages import Message, encode_message
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
@@ -25,7 +25,7 @@ class Outgoing:
         federation: str,
         link: Link,
         store: BlobStore,
-        tally: Tally,
+        tally: RunCounters,
         unreadable: Callable[[str], None] = lambda digest: None,
     ) -> None:
         self._federation, self._link, self._store, self._tally = federation, link, store, tally

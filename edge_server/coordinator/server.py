@@ -28,7 +28,7 @@ from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFail
 from edge_server.coordinator.publisher import Outgoing
 from edge_server.coordinator.receiver_replies import bytes_of, check_able, chunk_of
 from edge_server.coordinator.round_rules import make_rules
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import PhaseClock
 from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.observability.views import make_snapshot, make_summary, make_workload
@@ -141,7 +141,7 @@ class Server:
         )
         self._jobs = Jobs(workshop, self.inbox)
         self._federation = _doubting(Federation(name, run, make_rules(config), classes=workshop.classes))
-        self._tally, self._phases = Tally(known=self._knows), PhaseClock()
+        self._tally, self._phases = RunCounters(known=self._knows), PhaseClock()
         self._strangers = RateLimit(TOLD_STRANGERS, WINDOW_S)
         self._partial: set[str] = set()
         self._mending: set[str] = set()
@@ -366,7 +366,7 @@ class Server:
             # Which the broker says in its place.
             self._tally.heard(message.device)
         if isinstance(message, Telemetry):
-            self._tally.told(message)
+            self._tally.reported(message)
         if isinstance(message, Refusal) and not self._federation.fleet.doubts(message.device):
             about_it = {"device": message.device, "reason": message.reason}
             log.info("%s refuses (%s): %s", *about_it.values(), message.detail, extra=about_it)

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 END_S = 10
 
 
-class Beside:
+class BackgroundThread:
     """`handle` gets each event of the inbox, `turn` the time (seconds) every `every_s`, in one thread."""
 
     def __init__(

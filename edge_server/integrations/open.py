@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
-from edge_server.observability.snapshot import Together, Watcher
+from edge_server.observability.snapshot import Watcher, WatcherGroup
 
 
 @contextlib.contextmanager
@@ -31,4 +31,4 @@ def bridges(config: Config, address: BrokerAddress, registry: Path) -> Iterator[
 
             node = opened_sparkplug(config.sparkplug, name, address, registry.parent)
             opened.append(stack.enter_context(node))
-        yield Together(*opened)
+        yield WatcherGroup(*opened)

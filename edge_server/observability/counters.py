@@ -1,4 +1,4 @@
-"""What the server counts as it goes: bytes, refusals, telemetry, closed rounds, delivered models."""
+"""Running counts of a run: bytes, refusals, telemetry, closed rounds, delivered models."""
 
 from __future__ import annotations
 
@@ -15,18 +15,49 @@ from schemas.messages import Delivery, Telemetry
 
 LAST_NOTES = 5
 ALL = "(all)"
-"""Who was sent what is published once for many. No device has this name."""
+"""Counted under this name: what is published once for many devices. No device has this name."""
 OTHERS = "(others)"
-"""Who came when as many names as may be were known already: all counted together. No device has this name."""
+"""Counted under this name: devices beyond the limit of separately counted names. No device has this name."""
 
 
-class Tally:
+class DeviceNames:
+    """The device names that are counted separately: at most `limit`, `known` devices before others."""
+
+    def __init__(self, limit: int, known: Callable[[str], bool]) -> None:
+        self._limit, self._known = limit, known
+        self._names: set[str] = set()
+        self._unknown: deque[str] = deque()
+
+    def admit(self, device: str) -> tuple[str, str | None]:
+        """The name to count a device under, and the name that it displaces, if any."""
+        if device in self._names:
+            return device, None
+        known, displaced = self._known(device), None
+        if len(self._names) >= self._limit:
+            displaced = self._displaced() if known else None
+            if displaced is None:
+                return OTHERS, None
+        self._names.add(device)
+        if not known:
+            self._unknown.append(device)
+        return device, displaced
+
+    def _displaced(self) -> str | None:
+        """Remove and return the oldest name that is still unknown."""
+        while self._unknown:
+            name = self._unknown.popleft()
+            if not self._known(name):
+                self._names.discard(name)
+                return name
+        return None
+
+
+class RunCounters:
     """Running counts of one run.
 
-    `uplink` and `downlink` are MQTT payloads as the server receives and sends them, a broadcast once;
-    `over_link` is what went over a device's own link.
-    `clock` gives seconds: real ones, or those of a simulation. At most `most` devices are counted by name;
-    those that are `known` come before all others.
+    `uplink` and `downlink` are MQTT payload bytes received and sent by the server, a broadcast counted once;
+    `over_link` gives the bytes over one device's own link. `clock` returns seconds, real or simulated.
+    At most `most` devices are counted by name; devices that are `known` take precedence.
     """
 
     def __init__(
@@ -36,45 +67,29 @@ class Tally:
         most: int | None = None,
         known: Callable[[str], bool] = lambda device: False,
     ) -> None:
-        self._clock, self._most, self._known = clock, MAX_DEVICES if most is None else most, known
+        self._clock = clock
+        self._names = DeviceNames(MAX_DEVICES if most is None else most, known)
         self.uplink: Counter[str] = Counter()
         self.downlink: Counter[str] = Counter()
         self.indirect = IndirectTraffic()
         self.refusals: Counter[tuple[str | None, str]] = Counter()
+        self._refused: dict[str | None, Counter[str]] = {}
         self.rounds: Counter[str] = Counter()
         self.telemetry: dict[str, Telemetry] = {}
         self.seen: dict[str, float] = {}
-        self._refused: dict[str | None, Counter[str]] = {}
         self.history: list[RoundRecord] = []
         self.deliveries: dict[str, Delivery] = {}
-        self._names: set[str] = set()
-        self._strangers: deque[str] = deque()
         self.notes: deque[str] = deque(maxlen=LAST_NOTES)
-        self._round_began = clock()
-        self._before = (0, 0)
+        self._at_round_start = (0, 0, clock())
 
     def _name(self, device: str) -> str:
-        """The name that a device is counted under: made-up ones must not fill the memory."""
-        if device not in self._names:
-            known = self._known(device)
-            if len(self._names) >= self._most and not (known and self._displace()):
-                return OTHERS
-            self._names.add(device)
-            if not known:
-                self._strangers.append(device)
-        return device
-
-    def _displace(self) -> bool:
-        """Count one who is still not known together with all others; returns whether there was one."""
-        while self._strangers:
-            name = self._strangers.popleft()
-            if not self._known(name):
-                self._forget(name)
-                return True
-        return False
+        """The name that a device is counted under; invented names must not fill the memory."""
+        name, displaced = self._names.admit(device)
+        if displaced is not None:
+            self._forget(displaced)
+        return name
 
     def _forget(self, name: str) -> None:
-        self._names.discard(name)
         for counts in (self.uplink, self.downlink, self.indirect.shared, self.indirect.stored):
             counts[OTHERS] += counts.pop(name, 0)
         for reason, count in self._refused.pop(name, Counter()).items():
@@ -84,30 +99,30 @@ class Tally:
         self.seen.pop(name, None)
 
     def received(self, device: str, size: int) -> None:
-        """Bytes came from a device."""
+        """Count bytes received from a device."""
         self.uplink[self._name(device)] += size
 
     def sent(self, device: str, size: int) -> None:
-        """Bytes went to a device."""
+        """Count bytes sent to a device."""
         self.downlink[self._name(device)] += size
 
     def announced(self, devices: Iterable[str], size: int) -> None:
-        """Bytes went to all, and reached the devices that were there."""
+        """Count bytes sent once to all; `devices` are those that were connected."""
         self.sent(ALL, size)
         self.indirect.announced(devices, size)
 
     def published(self, devices: Iterable[str], attempt: int, size: int) -> None:
-        """Bytes of an attempt's broadcast were sent once, and reached those who listened."""
+        """Count bytes of an attempt's broadcast, sent once and received by `devices`."""
         self.sent(ALL, size)
         self.indirect.published(devices, attempt, size)
 
     def over_link(self, device: str) -> LinkBytes:
-        """What went over a device's link so far."""
+        """Bytes over a device's own link so far."""
         received = self.downlink[device] + self.indirect.shared[device]
         return LinkBytes(received, self.uplink[device] + self.indirect.stored[device])
 
     def refused(self, device: str | None, reason: str) -> None:
-        """Something was refused."""
+        """Count one refusal; `device` is None where the sender is unknown."""
         self._refuse(None if device is None else self._name(device), str(reason), 1)
 
     def _refuse(self, name: str | None, reason: str, count: int) -> None:
@@ -115,24 +130,24 @@ class Tally:
         self._refused.setdefault(name, Counter())[reason] += count
 
     def refused_of(self, device: str) -> dict[str, int]:
-        """How often something of this device was refused, by reason."""
+        """Refusals of a device by reason."""
         own = self._refused.get(device)
         return dict(sorted(own.items())) if own else {}
 
     def heard(self, device: str) -> None:
-        """Something came that was the device's own: it was there just now, in seconds since 1970."""
+        """Note the time (seconds since 1970) at which a device sent something."""
         if self._name(device) is not OTHERS:
             self.seen[device] = time.time()
 
-    def told(self, telemetry: Telemetry) -> None:
-        """A device said where it is."""
+    def reported(self, telemetry: Telemetry) -> None:
+        """Keep a device's newest telemetry."""
         if self._name(telemetry.device) is not OTHERS:
             self.telemetry[telemetry.device] = telemetry
 
     def noted(self, note: Note) -> str:
-        """Something happened that people should see: return its words, and count a refusal.
+        """Count the refusal that a note reports, if any, and return the note's text.
 
-        The last words that are not routine are kept.
+        The last `LAST_NOTES` texts that are not routine are kept.
         """
         if note.reason is not None:
             self.refused(note.device, note.reason)
@@ -141,18 +156,16 @@ class Tally:
         return note.words
 
     def begin_round(self) -> None:
-        """From now on bytes and seconds belong to the next round."""
-        self._round_began = self._clock()
-        self._before = (self.uplink.total(), self.downlink.total())
+        """Start counting the next round's bytes and seconds."""
+        self._at_round_start = (self.uplink.total(), self.downlink.total(), self._clock())
 
     def round_figures(self) -> tuple[int, int, float]:
-        """Bytes up, bytes down and seconds since the round began."""
-        up, down = self._before
-        seconds = self._clock() - self._round_began
-        return self.uplink.total() - up, self.downlink.total() - down, seconds
+        """Uplink bytes, downlink bytes and seconds since the round began."""
+        up, down, began = self._at_round_start
+        return self.uplink.total() - up, self.downlink.total() - down, self._clock() - began
 
     def traffic(self) -> dict[str, Any]:
-        """The counts so far, as plain data."""
+        """The counts so far, as JSON values."""
         refusals = [[device, reason, count] for (device, reason), count in self.refusals.items()]
         return {
             "uplink": dict(self.uplink),
@@ -163,7 +176,7 @@ class Tally:
         }
 
     def restore(self, traffic: Mapping[str, Any], history: Iterable[RoundRecord]) -> None:
-        """Go on from the counts and the closed rounds of a run that was cut off."""
+        """Continue from the counts and the closed rounds of an interrupted run."""
         self.uplink.update(traffic.get("uplink", {}))
         self.downlink.update(traffic.get("downlink", {}))
         self.indirect.restore(traffic)
@@ -174,10 +187,10 @@ class Tally:
         self.begin_round()
 
     def closed(self, record: RoundRecord) -> None:
-        """A round was aggregated."""
+        """Add a closed round."""
         self.history.append(record)
         self.rounds.update(record.completed)
 
     def delivered(self, delivery: Delivery) -> None:
-        """A device has its model in place."""
+        """Keep the record of the model that a device installed."""
         self.deliveries[delivery.device] = delivery

@@ -12,13 +12,13 @@ BOUNDS_S = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 
 
 @dataclass(frozen=True)
-class Spread:
+class DurationHistogram:
     """How often something took at most each of BOUNDS_S, and last how often longer; `seconds` in all."""
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
     seconds: float = 0.0
 
-    def with_one(self, seconds: float) -> Spread:
+    def with_sample(self, seconds: float) -> DurationHistogram:
         """With one more."""
         place = next((i for i, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))
         counts = tuple(count + (i == place) for i, count in enumerate(self.counts))
@@ -30,12 +30,12 @@ class Durations:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._spreads: dict[str, Spread] = {}
+        self._histograms: dict[str, DurationHistogram] = {}
 
-    def took(self, name: str, seconds: float) -> None:
+    def record(self, name: str, seconds: float) -> None:
         """Something has taken so long."""
         with self._lock:
-            self._spreads[name] = self._spreads.get(name, Spread()).with_one(seconds)
+            self._histograms[name] = self._histograms.get(name, DurationHistogram()).with_sample(seconds)
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -44,12 +44,12 @@ class Durations:
         try:
             yield
         finally:
-            self.took(name, self._clock() - began)
+            self.record(name, self._clock() - began)
 
-    def spreads(self) -> Mapping[str, Spread]:
+    def histograms(self) -> Mapping[str, DurationHistogram]:
         """All of them now."""
         with self._lock:
-            return dict(self._spreads)
+            return dict(self._histograms)
 
 
 class PhaseClock:
@@ -64,5 +64,5 @@ class PhaseClock:
         if phase == self._phase:
             return
         if self._phase:
-            self.durations.took(self._phase, now - self._since)
+            self.durations.record(self._phase, now - self._since)
         self._phase, self._since = phase, now

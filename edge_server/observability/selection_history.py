@@ -19,7 +19,7 @@ from schemas.errors import ConfigError, nearest
 Outcome = Literal["counted", "refused", "dropped", "under way", "not chosen"]
 
 
-class Chosen(Frozen):
+class SelectionRow(Frozen):
     """A planning as it was for one device; `because` is empty where no reasons are kept.
 
     `reason` is that of a refusal, `weight` and `staleness` (rounds) those with which its update counted.
@@ -38,7 +38,7 @@ class Chosen(Frozen):
     staleness: int | None = None
 
 
-def read_why(path: Path, device: str) -> list[Chosen]:
+def read_selection_history(path: Path, device: str) -> list[SelectionRow]:
     """Every planning that tells of the device, in order; raises `ConfigError` for a run without it.
 
     Where plannings tell of nobody (differential privacy), the rounds that asked the device stand for them.
@@ -60,16 +60,16 @@ def read_why(path: Path, device: str) -> list[Chosen]:
     if rows:
         return rows
     asked = [record.round for record in history.values() if device in record.selected]
-    return [Chosen(round=n, attempt=None, chosen=True, **fate.of(n, None)) for n in asked]
+    return [SelectionRow(round=n, attempt=None, chosen=True, **fate.of(n, None)) for n in asked]
 
 
 def _of(choices: tuple[DeviceChoice, ...], device: str) -> DeviceChoice | None:
     return next((one for one in choices if one.device == device), None)
 
 
-def _row(number: int, attempt: int, choice: DeviceChoice, fate: _Fates) -> Chosen:
+def _row(number: int, attempt: int, choice: DeviceChoice, fate: _Fates) -> SelectionRow:
     came = fate.of(number, attempt) if choice.chosen else {"outcome": "not chosen"}
-    return Chosen(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **came)
+    return SelectionRow(round=number, attempt=attempt, **choice.model_dump(exclude={"device"}), **came)
 
 
 @dataclass(frozen=True)

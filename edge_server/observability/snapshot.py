@@ -90,7 +90,7 @@ class Watcher(Protocol):
         ...
 
 
-class Together:
+class WatcherGroup:
     """Several who watch as one."""
 
     def __init__(self, *watchers: Watcher) -> None:

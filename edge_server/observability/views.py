@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from edge_server.config.config import Config
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations, PhaseClock
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.workload import Workload
@@ -26,7 +26,7 @@ NOT_YET_CLAIMED = frozenset({Status.OFFERED, Status.ACCEPTED})
 
 def make_snapshot(
     federation: Federation,
-    tally: Tally,
+    tally: RunCounters,
     *,
     tier: TierOf,
     ratios: Sequence[float],
@@ -74,7 +74,7 @@ def _by_tier(federation: Federation, tier: TierOf) -> list[tuple[int, Device]]:
 
 
 def _device_view(
-    device: Device, federation: Federation, tally: Tally, *, tier: int, ratio: float
+    device: Device, federation: Federation, tally: RunCounters, *, tier: int, ratio: float
 ) -> DeviceView:
     participant = federation.participants.by_name.get(device.name)
     told = tally.telemetry.get(device.name)
@@ -115,7 +115,7 @@ def _state(device: Device, participant: Participant | None, told: str | None, *,
     return told or str(participant.status)
 
 
-def _attention(tally: Tally, device: str) -> float | None:
+def _attention(tally: RunCounters, device: str) -> float | None:
     """The device's score after the last closed round, where the selection goes by one."""
     score = tally.history[-1].attention.get(device) if tally.history else None
     return score if isinstance(score, float) else None
@@ -134,7 +134,7 @@ def _board_state(celsius: float | None, battery: float | None, free: int | None)
 
 
 def _device_record(
-    device: Device, tally: Tally, federation: Federation, *, tier: int, ratio: float
+    device: Device, tally: RunCounters, federation: Federation, *, tier: int, ratio: float
 ) -> DeviceRecord:
     delivery = tally.deliveries.get(device.name)
     link = tally.over_link(device.name)
@@ -156,7 +156,7 @@ def _device_record(
 
 def make_summary(
     federation: Federation,
-    tally: Tally,
+    tally: RunCounters,
     end: EndRun,
     *,
     config: Config,
@@ -203,7 +203,7 @@ def make_summary(
 
 def make_workload(
     federation: Federation,
-    tally: Tally,
+    tally: RunCounters,
     config: Config,
     *,
     phases: PhaseClock,
@@ -227,8 +227,8 @@ def make_workload(
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         refusals=dict(refusals),
-        phases=phases.durations.spreads(),
-        work=work.spreads(),
+        phases=phases.durations.histograms(),
+        work=work.histograms(),
         deadline_s=federation.rules.deadline_s,
         budget=None if privacy is None else privacy.budget,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_server.observability.durations import Spread
+from edge_server.observability.durations import DurationHistogram
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Workload:
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     refusals: Mapping[str, int] = field(default_factory=dict)
-    phases: Mapping[str, Spread] = field(default_factory=dict)
-    work: Mapping[str, Spread] = field(default_factory=dict)
+    phases: Mapping[str, DurationHistogram] = field(default_factory=dict)
+    work: Mapping[str, DurationHistogram] = field(default_factory=dict)
     deadline_s: float | None = None
     budget: float | None = None

@@ -35,7 +35,7 @@ from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.simulation.client_work import private_state
 from edge_server.simulation.durations import Pace
 from edge_server.simulation.engine import Engine, Job, Outcome
@@ -70,7 +70,7 @@ class Surroundings:
     engine: Engine[Any]
     store: BlobStore
     clients: Path
-    tally: Tally
+    tally: RunCounters
     macs: Callable[[SubModelSpec], int]
 
 

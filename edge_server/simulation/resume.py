@@ -8,7 +8,7 @@ from pathlib import Path
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.config.differences import differences
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.simulation.round_checkpoint import Boundary, cut_history, read_boundary
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
@@ -49,7 +49,7 @@ def _rebuild_history(folder: RunFolder) -> None:
         folder.rewrite_history([RoundRecord.model_validate_json(one.record) for one in reader.rounds()])
 
 
-def restore(folder: RunFolder, tally: Tally) -> Boundary | None:
+def restore(folder: RunFolder, tally: RunCounters) -> Boundary | None:
     """Bring history and counts back to the last closed round; None where the run must begin anew."""
     boundary = read_boundary(folder.path, tally)
     closed = boundary.round if boundary else 0

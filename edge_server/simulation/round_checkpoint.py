@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from edge_client.storage.atomic_files import write_synced
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.simulation.device import Standing
 from schemas.base import Frozen
 from schemas.errors import ConfigError
@@ -48,7 +48,7 @@ class _Written(Frozen):
     refusals: tuple[tuple[str | None, str, int], ...]
 
 
-def write_boundary(folder: Path, boundary: Boundary, tally: Tally) -> None:
+def write_boundary(folder: Path, boundary: Boundary, tally: RunCounters) -> None:
     """Put the checkpoint into the run folder, over that of the round before."""
     held = {digest for standing in boundary.devices.values() for digest in standing.held}
     numbers = {digest: number for number, digest in enumerate(sorted(held))}
@@ -71,7 +71,7 @@ def write_boundary(folder: Path, boundary: Boundary, tally: Tally) -> None:
     write_synced(folder / FILE, written.model_dump_json().encode(), durable=False)
 
 
-def read_boundary(folder: Path, tally: Tally) -> Boundary | None:
+def read_boundary(folder: Path, tally: RunCounters) -> Boundary | None:
     """The checkpoint of a run folder, its counts put into `tally`; None where no round was closed."""
     path = folder / FILE
     try:

@@ -20,8 +20,8 @@ from edge_server.coordinator.initial_model import find_start
 from edge_server.coordinator.launch import say, stopped_by_signals
 from edge_server.coordinator.network_check import check_network
 from edge_server.coordinator.privacy_session import repeatable_secret
-from edge_server.observability.counters import Tally
-from edge_server.observability.report.made import write_made
+from edge_server.observability.counters import RunCounters
+from edge_server.observability.report.provenance_file import write_provenance
 from edge_server.observability.report.report import write_report
 from edge_server.observability.snapshot import Watcher
 from edge_server.releases.registry.register import default_registry
@@ -77,10 +77,10 @@ def simulate(
     check_network(config, data, first)
     population = make_population(config, data.labels)
     folder = reopen(out, config) if resume else RunFolder.create(out, config)
-    write_made(folder.path)
+    write_provenance(folder.path)
     run = f"{config.federation.name[:40]}-seed-{config.federation.seed}"
     timeline: Timeline[Happening] = Timeline()
-    tally = Tally(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
+    tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     boundary = restore(folder, tally) if resume else None
     before = _before(folder, boundary) if boundary else Before()
     workshop = Workshop(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edge_server.config.load import load_config
-from edge_server.observability.dashboard.server_thread import Hosted, hosted
+from edge_server.observability.dashboard.server_thread import RunningDashboard, serve_dashboard
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.storage.records import Rejected, RoundRecord
 from edge_server.storage.run_folder import RunFolder
@@ -80,7 +80,7 @@ def snapshot(count: int, rounds: int = 3) -> Snapshot:
 class Stage:
     """A run that is shown; `show` changes it."""
 
-    host: Hosted
+    host: RunningDashboard
     url: str
 
     def show(self, shown: Snapshot) -> None:
@@ -94,7 +94,7 @@ def staged(folder: Path, shown: Snapshot, *, port: int = 0) -> Iterator[Stage]:
     config = load_config("edge_server/cli/demo.toml", ["federation.name=crowd"])
     if not folder.exists():
         RunFolder.create(folder, config)
-    with hosted(folder, ("127.0.0.1", port), token=None, live=True) as host:
+    with serve_dashboard(folder, ("127.0.0.1", port), token=None, live=True) as host:
         host.show(shown)
         yield Stage(host, host.url)
 

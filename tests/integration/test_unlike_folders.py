@@ -20,7 +20,7 @@ from edge_client.inference.onnx_model import load_model
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.load import load_config
 from edge_server.observability.dashboard.run_reader import newest_version
-from edge_server.observability.device_table import read_standings
+from edge_server.observability.device_totals import read_device_totals
 from edge_server.storage.journal_reader import read_classes
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER
@@ -126,7 +126,7 @@ def test_a_device_of_an_unknown_class_is_refused_on_both_sides_and_the_others_fi
     assert any(line.startswith("pi-2 is not chosen (incompatible)") for line in said)
     assert any(line.startswith("the server refuses (incompatible)") for line in said)
     assert all("'0', '1', '2'" in line and "'7', 'three' (2)" in line for line in said)
-    standing = {one.device: one for one in read_standings(run.folder.path)}
+    standing = {one.device: one for one in read_device_totals(run.folder.path)}
     assert (standing["pi-1"].rounds, standing["pi-2"].rounds) == (1, 0)
     assert standing["pi-2"].refused == {"incompatible": 1}
     assert newest_version(run.folder) is not None

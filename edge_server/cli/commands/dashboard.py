@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
-from edge_server.observability.dashboard.bind_address import USUAL, listen_address
-from edge_server.observability.dashboard.cli_option import add_token_option, tell_address, token_of
+from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, listen_address
+from edge_server.observability.dashboard.cli_option import add_token_option, print_address, token_of
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -34,7 +34,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--listen",
         type=listen_address,
-        default=USUAL,
+        default=DEFAULT_ADDRESS,
         metavar="HOST:PORT",
         help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port where that is taken)",
     )
@@ -51,7 +51,7 @@ def register(subparsers: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     from edge_server.observability.dashboard.run_reader import read_facts
-    from edge_server.observability.dashboard.server_thread import hosted
+    from edge_server.observability.dashboard.server_thread import serve_dashboard
 
     if not (args.run / "history.jsonl").is_file() or not (args.run / "federation.toml").is_file():
         raise ConfigError(
@@ -63,8 +63,8 @@ def execute(args: argparse.Namespace) -> int:
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in ENDS}
     try:
         token = token_of(args)
-        with hosted(args.run, args.listen, token=token, live=False, registry=args.registry) as host:
-            tell_address(host.url, args.format)
+        with serve_dashboard(args.run, args.listen, token=token, live=False, registry=args.registry) as host:
+            print_address(host.url, args.format)
             while not ended.wait(LISTEN_S):
                 pass  # a signal that another thread gets is heard here
     finally:

@@ -6,7 +6,7 @@ import argparse
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
-from edge_server.observability.dashboard.bind_address import USUAL
+from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS
 from edge_server.storage.run_names import run_folder
 
 EXAMPLES = """\
@@ -28,7 +28,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the demo's)")
     add_broker_options(parser)
     add_run_options(parser)
-    parser.set_defaults(dashboard=USUAL)
+    parser.set_defaults(dashboard=DEFAULT_ADDRESS)
     parser.set_defaults(execute=execute)
 
 

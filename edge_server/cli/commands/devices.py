@@ -36,9 +36,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.why is not None:
         return _why(args)
     from edge_server.config.units import bytes_text
-    from edge_server.observability.device_table import read_standings
+    from edge_server.observability.device_totals import read_device_totals
 
-    standings = read_standings(args.run)
+    standings = read_device_totals(args.run)
     if args.format == "json":
         print_json([standing.model_dump(mode="json") for standing in standings])
         return 0
@@ -58,9 +58,9 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _why(args: argparse.Namespace) -> int:
-    from edge_server.observability.selection_history import read_why
+    from edge_server.observability.selection_history import read_selection_history
 
-    rows = read_why(args.run, args.why)
+    rows = read_selection_history(args.run, args.why)
     if args.format == "json":
         print_json({"device": args.why, "rounds": [row.model_dump(mode="json") for row in rows]})
         return 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from edge_server.config.home_assistant import identifier
 from edge_server.config.units import clean
-from edge_server.integrations.home_assistant.topics import INSTALL, Places
+from edge_server.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView
 
 ORIGIN = {"name": "edge-federation"}
@@ -53,7 +53,7 @@ _WHERE_KNOWN: dict[str, dict[str, Any]] = {
 }
 
 
-def device_config(places: Places, view: DeviceView) -> bytes:
+def device_config(places: HomeAssistantTopics, view: DeviceView) -> bytes:
     """The discovery message of a device, as JSON."""
     config = {
         "dev": _device(places, view),
@@ -78,7 +78,7 @@ def known(view: DeviceView) -> dict[str, float]:
     return found
 
 
-def _device(places: Places, view: DeviceView) -> dict[str, Any]:
+def _device(places: HomeAssistantTopics, view: DeviceView) -> dict[str, Any]:
     profile = view.profile
     model = "" if profile is None else clean(profile.machine or profile.processor)[:MOST_TEXT]
     software = "" if profile is None else clean(profile.software.get("edge-federation", ""))[:MOST_TEXT]
@@ -92,7 +92,7 @@ def _device(places: Places, view: DeviceView) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value}
 
 
-def _components(places: Places, view: DeviceView) -> dict[str, dict[str, Any]]:
+def _components(places: HomeAssistantTopics, view: DeviceView) -> dict[str, dict[str, Any]]:
     own = f"edge-federation_{identifier(places.federation)}_{identifier(view.device)}"
     sensors = {**_ALWAYS, **{key: _WHERE_KNOWN[key] for key in _WHERE_KNOWN if key in known(view)}}
     found: dict[str, dict[str, Any]] = {

@@ -13,18 +13,18 @@ from edge_server.releases.rollout.target import TargetStatus
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ModelVersions:
     """The federation's active version, if there is one, and the version that each device has kept."""
 
     approved: str | None = None
     kept: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_shelf(registry: Path, federation: str) -> Shelf:
+def read_model_versions(registry: Path, federation: str) -> ModelVersions:
     """Look, and change nothing; empty where there is no registry yet, or it cannot be read now."""
     file = registry / FILE
     if not file.is_file():
-        return Shelf()
+        return ModelVersions()
     try:
         with closing(sqlite3.connect(file, timeout=5)) as database:
             active = database.execute(
@@ -36,5 +36,5 @@ def read_shelf(registry: Path, federation: str) -> Shelf:
                 (federation, TargetStatus.KEPT),
             ).fetchall()
     except sqlite3.Error:
-        return Shelf()
-    return Shelf(None if active is None else active[0], dict(kept))
+        return ModelVersions()
+    return ModelVersions(None if active is None else active[0], dict(kept))

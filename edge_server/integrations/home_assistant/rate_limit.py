@@ -12,7 +12,7 @@ MOST_PER_S = 100.0
 
 
 @dataclass(frozen=True)
-class Outbox:
+class SentMessages:
     """What lies on each topic, and since when in seconds; `allowance` messages may go now."""
 
     said: Mapping[str, bytes] = field(default_factory=dict)
@@ -21,7 +21,9 @@ class Outbox:
     asked_at: float | None = None
 
 
-def due(outbox: Outbox, wanted: Mapping[str, bytes], now: float) -> tuple[Outbox, list[tuple[str, bytes]]]:
+def due(
+    outbox: SentMessages, wanted: Mapping[str, bytes], now: float
+) -> tuple[SentMessages, list[tuple[str, bytes]]]:
     """The messages to send now: what is new, what has waited longest first; the rest another time.
 
     Whether a device is there, and what is to be forgotten, waits for nothing but the bound on all.
@@ -41,12 +43,12 @@ def due(outbox: Outbox, wanted: Mapping[str, bytes], now: float) -> tuple[Outbox
     return left, [(topic, wanted[topic]) for topic in chosen]
 
 
-def forgotten(outbox: Outbox) -> Outbox:
+def forgotten(outbox: SentMessages) -> SentMessages:
     """The broker may have lost what lay there: all is said again, no faster than ever."""
     return replace(outbox, said={}, at={})
 
 
-def _earliest(outbox: Outbox, topic: str, payload: bytes) -> float:
+def _earliest(outbox: SentMessages, topic: str, payload: bytes) -> float:
     if not payload or not topic.endswith("/state"):
         return 0.0
     return outbox.at.get(topic, -SPACING_S) + SPACING_S

@@ -11,19 +11,19 @@ from typing import Any
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
 from edge_server.config.home_assistant import HomeAssistantSettings
-from edge_server.integrations.background_thread import Beside
+from edge_server.integrations.background_thread import BackgroundThread
 from edge_server.integrations.home_assistant.install_button import Installer
-from edge_server.integrations.home_assistant.model_versions import Shelf, read_shelf
-from edge_server.integrations.home_assistant.rate_limit import Outbox, due, forgotten
+from edge_server.integrations.home_assistant.model_versions import ModelVersions, read_model_versions
+from edge_server.integrations.home_assistant.rate_limit import SentMessages, due, forgotten
 from edge_server.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
+    CurrentState,
+    DeviceMessages,
     Installation,
-    Mapped,
-    Moment,
     cleared,
 )
-from edge_server.integrations.home_assistant.topics import INSTALL, Places
+from edge_server.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
 
@@ -48,7 +48,7 @@ class HomeAssistant:
         rollout: BrokerAddress,
         settled_s: float = SETTLED_S,
     ) -> None:
-        self._places = Places(federation, settings.prefix)
+        self._places = HomeAssistantTopics(federation, settings.prefix)
         self._registry, self._federation, self._settled_s = registry, federation, settled_s
         self.inbox: Inbox = queue.SimpleQueue()
         self._link = Link(
@@ -62,14 +62,14 @@ class HomeAssistant:
         self._installer = Installer(
             Registry(registry), federation, rollout, settings.watch_s, lambda one: self.inbox.put(one)
         )
-        self._mapped, self._shelf = Mapped(self._places), Shelf()
+        self._mapped, self._shelf = DeviceMessages(self._places), ModelVersions()
         self._installations: dict[str, Installation] = {}
         self._latest: Snapshot | None = None
-        self._outbox = Outbox()
+        self._outbox = SentMessages()
         self._born, self._gone, self._told_of = set[str](), set[str](), set[str]()
         self._up_since: float | None = None
         self._next_look = 0.0
-        self._beside = Beside(
+        self._beside = BackgroundThread(
             "home-assistant", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle
         )
 
@@ -134,10 +134,10 @@ class HomeAssistant:
             return
         if now >= self._next_look:
             self._next_look = now + SHELF_S
-            self._shelf = read_shelf(self._registry, self._federation)
-        self._say(Moment(self._latest, self._shelf, self._installations), now)
+            self._shelf = read_model_versions(self._registry, self._federation)
+        self._say(CurrentState(self._latest, self._shelf, self._installations), now)
 
-    def _say(self, moment: Moment, now: float) -> None:
+    def _say(self, moment: CurrentState, now: float) -> None:
         gone, away = self._missing(moment.snapshot, now)
         messages = self._mapped.wanted(moment, gone=gone, away=away)
         messages |= cleared(self._places, gone & self._told_of)

@@ -9,8 +9,8 @@ from typing import Any
 
 from edge_server.config.units import clean
 from edge_server.integrations.home_assistant.discovery import device_config, known
-from edge_server.integrations.home_assistant.model_versions import Shelf
-from edge_server.integrations.home_assistant.topics import Places
+from edge_server.integrations.home_assistant.model_versions import ModelVersions
+from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView, Snapshot
 
 ONLINE, OFFLINE = b"online", b"offline"
@@ -30,22 +30,22 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Moment:
+class CurrentState:
     """All that is told of: the run, the registry, what was asked for by button."""
 
     snapshot: Snapshot
-    shelf: Shelf = field(default_factory=Shelf)
+    shelf: ModelVersions = field(default_factory=ModelVersions)
     installations: Mapping[str, Installation] = field(default_factory=dict)
 
 
-class Mapped:
+class DeviceMessages:
     """The messages of each device as they were found last: a thousand that stay as they are cost little."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: HomeAssistantTopics) -> None:
         self._places = places
         self._found: dict[str, tuple[tuple[object, ...], Messages]] = {}
 
-    def wanted(self, moment: Moment, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
+    def wanted(self, moment: CurrentState, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
         """What is to lie on each topic; devices that are `gone` for good have none.
 
         Who was told of before and is not in the run is `away`: no more is known than that.
@@ -56,7 +56,7 @@ class Mapped:
                 found |= self._of(moment, view)
         return found
 
-    def _of(self, moment: Moment, view: DeviceView) -> Messages:
+    def _of(self, moment: CurrentState, view: DeviceView) -> Messages:
         asked, kept = moment.installations.get(view.device), moment.shelf.kept.get(view.device)
         about = (view, moment.snapshot.round, moment.shelf.approved, kept, asked)
         known = self._found.get(view.device)
@@ -65,12 +65,12 @@ class Mapped:
         return known[1]
 
 
-def cleared(places: Places, devices: Iterable[str]) -> Messages:
+def cleared(places: HomeAssistantTopics, devices: Iterable[str]) -> Messages:
     """What makes Home Assistant forget devices."""
     return {topic: b"" for device in devices for topic in places.all_of(device)}
 
 
-def _of_device(places: Places, moment: Moment, view: DeviceView) -> Messages:
+def _of_device(places: HomeAssistantTopics, moment: CurrentState, view: DeviceView) -> Messages:
     return {
         places.config(view.device): device_config(places, view),
         places.of(view.device, "availability"): OFFLINE if view.state == "offline" else ONLINE,
@@ -97,7 +97,7 @@ def state_of(view: DeviceView, round_number: int) -> dict[str, Any]:
     }
 
 
-def update_of(device: str, moment: Moment) -> dict[str, Any]:
+def update_of(device: str, moment: CurrentState) -> dict[str, Any]:
     """The model that the device has and the one that it could have, as Home Assistant's update entity asks.
 
     Without an approved version there is nothing to install, so the two are the same.

@@ -22,7 +22,7 @@ Kind = Literal["birth", "config", "install"]
 
 
 @dataclass(frozen=True)
-class Places:
+class HomeAssistantTopics:
     """The topics of one federation, below Home Assistant's `prefix` and our own root."""
 
     federation: str

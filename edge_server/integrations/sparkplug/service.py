@@ -11,7 +11,7 @@ from typing import Any
 from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.mqtt_client import Arrived, Inbox, Link, LinkDown, LinkUp
-from edge_server.integrations.background_thread import Beside
+from edge_server.integrations.background_thread import BackgroundThread
 from edge_server.integrations.sparkplug import edge_node as machine
 from edge_server.integrations.sparkplug.edge_node import (
     REBIRTH,
@@ -51,7 +51,9 @@ class Sparkplug:
             first_session=next_connection(connections),
             longest_delay_s=LONGEST_DELAY_S,
         )
-        self._beside = Beside("sparkplug", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle)
+        self._beside = BackgroundThread(
+            "sparkplug", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle
+        )
 
     def show(self, snapshot: Snapshot) -> None:
         """Take the state of the run; what is to be said of it is found out in another thread."""

@@ -69,7 +69,7 @@ class Access:
         return hmac.new((self.token or "").encode(), b"edge-dashboard cookie", hashlib.sha256).hexdigest()
 
 
-class Guard:
+class AccessGuard:
     """Stands before the application: answers itself what may not pass, and gives every answer its headers."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:

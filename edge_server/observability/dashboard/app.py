@@ -16,15 +16,15 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from edge_server.observability.dashboard.access import Access, Guard
+from edge_server.observability.dashboard.access import Access, AccessGuard
 from edge_server.observability.dashboard.device_view import device_value
 from edge_server.observability.dashboard.event_view import events_value
 from edge_server.observability.dashboard.feed import Feed
-from edge_server.observability.dashboard.grad_cam_requests import MOST_IMAGES, Looking, why_not
+from edge_server.observability.dashboard.grad_cam_requests import MOST_IMAGES, GradCamRequests, why_not
 from edge_server.observability.dashboard.model_view import channel_value, model_value
 from edge_server.observability.dashboard.rollout_view import rollouts_value
 from edge_server.observability.dashboard.run_reader import newest_version
-from edge_server.observability.dashboard.stream import EventStream, Teller, json_text
+from edge_server.observability.dashboard.stream import EventStream, EventWriter, json_text
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord
@@ -67,7 +67,7 @@ def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> A
         exception_handlers={HTTPException: _http_error, EdgeError: _edge_error},
         lifespan=lifespan,
     )
-    return Guard(app, access)
+    return AccessGuard(app, access)
 
 
 class Pages:
@@ -75,7 +75,7 @@ class Pages:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._looking, self._teller = Looking(feed.path), Teller(feed)
+        self._looking, self._teller = GradCamRequests(feed.path), EventWriter(feed)
         self._streams = 0
 
     async def page(self, request: Request) -> Response:

@@ -17,7 +17,7 @@ SHORTEST_TOKEN = 16
 
 Listen = tuple[str, int | None]
 """Host, and port where one was named."""
-USUAL: Listen = (HOST, None)
+DEFAULT_ADDRESS: Listen = (HOST, None)
 
 
 def listen_address(text: str) -> Listen:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edge_client.cli.output import OptionalAddress
-from edge_server.observability.dashboard.bind_address import TOKEN_VARIABLE, USUAL, listen_address
+from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, TOKEN_VARIABLE, listen_address
 from edge_server.observability.snapshot import Watcher
 
 
@@ -20,7 +20,7 @@ def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
         "--dashboard",
         action=OptionalAddress,
         read=listen_address,
-        const=USUAL,
+        const=DEFAULT_ADDRESS,
         metavar="HOST:PORT",
         help="show the run in the browser (default: 127.0.0.1:8265, or a free port where that is taken; "
         "port 0 is any free one)",
@@ -42,16 +42,18 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
 def dashboard_watcher(args: argparse.Namespace, out: Path) -> Iterator[Watcher]:
     """The dashboard that `args` asks for, Prometheus' page behind it; its address is told once it answers."""
     from edge_server.observability.dashboard.metrics_route import metrics_route
-    from edge_server.observability.dashboard.server_thread import hosted
+    from edge_server.observability.dashboard.server_thread import serve_dashboard
     from edge_server.observability.prometheus.collector import RunCollector
-    from edge_server.observability.snapshot import Together
+    from edge_server.observability.snapshot import WatcherGroup
 
     collector = RunCollector(out)
     more = [metrics_route(collector)]
     registry = getattr(args, "registry", None)
-    with hosted(out, args.dashboard, token=token_of(args), live=True, registry=registry, more=more) as host:
-        tell_address(host.url, args.format)
-        yield Together(host, collector)
+    with serve_dashboard(
+        out, args.dashboard, token=token_of(args), live=True, registry=registry, more=more
+    ) as host:
+        print_address(host.url, args.format)
+        yield WatcherGroup(host, collector)
 
 
 def token_of(args: argparse.Namespace) -> str | None:
@@ -59,6 +61,6 @@ def token_of(args: argparse.Namespace) -> str | None:
     return args.dashboard_token or os.environ.get(TOKEN_VARIABLE) or None
 
 
-def tell_address(url: str, output_format: str) -> None:
+def print_address(url: str, output_format: str) -> None:
     """Say where the dashboard is; programs have asked for JSON alone on standard output."""
     print(f"dashboard {url}", file=sys.stderr if output_format == "json" else sys.stdout, flush=True)

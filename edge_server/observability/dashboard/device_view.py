@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edge_server.observability.dashboard.run_reader import Facts
+from edge_server.observability.dashboard.run_reader import FolderFacts
 from edge_server.observability.dashboard.run_view import Json, history_of
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.storage.records import RoundRecord
@@ -18,7 +18,7 @@ Verdicts = Sequence[tuple[int, str | None]]
 
 
 def device_value(
-    name: str, facts: Facts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
+    name: str, facts: FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
 ) -> Json | None:
     """What `/api/device/NAME` says; None for a device that nobody knows.
 
@@ -40,7 +40,7 @@ def device_value(
 
 
 def _rounds(
-    name: str, facts: Facts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
+    name: str, facts: FolderFacts, snapshot: Snapshot | None, choices: Choices, verdicts: Verdicts
 ) -> list[Json]:
     closed = {record.round: record for record in history_of(facts, snapshot)}
     why = dict(choices)  # of several plannings of a round the last one counts
@@ -90,7 +90,7 @@ def _view(name: str, snapshot: Snapshot | None) -> DeviceView | None:
     return next((one for one in snapshot.devices if one.device == name), None) if snapshot else None
 
 
-def _record(name: str, facts: Facts, snapshot: Snapshot | None) -> Json | None:
+def _record(name: str, facts: FolderFacts, snapshot: Snapshot | None) -> Json | None:
     """The device's record: of one that has its model, or of a run that is over."""
     if snapshot is not None and name in snapshot.delivered:
         return snapshot.delivered[name].model_dump(mode="json")

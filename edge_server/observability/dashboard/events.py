@@ -20,7 +20,7 @@ ALWAYS_MOVES = "now"
 
 
 @dataclass(frozen=True)
-class Versioned:
+class VersionedRow:
     """A row of the fleet as it is told, the version in which it changed, and when that was."""
 
     version: int
@@ -29,7 +29,7 @@ class Versioned:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageState:
     """All that a page may be told at one moment; `run_version` is the one in which the run changed.
 
     `gone` are devices that are no longer there, with the version in which they went.
@@ -38,7 +38,7 @@ class Shown:
     version: int
     run: Json
     run_version: int
-    rows: Mapping[str, Versioned] = field(default_factory=dict)
+    rows: Mapping[str, VersionedRow] = field(default_factory=dict)
     gone: Mapping[str, int] = field(default_factory=dict)
     rounds: Sequence[Json] = ()
 
@@ -66,9 +66,9 @@ class Event:
     data: Mapping[str, Any]
 
 
-def next_shown(
-    before: Shown | None, run: Json, rows: Iterable[FleetRow], rounds: Sequence[Json], *, now: float
-) -> Shown:
+def next_page_state(
+    before: PageState | None, run: Json, rows: Iterable[FleetRow], rounds: Sequence[Json], *, now: float
+) -> PageState:
     """The next version of what there is; `now` in seconds."""
     version = 1 if before is None else before.version + 1
     run = run if before is None else steady(before.run, run)
@@ -76,7 +76,7 @@ def next_shown(
     old_rows = {} if before is None else before.rows
     fresh = {row.device: _versioned(old_rows.get(row.device), row, version, now) for row in rows}
     gone = {} if before is None else {name: at for name, at in before.gone.items() if name not in fresh}
-    return Shown(
+    return PageState(
         version=version,
         run=run,
         run_version=version if before is None or run_changed else before.run_version,
@@ -86,7 +86,7 @@ def next_shown(
     )
 
 
-def events(cursor: Cursor, shown: Shown) -> tuple[Cursor, list[Event]]:
+def events(cursor: Cursor, shown: PageState) -> tuple[Cursor, list[Event]]:
     """What to tell a page that has been told of `cursor`, and what it then has been told of."""
     told: list[Event] = []
     if shown.run_version > cursor.version:
@@ -102,7 +102,7 @@ def events(cursor: Cursor, shown: Shown) -> tuple[Cursor, list[Event]]:
     return Cursor(shown.version, last, cursor.ended or ends), told
 
 
-def _fleet(cursor: Cursor, shown: Shown) -> Event | None:
+def _fleet(cursor: Cursor, shown: PageState) -> Event | None:
     changed = [vars(one.row) for one in shown.rows.values() if one.version > cursor.version]
     gone = [name for name, version in shown.gone.items() if version > cursor.version]
     full = cursor.version == 0
@@ -111,15 +111,15 @@ def _fleet(cursor: Cursor, shown: Shown) -> Event | None:
     return Event("fleet", {"devices": changed, "gone": [] if full else gone, "full": full})
 
 
-def _versioned(before: Versioned | None, row: FleetRow, version: int, now: float) -> Versioned:
+def _versioned(before: VersionedRow | None, row: FleetRow, version: int, now: float) -> VersionedRow:
     if before is None:
-        return Versioned(version, now, row)
+        return VersionedRow(version, now, row)
     if before.row == row:
         return before
     quiet = {name: getattr(before.row, name) for name in QUIET}
     if now < before.changed_at + QUIET_S and replace(row, **quiet) == before.row:
         return before
-    return Versioned(version, now, row)
+    return VersionedRow(version, now, row)
 
 
 def _without_now(run: Json) -> Json:

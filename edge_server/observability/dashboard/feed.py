@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from edge_server.observability.dashboard.event_view import NewestEvent, fingerprint
-from edge_server.observability.dashboard.events import Shown, next_shown
+from edge_server.observability.dashboard.events import PageState, next_page_state
 from edge_server.observability.dashboard.fleet_view import fleet_rows
 from edge_server.observability.dashboard.journal_file import opened_journal
-from edge_server.observability.dashboard.run_reader import Facts, is_at_work, read_facts
+from edge_server.observability.dashboard.run_reader import FolderFacts, is_at_work, read_facts
 from edge_server.observability.dashboard.run_view import Json, history_of, round_values, run_value
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.register import default_registry
@@ -58,11 +58,11 @@ class Feed:
         self.registry = registry or default_registry(path)
         self._clock = clock
         self._snapshot: Snapshot | None = None
-        self._facts: Facts | None = None
+        self._facts: FolderFacts | None = None
         self._newest_event, self._events = NewestEvent(RunFolder(path).events), 0
         self._facts_at, self._facts_of = 0.0, object()
         self._seen: tuple[object, ...] | None = None
-        self._shown: Shown | None = None
+        self._shown: PageState | None = None
         self._next_look = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -101,7 +101,7 @@ class Feed:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def changed(self, seen: Shown, timeout_s: float) -> bool:
+    async def changed(self, seen: PageState, timeout_s: float) -> bool:
         """Wait until there is more than `seen`, or the feed is closing; False when the time was up before."""
         ends = time.monotonic() + timeout_s
         while not self.closing:
@@ -123,7 +123,7 @@ class Feed:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), max(0.0, self._next_look - time.monotonic()))
 
-    async def shown(self) -> Shown:
+    async def shown(self) -> PageState:
         """What there is to show, as of just now."""
         async with self._lock:
             now = time.monotonic()
@@ -134,7 +134,7 @@ class Feed:
                 return shown
             return self._shown
 
-    async def facts(self) -> tuple[Facts, Snapshot | None]:
+    async def facts(self) -> tuple[FolderFacts, Snapshot | None]:
         """What the run's folder says, and the newest snapshot."""
         await self.shown()
         assert self._facts is not None
@@ -150,12 +150,12 @@ class Feed:
         over = self._snapshot is not None and self._snapshot.summary is not None
         return (self.closing or over) and self._shown is not None and self._shown.outcome is None
 
-    def _timed_look(self, monotonic: float) -> tuple[Shown, float]:
+    def _timed_look(self, monotonic: float) -> tuple[PageState, float]:
         """What there is to show, and the processor's time that it took."""
         began = time.thread_time()
         return self._look(monotonic), time.thread_time() - began
 
-    def _look(self, monotonic: float) -> Shown:
+    def _look(self, monotonic: float) -> PageState:
         snapshot, now = self._snapshot, self._clock()
         facts = self._current_facts(snapshot, monotonic)
         events = self._newest_event.number()
@@ -166,9 +166,9 @@ class Feed:
         self._seen, self._events = seen, events
         run = run_value(facts, snapshot, now=now, live=self.live or facts.at_work, events=events)
         rounds = self._rounds(facts, snapshot)
-        return next_shown(self._shown, run, fleet_rows(facts, snapshot), rounds, now=now)
+        return next_page_state(self._shown, run, fleet_rows(facts, snapshot), rounds, now=now)
 
-    def _rounds(self, facts: Facts, snapshot: Snapshot | None) -> list[Json]:
+    def _rounds(self, facts: FolderFacts, snapshot: Snapshot | None) -> list[Json]:
         """Lines that were told stay as they were; only new ones are made."""
         history = history_of(facts, snapshot)
         known = list(self._shown.rounds) if self._shown else []
@@ -176,7 +176,7 @@ class Feed:
         known = known if stays else []
         return known + round_values(facts, history[len(known) :])
 
-    def _current_facts(self, snapshot: Snapshot | None, monotonic: float) -> Facts:
+    def _current_facts(self, snapshot: Snapshot | None, monotonic: float) -> FolderFacts:
         """The folder's facts, read anew when something in it may have changed."""
         if self.live:
             of: object = (snapshot.round, snapshot.phase, len(snapshot.history)) if snapshot else None
@@ -193,13 +193,13 @@ class Feed:
             self._facts_at, self._facts_of = monotonic, of
         return self._facts
 
-    def _read(self) -> Facts:
+    def _read(self) -> FolderFacts:
         """What the folder says; what it said before, where just now it cannot be read."""
         try:
             return read_facts(self.path, live=self.live)
         except (EdgeError, OSError, sqlite3.Error) as error:
             log.debug("%s cannot be read just now: %s", self.path, error)
-            return self._facts or Facts(self.path)
+            return self._facts or FolderFacts(self.path)
 
     def _asked(self, read: Callable[[JournalReader], T]) -> T | None:
         path = RunFolder(self.path).journal

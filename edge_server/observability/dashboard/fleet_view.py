@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.observability.dashboard.run_reader import Facts, Known
+from edge_server.observability.dashboard.run_reader import FolderFacts, KnownDevice
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.rounds.link_bytes import link_bytes
 from edge_server.rounds.tiers import tier_of
@@ -50,7 +50,7 @@ class FleetRow:
     examples: int | None = None
 
 
-def fleet_rows(facts: Facts, snapshot: Snapshot | None) -> list[FleetRow]:
+def fleet_rows(facts: FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
     """A row per device, by tier and name."""
     if snapshot is not None:
         return [_live_row(view, facts.known.get(view.device)) for view in snapshot.devices]
@@ -61,7 +61,7 @@ def fleet_rows(facts: Facts, snapshot: Snapshot | None) -> list[FleetRow]:
     return sorted(rows, key=lambda row: (row.tier, row.device))
 
 
-def _live_row(view: DeviceView, known: Known | None) -> FleetRow:
+def _live_row(view: DeviceView, known: KnownDevice | None) -> FleetRow:
     profile, board = view.profile or (known.profile if known else None), view.board
     return FleetRow(
         device=view.device,
@@ -89,7 +89,7 @@ def _live_row(view: DeviceView, known: Known | None) -> FleetRow:
     )
 
 
-def _ended_row(record: DeviceRecord, facts: Facts) -> FleetRow:
+def _ended_row(record: DeviceRecord, facts: FolderFacts) -> FleetRow:
     """The run is over: nobody is there any more."""
     known = facts.known.get(record.device)
     return FleetRow(
@@ -109,7 +109,7 @@ def _ended_row(record: DeviceRecord, facts: Facts) -> FleetRow:
     )
 
 
-def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
+def _known_row(known: KnownDevice, facts: FolderFacts, rounds: int) -> FleetRow:
     """What the journal says of a device while another process has the run, or none."""
     planning, levels = facts.planning, facts.config.tiers.levels if facts.config else ()
     tier = (planning.tiers if planning else {}).get(known.device)
@@ -135,7 +135,7 @@ def _known_row(known: Known, facts: Facts, rounds: int) -> FleetRow:
     )
 
 
-def _journalled_state(known: Known, facts: Facts) -> str:
+def _journalled_state(known: KnownDevice, facts: FolderFacts) -> str:
     """Whoever was not there at the last planning counts as offline, and so does everyone once nobody asks."""
     planning, under_way = facts.planning, facts.under_way
     if not facts.at_work or planning is None or known.device not in planning.tiers:
@@ -147,7 +147,7 @@ def _journalled_state(known: Known, facts: Facts) -> str:
     return DONE if under_way.examined[known.device] is None else REFUSED
 
 
-def _attention(facts: Facts, device: str) -> float | None:
+def _attention(facts: FolderFacts, device: str) -> float | None:
     """What the last round that tells of attention gave the device (AdaFL)."""
     for record in reversed(facts.history):
         if record.attention:

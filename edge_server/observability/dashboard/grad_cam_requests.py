@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edge_server.observability.dashboard.run_reader import Facts
+from edge_server.observability.dashboard.run_reader import FolderFacts
 from schemas.errors import EdgeError
 
 MOST_IMAGES = 32
@@ -23,11 +23,11 @@ KERNEL_AXES = 4
 """Of a 2-d convolution's weights."""
 
 
-class CannotLook(EdgeError):
+class GradCamUnavailable(EdgeError):
     """There are no such images, for the reason that it says."""
 
 
-def why_not(facts: Facts) -> str:
+def why_not(facts: FolderFacts) -> str:
     """Why Grad-CAM cannot be computed here; empty where, as far as can be seen, it can."""
     config = facts.config
     if config is None or facts.channels is None:
@@ -44,7 +44,7 @@ def why_not(facts: Facts) -> str:
     return ""
 
 
-class Looking:
+class GradCamRequests:
     """The images of one run."""
 
     def __init__(self, run: Path) -> None:
@@ -53,7 +53,7 @@ class Looking:
         self._known: OrderedDict[tuple[str, int, int], dict[str, Any]] = OrderedDict()
 
     async def images(self, version: str, tier: int, count: int) -> dict[str, Any]:
-        """What a version's tier (0: the global model) looks at; raises `CannotLook` with the reason."""
+        """Grad-CAM of a version's tier (0: the global model); raises `GradCamUnavailable` with the reason."""
         key = version, tier, count
         async with self._lock:
             if key not in self._known:
@@ -68,7 +68,7 @@ class Looking:
             *(
                 sys.executable,
                 "-m",
-                "edge_server.observability.dashboard.gradcam",
+                "edge_server.observability.dashboard.grad_cam_process",
                 str(self._run),
                 str(tier),
                 str(count),
@@ -81,13 +81,15 @@ class Looking:
         try:
             out, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
         except TimeoutError as error:
-            raise CannotLook(f"computing the images took more than {PATIENCE_S:.0f} s") from error
+            raise GradCamUnavailable(f"computing the images took more than {PATIENCE_S:.0f} s") from error
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
             lines = said.decode(errors="replace").strip().splitlines()
-            raise CannotLook(lines[-1] if lines else f"computing them ended with {process.returncode}")
+            raise GradCamUnavailable(
+                lines[-1] if lines else f"computing them ended with {process.returncode}"
+            )
         answer: dict[str, Any] = json.loads(out)
         return answer

@@ -28,7 +28,7 @@ NOT_TRAINED = ("running_mean", "running_var")
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownDevice:
     """A device as the journal has it; `seen_at` is the last planning that it was there at."""
 
     device: str
@@ -52,7 +52,7 @@ class Planning:
 
 
 @dataclass(frozen=True)
-class Facts:
+class FolderFacts:
     """A run folder at one moment; `parameters` are those of the full network, `onnx` bytes by tier.
 
     `traffic` are the counts of `Tally.traffic` after the last closed round. `at_work`: as far as the folder
@@ -66,7 +66,7 @@ class Facts:
     summary: Summary | None = None
     run: str | None = None
     began_at: float | None = None
-    known: Mapping[str, Known] = field(default_factory=dict)
+    known: Mapping[str, KnownDevice] = field(default_factory=dict)
     planning: Planning | None = None
     refused: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     traffic: Mapping[str, Any] = field(default_factory=dict)
@@ -87,12 +87,12 @@ class Facts:
         return planning if is_open else None
 
 
-def read_facts(path: Path, *, live: bool = False) -> Facts:
+def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
     """Read a run folder; `live` says that this very process writes it. Raises `ConfigError` for none."""
     folder = RunFolder(path)
     channels = _channels(folder)
     at_work = live or is_at_work(path)
-    facts = Facts(
+    facts = FolderFacts(
         path=path,
         at_work=at_work,
         config=read_config(path / "federation.toml"),
@@ -187,7 +187,7 @@ def _onnx(folder: RunFolder) -> dict[int, int]:
     return {int(tier): one.stat().st_size for tier, one in sorted(numbered.items()) if tier.isdigit()}
 
 
-def _with_journal(facts: Facts, path: Path, *, live: bool) -> Facts:
+def _with_journal(facts: FolderFacts, path: Path, *, live: bool) -> FolderFacts:
     if not path.exists():
         return facts
     try:
@@ -199,7 +199,7 @@ def _with_journal(facts: Facts, path: Path, *, live: bool) -> Facts:
         return facts  # just being made, or busy: the next look will see it
 
 
-def _told(facts: Facts, reader: JournalReader) -> Facts:
+def _told(facts: FolderFacts, reader: JournalReader) -> FolderFacts:
     return replace(
         facts,
         run=reader.run(),
@@ -211,9 +211,9 @@ def _told(facts: Facts, reader: JournalReader) -> Facts:
     )
 
 
-def _known(name: str, profile: str, data: str, seen_at: float) -> Known:
+def _known(name: str, profile: str, data: str, seen_at: float) -> KnownDevice:
     card = DataCard.model_validate_json(data)
-    return Known(name, CapabilityProfile.model_validate_json(profile), card.examples, seen_at)
+    return KnownDevice(name, CapabilityProfile.model_validate_json(profile), card.examples, seen_at)
 
 
 def _planning(reader: JournalReader) -> Planning | None:

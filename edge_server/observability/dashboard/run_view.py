@@ -10,7 +10,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.config.config import Config
-from edge_server.observability.dashboard.run_reader import Facts, count_parameters
+from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters
 from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import DeviceRecord, RoundRecord
 from schemas.submodel import ChannelMap
@@ -24,7 +24,9 @@ SAME_MOMENT_S = 1.0
 """A deadline that is counted anew from each look moves by less, and has not moved."""
 
 
-def run_value(facts: Facts, snapshot: Snapshot | None, *, now: float, live: bool, events: int = 0) -> Json:
+def run_value(
+    facts: FolderFacts, snapshot: Snapshot | None, *, now: float, live: bool, events: int = 0
+) -> Json:
     """What `/api/run` says, without the history; `now` in seconds since 1970.
 
     `events` is the number of the newest change of the event list.
@@ -64,12 +66,12 @@ def steady(before: Json, now: Json) -> Json:
     return {**now, "deadline_at": old if same else new, "began_at": began_at}
 
 
-def history_of(facts: Facts, snapshot: Snapshot | None) -> Sequence[RoundRecord]:
+def history_of(facts: FolderFacts, snapshot: Snapshot | None) -> Sequence[RoundRecord]:
     """The closed rounds."""
     return facts.history if snapshot is None else snapshot.history
 
 
-def round_values(facts: Facts, history: Iterable[RoundRecord]) -> list[Json]:
+def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Json]:
     """Lines of the history, each with its cost."""
     whole = _everyones_bytes(facts)
     return [
@@ -86,21 +88,21 @@ def cost_relative(record: RoundRecord, whole: int | None) -> float | None:
     return None if not whole else (record.uplink_bytes + record.downlink_bytes) / whole
 
 
-def _everyones_bytes(facts: Facts) -> int | None:
+def _everyones_bytes(facts: FolderFacts) -> int | None:
     """What a round costs in which every client of the fleet gets and sends one full model in float32."""
     if facts.config is None or facts.parameters is None:
         return None
     return 2 * FLOAT32 * facts.parameters * facts.config.clients.num_clients
 
 
-def is_virtual(facts: Facts, snapshot: Snapshot | None) -> bool:
+def is_virtual(facts: FolderFacts, snapshot: Snapshot | None) -> bool:
     """Whether the run is a simulation."""
     if snapshot is not None and snapshot.virtual_s is not None:
         return True
     return any(record.virtual_time_s is not None for record in history_of(facts, snapshot)[:1])
 
 
-def tier_values(facts: Facts, delivered: Mapping[str, DeviceRecord]) -> list[Json]:
+def tier_values(facts: FolderFacts, delivered: Mapping[str, DeviceRecord]) -> list[Json]:
     """What each tier's sub-model is, as far as it is known: by its devices, its file, or its shapes."""
     if facts.config is None:
         return []
@@ -131,13 +133,13 @@ def tier_parameters(config: Config, channels: ChannelMap | None) -> dict[int, in
     return {tier: count_parameters(expected_shapes(spec, channels)) for tier, spec in specs.items()}
 
 
-def _delivered(facts: Facts, snapshot: Snapshot | None) -> Mapping[str, DeviceRecord]:
+def _delivered(facts: FolderFacts, snapshot: Snapshot | None) -> Mapping[str, DeviceRecord]:
     if snapshot is not None:
         return snapshot.delivered
     return {one.device: one for one in facts.summary.devices} if facts.summary else {}
 
 
-def _from_folder(facts: Facts) -> Snapshot:
+def _from_folder(facts: FolderFacts) -> Snapshot:
     """What the folder alone says of where the run is."""
     config, summary, under_way = facts.config, facts.summary, facts.under_way
     return Snapshot(
@@ -150,7 +152,7 @@ def _from_folder(facts: Facts) -> Snapshot:
     )
 
 
-def _began_at(facts: Facts, snapshot: Snapshot | None, now: float) -> float | None:
+def _began_at(facts: FolderFacts, snapshot: Snapshot | None, now: float) -> float | None:
     if facts.began_at is not None:
         return facts.began_at
     return None if snapshot is None else now - snapshot.elapsed_s

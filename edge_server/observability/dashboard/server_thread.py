@@ -27,7 +27,7 @@ START_S = 30.0
 
 
 @dataclass(frozen=True)
-class Hosted:
+class RunningDashboard:
     """A dashboard that answers at `url`."""
 
     url: str
@@ -39,7 +39,7 @@ class Hosted:
 
 
 @contextlib.contextmanager
-def hosted(
+def serve_dashboard(
     path: Path,
     listen: Listen,
     *,
@@ -47,7 +47,7 @@ def hosted(
     live: bool,
     registry: Path | None = None,
     more: Sequence[BaseRoute] = (),
-) -> Iterator[Hosted]:
+) -> Iterator[RunningDashboard]:
     """Serve the run in `path`, and `more`, while the block lasts.
 
     Raises `ConfigError` where it cannot listen.
@@ -61,7 +61,7 @@ def hosted(
     try:
         if not server.is_up.wait(START_S) or not thread.is_alive():
             raise EdgeError(f"the dashboard at {url_of(listen[0], port)} did not begin")
-        yield Hosted(url_of(listen[0], port), feed)
+        yield RunningDashboard(url_of(listen[0], port), feed)
     finally:
         feed.close()
         server.should_exit = True

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from edge_server.observability.dashboard.events import Cursor, Event, Shown, events
+from edge_server.observability.dashboard.events import Cursor, Event, PageState, events
 from edge_server.observability.dashboard.feed import Feed
 
 QUIET_S = 15.0
@@ -47,7 +47,7 @@ class EventStream(StreamingResponse):
             raise ConnectionAbortedError("the page takes nothing more") from error
 
 
-class Teller:
+class EventWriter:
     """Tells all pages of a feed; what several are told at the same time is written out once."""
 
     def __init__(self, feed: Feed) -> None:
@@ -70,7 +70,7 @@ class Teller:
             if not await self._feed.changed(shown, QUIET_S):
                 yield ": still here\n\n"
 
-    def _fresh(self, cursor: Cursor, shown: Shown) -> tuple[Cursor, list[str]]:
+    def _fresh(self, cursor: Cursor, shown: PageState) -> tuple[Cursor, list[str]]:
         if shown.version != self._version:
             self._version, self._written = shown.version, {}
         if cursor not in self._written:

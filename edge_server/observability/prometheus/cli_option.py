@@ -65,9 +65,9 @@ def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
 @contextlib.contextmanager
 def _served(listen: Listen, collector: Collector) -> Iterator[None]:
     from edge_server.observability.prometheus.collector import run_registry
-    from edge_server.observability.prometheus.http_endpoint import open_door
+    from edge_server.observability.prometheus.http_endpoint import serve_metrics
 
-    with open_door(listen, run_registry(collector)) as url:
+    with serve_metrics(listen, run_registry(collector)) as url:
         # Standard output is the display's.
         print(f"metrics at {url}", file=sys.stderr, flush=True)
         yield

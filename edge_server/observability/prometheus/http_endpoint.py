@@ -21,7 +21,7 @@ IDLE_S = 10.0
 MAX_CONNECTIONS = 16
 
 
-class Door(BoundedHttpServer):
+class MetricsServer(BoundedHttpServer):
     """Answers from a registry."""
 
     request_queue_size = 2 * MAX_CONNECTIONS
@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     timeout = IDLE_S
-    server: Door
+    server: MetricsServer
 
     def do_GET(self) -> None:
         """`/metrics`."""
@@ -60,10 +60,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def open_door(listen: Listen, registry: CollectorRegistry) -> Iterator[str]:
+def serve_metrics(listen: Listen, registry: CollectorRegistry) -> Iterator[str]:
     """Serve as long as the block lasts; gives the URL. Raises `ConfigError` where it cannot listen."""
     try:
-        door = Door(listen, registry)
+        door = MetricsServer(listen, registry)
     except OSError as error:
         remedy = "name another address with --metrics HOST:PORT; port 0 takes a free one"
         raise ConfigError(f"--metrics {listen}: cannot listen there: {error.strerror}; {remedy}") from error

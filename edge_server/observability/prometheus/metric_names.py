@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from edge_server.observability.durations import BOUNDS_S, Spread
+from edge_server.observability.durations import BOUNDS_S, DurationHistogram
 
 PREFIX = "edge_server_"
 Labelled = Mapping[tuple[str, ...], float]
@@ -41,7 +41,7 @@ def counters(name: str, help: str, labels: tuple[str, ...], values: Labelled) ->
     yield family
 
 
-def histogram(name: str, help: str, label: str, spreads: Mapping[str, Spread]) -> Iterable[Metric]:
+def histogram(name: str, help: str, label: str, spreads: Mapping[str, DurationHistogram]) -> Iterable[Metric]:
     """Durations by one label."""
     family = HistogramMetricFamily(PREFIX + name, help, labels=(label,))
     for said, spread in sorted(spreads.items()):
@@ -49,7 +49,7 @@ def histogram(name: str, help: str, label: str, spreads: Mapping[str, Spread]) -
     yield family
 
 
-def _buckets(spread: Spread) -> list[tuple[str, float]]:
+def _buckets(spread: DurationHistogram) -> list[tuple[str, float]]:
     """How many took at most so long, by bound."""
     bounds = [*(f"{bound:g}" for bound in BOUNDS_S), "+Inf"]
     return [(bound, sum(spread.counts[: i + 1])) for i, bound in enumerate(bounds)]

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
 from edge_server.observability.report.charts import Chart, Series
-from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import training_macs
 from edge_server.observability.report.curves import curve, percent
 from edge_server.observability.report.document import (
@@ -17,7 +17,7 @@ from edge_server.observability.report.document import (
     Code,
     Curves,
     Document,
-    Facts,
+    FactList,
     Paragraph,
     Section,
     Table,
@@ -36,7 +36,7 @@ MOST_CURVES = 8
 """Of one chart: as many as there are markers and dashes."""
 
 
-def runs_document(runs: Sequence[Contents]) -> Document:
+def runs_document(runs: Sequence[RunContents]) -> Document:
     """What a report says of several runs."""
     names = run_names(runs)
     sections = (
@@ -54,12 +54,12 @@ def runs_document(runs: Sequence[Contents]) -> Document:
         outcome=f"{finished} of {len(runs)} finished",
         detail="",
         good=finished == len(runs),
-        facts=Facts(_best(runs, names)),
+        facts=FactList(_best(runs, names)),
         sections=sections,
     )
 
 
-def run_names(runs: Sequence[Contents]) -> list[str]:
+def run_names(runs: Sequence[RunContents]) -> list[str]:
     """The folders' names, with their parents' where two have the same."""
     short = [run.folder.resolve().name for run in runs]
     counts = Counter(short)
@@ -69,7 +69,7 @@ def run_names(runs: Sequence[Contents]) -> list[str]:
     ]
 
 
-def _best(runs: Sequence[Contents], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _best(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Who was the most accurate, and who sent the least."""
     tested = [
         (run.summary.test_accuracy, name)
@@ -82,7 +82,7 @@ def _best(runs: Sequence[Contents], names: Sequence[str]) -> tuple[tuple[str, st
     return (*most, ("fewest bytes received", f"{sent[1]}, {bytes_text(sent[0])}"))
 
 
-def _runs(runs: Sequence[Contents], names: Sequence[str]) -> Table:
+def _runs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
     rows = [
         (
             words(name),
@@ -101,7 +101,7 @@ def _runs(runs: Sequence[Contents], names: Sequence[str]) -> Table:
     return table("Each run, and how well its global model did in the end", RUN_COLUMNS, rows, rest=REST)
 
 
-def _curves(runs: Sequence[Contents], names: Sequence[str]) -> tuple[Block, ...]:
+def _curves(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, ...]:
     left = len(runs) - MOST_CURVES
     note = (
         (Paragraph(f"Of the first {MOST_CURVES} runs; {left} more are in the tables."),) if left > 0 else ()
@@ -139,7 +139,7 @@ def _added_up(history: Sequence[RoundRecord]) -> tuple[tuple[int, float | None],
     return tuple((record.round, float(total)) for record, total in zip(history, sums, strict=True))
 
 
-def _tiers(runs: Sequence[Contents], names: Sequence[str]) -> Table:
+def _tiers(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
     last = [run.history[-1].tier_accuracy if run.history else {} for run in runs]
     tiers = sorted({tier for accuracies in last for tier in accuracies})
     rows = [
@@ -150,7 +150,7 @@ def _tiers(runs: Sequence[Contents], names: Sequence[str]) -> Table:
     return table("Test accuracy of each tier's sub-model after the last round", columns, rows, rest=REST)
 
 
-def _costs(runs: Sequence[Contents], names: Sequence[str]) -> Table:
+def _costs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
     rows = []
     for run, name in zip(runs, names, strict=True):
         cost = measure(run.history, run.summary)
@@ -171,7 +171,7 @@ def _costs(runs: Sequence[Contents], names: Sequence[str]) -> Table:
     return table(caption, COST_COLUMNS, rows, rest=REST)
 
 
-def _differences(runs: Sequence[Contents], names: Sequence[str]) -> Block:
+def _differences(runs: Sequence[RunContents], names: Sequence[str]) -> Block:
     found = differing([run.settings for run in runs])
     if not found:
         return Paragraph("The federation files are the same.")
@@ -179,7 +179,7 @@ def _differences(runs: Sequence[Contents], names: Sequence[str]) -> Block:
     return table("Settings that are not the same in all runs", ("setting", *names), rows, rest=REST)
 
 
-def _commands(runs: Sequence[Contents], names: Sequence[str]) -> tuple[Block, ...]:
+def _commands(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, ...]:
     lines = [
         f"# {name}\n{run.made.command if run.made else 'not noted'}"
         for run, name in zip(runs, names, strict=True)

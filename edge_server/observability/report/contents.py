@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_server.observability.report.made import read_made
+from edge_server.observability.report.provenance_file import read_provenance
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.version import Version
 from edge_server.storage.journal_reader import JournalReader
@@ -23,7 +23,7 @@ from schemas.errors import EdgeError
 
 
 @dataclass(frozen=True)
-class Contents:
+class RunContents:
     """A run as a report tells it; `settings` is the federation file as a table.
 
     `made` is None for a run that left no such note, `version` for one that exported no model. `boards` and
@@ -52,18 +52,18 @@ class Contents:
         return any(record.virtual_time_s is not None for record in self.history)
 
 
-def read_contents(directory: Path) -> Contents:
+def read_run_contents(directory: Path) -> RunContents:
     """Read a run folder; raises `ConfigError` naming which of its three files is missing or broken."""
     files = read_run_files(directory)
     boards, trained = _journal(directory)
     version = _version(directory)
-    return Contents(
+    return RunContents(
         directory,
         files.summary,
         files.history,
         files.federation_toml,
         tomllib.loads(files.federation_toml),
-        read_made(directory),
+        read_provenance(directory),
         version,
         _described(directory, files.history),
         boards,

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text, percent_text, si_text
-from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Cell, Paragraph, Section, numbers, table, words
 from edge_server.observability.report.measures import measure
 from schemas.values import TRAINING_PASSES
 
 
-def cost_section(run: Contents) -> Section:
+def cost_section(run: RunContents) -> Section:
     """Totals, and what they are per round."""
     if not run.history:
         return Section("Costs", (Paragraph("No round was closed, so nothing is counted."),))
@@ -56,11 +56,11 @@ def cost_section(run: Contents) -> Section:
     )
 
 
-def _together(run: Contents, name: str) -> str:
+def _together(run: RunContents, name: str) -> str:
     return bytes_text(sum(getattr(device, name) for device in run.summary.devices))
 
 
-def training_macs(run: Contents) -> float | None:
+def training_macs(run: RunContents) -> float | None:
     """Examples times epochs of each device times its network's; None where either is not known."""
     each = _macs(run)
     worked = {name: work for name, work in run.trained.items() if work}
@@ -69,19 +69,19 @@ def training_macs(run: Contents) -> float | None:
     return float(sum(TRAINING_PASSES * work * each[name] for name, work in worked.items()))
 
 
-def _macs(run: Contents) -> Mapping[str, int]:
+def _macs(run: RunContents) -> Mapping[str, int]:
     """Of one example, forward, by device; one that exported nothing has its tier's."""
     tiers = {tier.tier: tier.macs for tier in run.version.tiers} if run.version else {}
     found = ((one.device, one.macs or tiers.get(one.tier)) for one in run.summary.devices)
     return {name: macs for name, macs in found if macs is not None}
 
 
-def _share(run: Contents, updates: int) -> str:
+def _share(run: RunContents, updates: int) -> str:
     devices = len(run.summary.devices)
     return percent_text(updates / (devices * len(run.history))) if devices else UNKNOWN
 
 
-def _time_name(run: Contents) -> str:
+def _time_name(run: RunContents) -> str:
     return "time of the rounds (virtual)" if run.simulated else "time of the rounds"
 
 

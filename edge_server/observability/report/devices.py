@@ -14,7 +14,7 @@ from edge_server.config.units import (
     ratio_text,
     si_text,
 )
-from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import (
     Cell,
     Paragraph,
@@ -68,7 +68,7 @@ DEVICE_COLUMNS = (
 )
 
 
-def tier_section(run: Contents) -> Section:
+def tier_section(run: RunContents) -> Section:
     """The fleet in as many rows as there are tiers."""
     by_tier: dict[int, list[DeviceRecord]] = {}
     for device in run.summary.devices:
@@ -88,12 +88,12 @@ def tier_section(run: Contents) -> Section:
     return Section("Tiers", (without_empty(table(caption, TIER_COLUMNS, rows)), *listed))
 
 
-def _digest(run: Contents, tier: int) -> str:
+def _digest(run: RunContents, tier: int) -> str:
     described = run.version.tier(tier) if run.version else None
     return described.sha256 if described else UNKNOWN
 
 
-def _tier_row(run: Contents, tier: int, devices: Sequence[DeviceRecord]) -> tuple[Cell, ...]:
+def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> tuple[Cell, ...]:
     accuracies = [one.onnx_accuracy for one in devices if one.onnx_accuracy is not None]
     latencies = [one.latency_ms for one in devices if one.latency_ms is not None]
     sized = next((one for one in devices if one.parameters is not None), devices[0])
@@ -119,7 +119,7 @@ def _tier_row(run: Contents, tier: int, devices: Sequence[DeviceRecord]) -> tupl
     )
 
 
-def device_section(run: Contents) -> Section:
+def device_section(run: RunContents) -> Section:
     """A row per device, those with refusals first: they are what a long list is looked through for."""
     devices = run.summary.devices
     if not devices:

@@ -24,7 +24,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Facts:
+class FactList:
     """Names and values, the way to read a few of them."""
 
     rows: tuple[tuple[str, str], ...]
@@ -70,7 +70,7 @@ class Picture:
     data: bytes
 
 
-Block = Picture | Paragraph | Facts | Table | Curves | Code | Card
+Block = Picture | Paragraph | FactList | Table | Curves | Code | Card
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Document:
     outcome: str
     detail: str
     good: bool
-    facts: Facts
+    facts: FactList
     sections: tuple[Section, ...]
 
 
@@ -131,7 +131,7 @@ __all__ = [
     "Code",
     "Curves",
     "Document",
-    "Facts",
+    "FactList",
     "Paragraph",
     "Picture",
     "Section",

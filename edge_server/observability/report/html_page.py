@@ -16,7 +16,7 @@ from edge_server.observability.report.document import (
     Code,
     Curves,
     Document,
-    Facts,
+    FactList,
     Paragraph,
     Picture,
     Section,
@@ -77,7 +77,7 @@ def html_block(block: Block) -> str:
         case Picture(name, data):
             coded = base64.b64encode(data).decode()
             return f'<figure><img alt="{escape(name)}" src="data:image/png;base64,{coded}"></figure>'
-        case Facts():
+        case FactList():
             return _facts(block)
         case Table():
             return _table(block)
@@ -95,7 +95,7 @@ def html_block(block: Block) -> str:
             return f'<div class="card">{made}</div>'
 
 
-def _facts(facts: Facts) -> str:
+def _facts(facts: FactList) -> str:
     pairs = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.rows
     )

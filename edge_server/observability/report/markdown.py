@@ -15,7 +15,7 @@ from edge_server.observability.report.document import (
     Code,
     Curves,
     Document,
-    Facts,
+    FactList,
     Paragraph,
     Picture,
     Section,
@@ -67,7 +67,7 @@ def markdown_block(block: Block) -> str:
             return plain(text)
         case Picture(name, _):
             return f"![{plain(name)}]({name})"
-        case Facts():
+        case FactList():
             return _facts(block)
         case Table():
             return _table(block)
@@ -79,7 +79,7 @@ def markdown_block(block: Block) -> str:
             return re.sub(r"^(?=#)", "##", markdown, flags=re.MULTILINE).strip()
 
 
-def _facts(facts: Facts) -> str:
+def _facts(facts: FactList) -> str:
     return markdown_table(("", ""), [(plain(name), plain(value)) for name, value in facts.rows], left=(0, 1))
 
 

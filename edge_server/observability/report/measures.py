@@ -30,7 +30,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunMeasures:
     """One run in figures; accuracies are 0 to 1, None where it was never tested."""
 
     average: float | None
@@ -52,7 +52,7 @@ def measure(
     *,
     targets: Sequence[float] = (),
     window: int = 10,
-) -> Measured:
+) -> RunMeasures:
     """The figures of one run; the average is over those of its last `window` rounds that were tested."""
     tested = [record.test_accuracy for record in history if record.test_accuracy is not None]
     last = [
@@ -60,11 +60,11 @@ def measure(
         for record in history
         if record.test_accuracy is not None and record.round > history[-1].round - window
     ]
-    return Measured(
+    return RunMeasures(
         average=statistics.fmean(last) if last else None,
         best=max(tested, default=None),
         final=tested[-1] if tested else None,
-        reached={target: reach(history, summary.parameters, target) for target in targets},
+        reached={target: first_reached(history, summary.parameters, target) for target in targets},
         updates=sum(len(record.selected) for record in history),
         models=_models(history, summary.parameters),
         uplink_bytes=sum(record.uplink_bytes for record in history),
@@ -75,7 +75,7 @@ def measure(
     )
 
 
-def reach(history: Sequence[RoundRecord], parameters: int, target: float) -> Reached | None:
+def first_reached(history: Sequence[RoundRecord], parameters: int, target: float) -> Reached | None:
     """The first round at which the mean of the last five tested accuracies exceeds `target`, if any does."""
     tested = [(index, r.test_accuracy) for index, r in enumerate(history) if r.test_accuracy is not None]
     for end in range(STOPPING_WINDOW, len(tested) + 1):
@@ -91,6 +91,6 @@ def _models(history: Sequence[RoundRecord], parameters: int) -> float:
     return sent / (BYTES_PER_PARAMETER * parameters) if parameters else 0.0
 
 
-def window_of(rounds: int, *, average_rounds: int, average_share: float | None) -> int:
+def averaging_window(rounds: int, *, average_rounds: int, average_share: float | None) -> int:
     """How many of the last rounds the average is over."""
     return average_rounds if average_share is None else max(1, round(rounds * average_share))

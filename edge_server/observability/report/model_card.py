@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Card, Paragraph, Section
 from edge_server.releases.registry.card import model_card_body
 
 NONE = "This run exported no model, so there is no card."
 
 
-def card_section(run: Contents) -> Section:
+def card_section(run: RunContents) -> Section:
     """The card without its title, its headings a level lower; links lead into the run folder."""
     if run.version is None:
         return Section("Model card", (Paragraph(NONE),))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from edge_server.observability.report.contents import Contents
-from edge_server.observability.report.document import Block, Code, Facts, Paragraph, Section, table, words
+from edge_server.observability.report.contents import RunContents
+from edge_server.observability.report.document import Block, Code, FactList, Paragraph, Section, table, words
 from edge_server.observability.report.settings_table import stated
 from edge_server.storage.provenance import Provenance
 from edge_server.storage.run_folder import RunFolder
@@ -13,15 +13,15 @@ from edge_server.storage.run_folder import RunFolder
 NOT_NOTED = "not noted"
 
 
-def origin_section(run: Contents) -> Section:
+def origin_section(run: RunContents) -> Section:
     """What ran: recipe, machine and versions, and the settings that are not the defaults."""
     rows = [(words(key), words(value)) for key, value in stated(run.settings).items()]
     caption = "Settings that differ from the defaults"
     settings = (table(caption, ("setting", "value"), rows, rest="federation.toml"),) if rows else ()
-    return Section("What ran", (Facts(_facts(run)), *settings))
+    return Section("What ran", (FactList(_facts(run)), *settings))
 
 
-def _facts(run: Contents) -> tuple[tuple[str, str], ...]:
+def _facts(run: RunContents) -> tuple[tuple[str, str], ...]:
     recipe = run.setting("recipe", "summary"), run.setting("recipe", "citation")
     made = run.made
     return (
@@ -51,7 +51,7 @@ def _versions(made: Provenance | None) -> str:
     )
 
 
-def repeat_section(run: Contents) -> Section:
+def repeat_section(run: RunContents) -> Section:
     """Commands, seed and digests."""
     blocks: list[Block] = []
     if run.made:
@@ -65,7 +65,7 @@ def repeat_section(run: Contents) -> Section:
     return Section("Repeat it", tuple(blocks))
 
 
-def _digests(run: Contents) -> Block:
+def _digests(run: RunContents) -> Block:
     toml = hashlib.sha256(run.federation_toml.encode()).hexdigest()
     rows = [("seed", str(run.setting("federation", "seed", NOT_NOTED))), ("federation.toml", toml)]
     if state := run.described.get("state_sha256"):
@@ -77,6 +77,6 @@ def _digests(run: Contents) -> Block:
     return table("What the same run has: its seed, and sha256 digests", ("what", "value"), cells)
 
 
-def file_section(run: Contents) -> Section:
+def file_section(run: RunContents) -> Section:
     """The federation file as it was resolved."""
     return Section("Settings", (Code(run.federation_toml, folded="federation.toml, as resolved"),))

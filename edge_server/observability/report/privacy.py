@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from edge_server.observability.report.contents import Contents
-from edge_server.observability.report.document import Block, Facts, Paragraph, Section
+from edge_server.observability.report.contents import RunContents
+from edge_server.observability.report.document import Block, FactList, Paragraph, Section
 
 NO_NOISE = (
     "No differential privacy: nothing bounds what the model tells of a single device's data. "
@@ -17,12 +17,12 @@ OPEN_UPDATES = (
 )
 
 
-def privacy_section(run: Contents) -> Section:
+def privacy_section(run: RunContents) -> Section:
     """Epsilon, delta and the mechanism in words, or that there was none; masked or open updates."""
     return Section("Privacy", (*_noise(run), *_masks(run)))
 
 
-def _noise(run: Contents) -> tuple[Block, ...]:
+def _noise(run: RunContents) -> tuple[Block, ...]:
     if run.setting("privacy", "mechanism", "none") == "none" and run.summary.epsilon is None:
         return (Paragraph(NO_NOISE),)
     epsilon, delta = run.summary.epsilon, run.summary.delta
@@ -41,10 +41,10 @@ def _noise(run: Contents) -> tuple[Block, ...]:
         ),
         ("protected", "a device with all of its data"),
     )
-    return (Facts(facts), Paragraph(_meaning(epsilon, delta)))
+    return (FactList(facts), Paragraph(_meaning(epsilon, delta)))
 
 
-def _clip(run: Contents, clips: list[float]) -> str:
+def _clip(run: RunContents, clips: list[float]) -> str:
     stated = run.setting("privacy", "clip", "not known")
     return f"{stated}, ended at {clips[-1]:.3g}" if stated == "adaptive" and clips else str(stated)
 
@@ -61,7 +61,7 @@ def _meaning(epsilon: float | None, delta: float | None) -> str:
     )
 
 
-def _masks(run: Contents) -> tuple[Block, ...]:
+def _masks(run: RunContents) -> tuple[Block, ...]:
     if not run.setting("privacy", "secure-aggregation", False):
         return (Paragraph(OPEN_UPDATES),)
     holders = run.setting("privacy", "min-holders", "several")

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.observability.report.comparison import runs_document
-from edge_server.observability.report.contents import Contents, read_contents
+from edge_server.observability.report.contents import RunContents, read_run_contents
 from edge_server.observability.report.document import (
     Card,
     Code,
     Curves,
     Document,
-    Facts,
+    FactList,
     Paragraph,
     Picture,
     Section,
@@ -40,7 +40,7 @@ def publish_report(
         form = next((name for name, suffix in SUFFIXES.items() if out.suffix == suffix), None)
         if form is None:
             raise ConfigError(f"--out {out}: end it in .html, .md or .json, or say --format")
-    document = _document([read_contents(run) for run in runs])
+    document = _document([read_run_contents(run) for run in runs])
     if form == "json" and out is None:
         return told(document), []
     stem = runs[0] / "report" if len(runs) == 1 else Path("compare")
@@ -48,7 +48,7 @@ def publish_report(
     return None, [write_text(out or stem.with_suffix(SUFFIXES[one]), _text(document, one)) for one in forms]
 
 
-def _document(runs: Sequence[Contents]) -> Document:
+def _document(runs: Sequence[RunContents]) -> Document:
     return run_document(runs[0]) if len(runs) == 1 else runs_document(runs)
 
 
@@ -73,7 +73,7 @@ def _blocks(section: Section) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for block in section.blocks:
         match block:
-            case Facts(rows):
+            case FactList(rows):
                 found.append({"facts": dict(rows)})
             case Table():
                 found.append({"table": block.caption, "rows": _rows(block)})

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from edge_server.config.units import UNKNOWN, count_text, names_text
-from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Block, Cell, Paragraph, Section, numbers, table, words
 from edge_server.storage.records import DeviceRecord
 
 NONE = "Nothing that a device sent was refused."
 
 
-def refusal_section(run: Contents) -> Section:
+def refusal_section(run: RunContents) -> Section:
     """Counts by reason, then the devices that were refused, the most often first."""
     devices = [one for one in run.summary.devices if one.refusals or one.quarantined_until is not None]
     in_rounds = Counter(str(one.reason) for record in run.history for one in record.rejected)
@@ -28,7 +28,7 @@ def refusal_section(run: Contents) -> Section:
 
 
 def _tables(
-    run: Contents,
+    run: RunContents,
     devices: list[DeviceRecord],
     reasons: list[str],
     in_rounds: Counter[str],
@@ -51,7 +51,7 @@ def _tables(
     return blocks
 
 
-def _who(run: Contents, reason: str) -> str:
+def _who(run: RunContents, reason: str) -> str:
     named = {one.device for record in run.history for one in record.rejected if one.reason == reason}
     named |= {one.device for one in run.summary.devices if one.refused.get(reason)}
     return names_text(sorted(named))

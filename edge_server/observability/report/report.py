@@ -6,8 +6,8 @@ from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.units import bytes_text, count_text, duration_text, percent_text
-from edge_server.observability.report.contents import Contents, read_contents
-from edge_server.observability.report.document import Document, Facts
+from edge_server.observability.report.contents import RunContents, read_run_contents
+from edge_server.observability.report.document import Document, FactList
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.sections import run_sections
@@ -24,7 +24,7 @@ def write_report(directory: Path) -> Path:
 
     Raises `ConfigError` naming the file that is missing, broken or not writable.
     """
-    document = run_document(read_contents(directory))
+    document = run_document(read_run_contents(directory))
     write_text(directory / MARKDOWN, markdown_page(document))
     return write_text(directory / NAME, html_page(document))
 
@@ -39,7 +39,7 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def run_document(run: Contents) -> Document:
+def run_document(run: RunContents) -> Document:
     """What a report says of one run."""
     summary = run.summary
     return Document(
@@ -48,7 +48,7 @@ def run_document(run: Contents) -> Document:
         outcome=summary.outcome,
         detail=summary.detail,
         good=summary.outcome == "finished",
-        facts=Facts(_facts(summary, run_title(run.folder, summary.run))),
+        facts=FactList(_facts(summary, run_title(run.folder, summary.run))),
         sections=run_sections(run),
     )
 

@@ -11,7 +11,7 @@ from edge_server.config.units import (
     names_text,
     percent_text,
 )
-from edge_server.observability.report.contents import Contents
+from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
 from edge_server.observability.report.devices import device_section, tier_section
@@ -23,7 +23,7 @@ from edge_server.observability.report.refusals import refusal_section
 from edge_server.storage.records import RoundRecord, UndoneRecord
 
 
-def run_sections(run: Contents) -> tuple[Section, ...]:
+def run_sections(run: RunContents) -> tuple[Section, ...]:
     """All of them."""
     return (
         Section("Curves", (Curves(run_charts(run.history)),)),

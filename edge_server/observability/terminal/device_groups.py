@@ -16,19 +16,19 @@ MANY_DEVICES = 20
 """Beyond this, a list of devices says less than their counts."""
 
 
-def is_crowd(devices: Collection[object]) -> bool:
+def is_large_fleet(devices: Collection[object]) -> bool:
     """Whether these are too many to be listed."""
     return len(devices) > MANY_DEVICES
 
 
-def crowd_line(devices: Sequence[DeviceView]) -> str:
+def fleet_line(devices: Sequence[DeviceView]) -> str:
     """How many are there, and of which tiers: `1000 devices: 500 of tier 1, 500 of tier 2`."""
     there = [view for view in devices if view.state != "offline"]
     tiers = sorted(Counter(view.tier for view in there).items())
     return f"{len(there)} devices: " + ", ".join(f"{count} of tier {tier}" for tier, count in tiers)
 
 
-def crowd_table(devices: Sequence[DeviceView]) -> Table:
+def fleet_table(devices: Sequence[DeviceView]) -> Table:
     """One row per tier: what its devices do now."""
     table = plain_table()
     table.expand = True

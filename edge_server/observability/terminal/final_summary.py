@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from edge_server.observability.snapshot import Snapshot
-from edge_server.observability.terminal.device_groups import is_crowd, tier_table
+from edge_server.observability.terminal.device_groups import is_large_fleet, tier_table
 from edge_server.observability.terminal.tables import device_table, outcome_text, round_table
 from edge_server.observability.terminal.trials import on_trial, trial_line, trial_table
 from edge_server.storage.records import DeviceRecord
@@ -26,7 +26,7 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print(round_table(snapshot.history, dense=dense))
     if snapshot.summary is not None and snapshot.summary.devices:
         console.print()
-        table = tier_table if is_crowd(snapshot.summary.devices) else device_table
+        table = tier_table if is_large_fleet(snapshot.summary.devices) else device_table
         console.print(table(snapshot.summary, dense=dense))
         _print_trials(console, snapshot.summary.devices, dense=dense)
     console.print()
@@ -38,7 +38,7 @@ def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: b
     if not on_trial(devices):
         return
     console.print()
-    console.print(Text(trial_line(devices)) if is_crowd(devices) else trial_table(devices, dense=dense))
+    console.print(Text(trial_line(devices)) if is_large_fleet(devices) else trial_table(devices, dense=dense))
 
 
 def _outcome(snapshot: Snapshot) -> str:

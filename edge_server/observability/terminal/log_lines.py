@@ -17,7 +17,7 @@ from edge_server.config.units import (
     ratio_text,
 )
 from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.terminal.device_groups import crowd_line, is_crowd
+from edge_server.observability.terminal.device_groups import fleet_line, is_large_fleet
 from edge_server.observability.terminal.final_summary import print_closing
 from edge_server.observability.terminal.tables import epsilon_text, late_text, trouble_text
 from edge_server.storage.records import RoundRecord
@@ -52,7 +52,7 @@ class PlainDisplay:
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     """What happened between two snapshots: devices, then closed rounds, then the phase."""
-    if is_crowd(now.devices):
+    if is_large_fleet(now.devices):
         yield from _crowd_changes(before, now)
     else:
         known = {} if before is None else {view.device: view for view in before.devices}
@@ -80,7 +80,7 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
 def _crowd_changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     """Many devices are told only as they become known: they come and go all the time."""
     if before is None or len(before.devices) != len(now.devices):
-        yield crowd_line(now.devices)
+        yield fleet_line(now.devices)
 
 
 def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]:

@@ -19,7 +19,7 @@ from edge_server.config.units import (
     ratio_text,
 )
 from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.terminal.device_groups import crowd_table, is_crowd
+from edge_server.observability.terminal.device_groups import fleet_table, is_large_fleet
 from edge_server.observability.terminal.sparkline import sparkline
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import RoundRecord
@@ -52,8 +52,8 @@ def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = 
     # The heads and their rule, the line that counts the rest, and the cursor's own line.
     rows = max(1, size.height - len(above) - _height(snapshot) - 4)
     # Virtual devices are all alike: their counts say more than those that happen to be busy.
-    counted = snapshot.virtual_s is not None and is_crowd(snapshot.devices)
-    devices = [crowd_table(snapshot.devices)] if counted else _devices(snapshot.devices, rows)
+    counted = snapshot.virtual_s is not None and is_large_fleet(snapshot.devices)
+    devices = [fleet_table(snapshot.devices)] if counted else _devices(snapshot.devices, rows)
     return Group(*above, *devices, *below)
 
 

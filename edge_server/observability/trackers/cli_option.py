@@ -26,14 +26,14 @@ def add_write_option(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def writers_watcher(words: Sequence[str], out: Path) -> Iterator[Watcher]:
     """Tell these writers of the run in `out`, as long as the block lasts, and wait for them at its end."""
-    from edge_server.observability.snapshot import Together
+    from edge_server.observability.snapshot import WatcherGroup
     from edge_server.observability.trackers.registry import make_writer
-    from edge_server.observability.trackers.threads import Writing
+    from edge_server.observability.trackers.threads import WriterThread
 
     made = [(word.partition("=")[0], make_writer(word)) for word in words]
-    writings = [Writing(name, writer, out) for name, writer in made]
+    writings = [WriterThread(name, writer, out) for name, writer in made]
     try:
-        yield Together(*writings)
+        yield WatcherGroup(*writings)
     finally:
         for writing in writings:
             writing.close()

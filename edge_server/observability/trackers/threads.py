@@ -21,7 +21,7 @@ PATIENCE_S = 30.0
 """How long the end of a run waits for a writer."""
 
 
-class Writing:
+class WriterThread:
     """One writer at work: rounds go in at one end, each once; the first error is told, and is the last."""
 
     def __init__(self, name: str, writer: Writer, out: Path) -> None:

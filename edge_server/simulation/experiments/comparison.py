@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge_server.config.units import bytes_text, count_text, duration_text
-from edge_server.observability.report.measures import Measured, measure, window_of
+from edge_server.observability.report.measures import RunMeasures, averaging_window, measure
 from edge_server.simulation.experiments.cells import Cell, Plan
 from edge_server.simulation.experiments.experiment import PaperNumbers
 from edge_server.simulation.experiments.findings import NOTHING, Spread, Table, spread, without_empty
@@ -20,12 +20,12 @@ class Result:
     """A cell and the figures of its runs by seed; `parameters` is the mean over the tiers."""
 
     cell: Cell
-    runs: Mapping[int, Measured]
+    runs: Mapping[int, RunMeasures]
     window: int
     parameters: float | None = None
     failures: tuple[str, ...] = ()
 
-    def over_seeds(self, value: Callable[[Measured], float | None]) -> Spread | None:
+    def over_seeds(self, value: Callable[[RunMeasures], float | None]) -> Spread | None:
         """Mean and deviation of one figure."""
         return spread([value(one) for one in self.runs.values()])
 
@@ -42,7 +42,7 @@ def results(plan: Plan, done: Sequence[Done], sizes: Mapping[str, float]) -> lis
 
 def _result(plan: Plan, cell: Cell, own: Sequence[Done], sizes: Mapping[str, float]) -> Result:
     experiment = plan.experiment
-    window = window_of(
+    window = averaging_window(
         cell.config().federation.rounds,
         average_rounds=experiment.average_rounds,
         average_share=experiment.average_share,
@@ -231,6 +231,6 @@ def details(found: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _run(run: Measured) -> dict[str, Any]:
+def _run(run: RunMeasures) -> dict[str, Any]:
     reached = {f"{target:g}": r and dataclasses.asdict(r) for target, r in run.reached.items()}
     return {**dataclasses.asdict(run), "reached": reached}

@@ -12,7 +12,7 @@ from edge_server.observability.report.document import (
     Code,
     Curves,
     Document,
-    Facts,
+    FactList,
     Paragraph,
     Picture,
     Section,
@@ -81,7 +81,7 @@ def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Doc
         outcome="finished" if finished else "interrupted" if findings.interrupted else "with failures",
         detail="",
         good=finished,
-        facts=Facts(_facts(plan, made)),
+        facts=FactList(_facts(plan, made)),
         sections=(
             Section("Results", (*remarks, *results)),
             *curves,

@@ -9,7 +9,7 @@ import pytest
 
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.config.load import load_config
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import Examined, Strike, read_examined, read_strikes
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
@@ -67,7 +67,7 @@ def test_it_tells_rounds_refusals_and_quarantine_while_the_run_goes_on(folder, c
 
 
 def test_it_tells_what_went_over_each_devices_link_broadcasts_included(folder, capsys):
-    tally = Tally()
+    tally = RunCounters()
     tally.sent("good", 30)
     tally.published(["good", "bad"], 1, 1000)
     tally.received("good", 200)

@@ -10,7 +10,7 @@ import pytest
 from edge_client.cli.app import CommandLine
 from edge_client.cli.main import EDGE_CLIENT
 from edge_server.cli.main import EDGE_SERVER
-from edge_server.observability.dashboard.bind_address import USUAL
+from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS
 from edge_server.observability.prometheus.address import DEFAULT
 from edge_server.observability.terminal.tables import outcome_text
 from tests.edge_server.observability.terminal.shown import summary
@@ -40,7 +40,9 @@ def test_a_command_says_its_version(prog: str, capsys: pytest.CaptureFixture[str
 def test_an_override_behind_an_option_with_an_optional_address_is_an_override(option: str) -> None:
     args = EDGE_SERVER._parsed(["simulate", "fedavg", option, "rounds=4", "--seed", "2", "lr=1"])
     assert args.overrides == ["rounds=4", "lr=1"]
-    assert (args.dashboard, args.metrics) == ((USUAL, None) if option == "--dashboard" else (None, DEFAULT))
+    assert (args.dashboard, args.metrics) == (
+        (DEFAULT_ADDRESS, None) if option == "--dashboard" else (None, DEFAULT)
+    )
 
 
 def test_an_address_behind_the_option_is_still_one() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.config.load import load_config
-from edge_server.observability.selection_history import read_why
+from edge_server.observability.selection_history import read_selection_history
 from edge_server.rounds.events import Assignment
 from edge_server.storage.journal import Aggregated, Journal
 from edge_server.storage.records import RoundRecord
@@ -79,7 +79,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_each_planning_says_what_came_of_it(folder):
-    rows = read_why(folder.path, "pi")
+    rows = read_selection_history(folder.path, "pi")
     assert [(one.attempt, one.round, one.because, one.outcome, one.reason, one.weight) for one in rows] == [
         (1, 1, "drawn", "dropped", None, None),
         (2, 1, "drawn", "counted", None, 0.5),
@@ -98,7 +98,7 @@ def test_an_update_of_a_buffered_round_counts_in_a_later_one(tmp_path):
     plan(journal, 2, 2, "pc")
     close(folder, journal, 2, Aggregated("pi", 1, DIGEST, 1), selected=("pi",))
     journal.close()
-    (first, second) = read_why(folder.path, "pi")
+    (first, second) = read_selection_history(folder.path, "pi")
     assert (first.outcome, first.staleness, first.weight) == ("counted", 1, 1.0)
     assert second.outcome == "not chosen"
 
@@ -109,7 +109,7 @@ def test_where_no_reasons_are_kept_the_history_says_in_which_rounds_it_was(tmp_p
     plan(journal, 1, 1, "pi", "pc", silent=True)
     close(folder, journal, 1, Aggregated("pi", 1, DIGEST, 0))
     journal.close()
-    (row,) = read_why(folder.path, "pi")
+    (row,) = read_selection_history(folder.path, "pi")
     assert (row.round, row.attempt, row.because, row.outcome) == (1, None, "", "counted")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import DeviceView
 from edge_server.observability.views import make_snapshot
 from edge_server.rounds.participant import Status
@@ -30,11 +30,11 @@ def record(**fields) -> RoundRecord:
     return RoundRecord(**{**values, **fields})
 
 
-def told(tally: Tally, phase: str, number: int | None, **more) -> None:
-    tally.told(Telemetry(federation=NAME, device="a", session=1, phase=phase, round=number, **more))
+def report(tally: RunCounters, phase: str, number: int | None, **more) -> None:
+    tally.reported(Telemetry(federation=NAME, device="a", session=1, phase=phase, round=number, **more))
 
 
-def seen(run: Run, tally: Tally) -> dict[str, DeviceView]:
+def seen(run: Run, tally: RunCounters) -> dict[str, DeviceView]:
     shown = make_snapshot(
         run.federation, tally, tier=lambda _: 1, ratios=[0.5], now=run.now, began=0.0, no_link=""
     )
@@ -42,7 +42,7 @@ def seen(run: Run, tally: Tally) -> dict[str, DeviceView]:
 
 
 def test_counts_scores_and_refusals_are_each_device_s_own():
-    run, tally = started("a", "b", start_clients=9), Tally()
+    run, tally = started("a", "b", start_clients=9), RunCounters()
     tally.closed(record(round=1, attention={"a": 0.75, "b": 0.25}))
     tally.closed(record(round=2, attention={"a": 0.5, "b": 0.5}, completed=("a", "b")))
     for device, reason in (("a", Reason.NOT_FINITE), ("a", Reason.MALFORMED), ("a", Reason.NOT_FINITE)):
@@ -54,7 +54,7 @@ def test_counts_scores_and_refusals_are_each_device_s_own():
 
 
 def test_a_restarted_server_knows_the_refusals_of_before():
-    before, after = Tally(), Tally()
+    before, after = RunCounters(), RunCounters()
     before.refused("a", Reason.NOT_FINITE)
     after.restore(before.traffic(), [])
     after.refused("a", Reason.NOT_FINITE)
@@ -62,7 +62,7 @@ def test_a_restarted_server_knows_the_refusals_of_before():
 
 
 def test_when_a_device_was_last_heard_is_remembered_for_as_many_as_are_counted():
-    run, tally = started("a", "b", start_clients=9), Tally(most=1)
+    run, tally = started("a", "b", start_clients=9), RunCounters(most=1)
     tally.heard("a")
     tally.heard("b")
     shown = seen(run, tally)
@@ -72,12 +72,12 @@ def test_when_a_device_was_last_heard_is_remembered_for_as_many_as_are_counted()
 
 
 def test_the_board_is_as_the_device_said_last_or_else_as_it_was_at_its_birth():
-    run, tally = started(start_clients=9), Tally()
+    run, tally = started(start_clients=9), RunCounters()
     profile = CapabilityProfile(machine="board", celsius=40.0, battery=0.5, memory_free_bytes=1000)
     run.hear(birth("a").model_copy(update={"profile": profile}))
     assert seen(run, tally)["a"].board == BoardState(celsius=40.0, battery=0.5, memory_free_bytes=1000)
     assert seen(run, tally)["a"].profile == profile
-    told(tally, "idle", None, board=BoardState(celsius=50.0))
+    report(tally, "idle", None, board=BoardState(celsius=50.0))
     assert seen(run, tally)["a"].board == BoardState(celsius=50.0)
     run.hear(birth("b"))
     assert seen(run, tally)["b"].board is None
@@ -87,15 +87,15 @@ def test_who_may_not_train_says_why():
     run = started(start_clients=9)
     held = {"eligibility": Eligibility.PAUSE, "ineligible_because": "battery 12 %, at least 30 %"}
     run.hear(birth("a").model_copy(update=held))
-    assert seen(run, Tally())["a"].ineligible_because == "battery 12 %, at least 30 %"
+    assert seen(run, RunCounters())["a"].ineligible_because == "battery 12 %, at least 30 %"
 
 
 @pytest.mark.parametrize("phase", ["fetching", "training", "uploading", "exporting"])
 def test_the_device_s_own_word_for_what_it_does_is_shown_while_the_server_knows_no_better(phase):
-    run, tally = started("a", "b"), Tally()
+    run, tally = started("a", "b"), RunCounters()
     run.plan("a", "b")
     assert seen(run, tally)["a"].state == "offered"
-    told(tally, phase, 1, epoch=1, epochs=2)
+    report(tally, phase, 1, epoch=1, epochs=2)
     assert (seen(run, tally)["a"].state, seen(run, tally)["a"].epoch) == (phase, 1)
     run.hear(reply("a"))
     assert run.status("a") is Status.ACCEPTED
@@ -105,20 +105,20 @@ def test_the_device_s_own_word_for_what_it_does_is_shown_while_the_server_knows_
 
 
 def test_a_word_on_another_round_or_on_none_says_nothing_of_this_one():
-    run, tally = started("a"), Tally()
+    run, tally = started("a"), RunCounters()
     run.plan("a")
     run.hear(reply("a"))
-    told(tally, "fetching", 7)
+    report(tally, "fetching", 7)
     assert seen(run, tally)["a"].state == "training"
-    told(tally, "idle", None)
+    report(tally, "idle", None)
     assert seen(run, tally)["a"].state == "training"
 
 
 def test_who_is_away_or_in_quarantine_is_shown_so_whatever_it_said():
-    run, tally = started("a", "b", rounds=9, reputation=ReputationRules(after=1), quorum=0.1), Tally()
+    run, tally = started("a", "b", rounds=9, reputation=ReputationRules(after=1), quorum=0.1), RunCounters()
     run.plan("b")
     run.upload("b", reason=Reason.NOT_FINITE)
-    told(tally, "idle", None)
+    report(tally, "idle", None)
     run.hear(death("a"))
     # The round is over: nobody else had a part in it.
     assert [one.state for one in seen(run, tally).values()] == ["offline", "quarantined"]

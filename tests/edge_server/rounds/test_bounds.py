@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_server.observability import counters
-from edge_server.observability.counters import OTHERS, Tally
+from edge_server.observability.counters import OTHERS, RunCounters
 from edge_server.rounds import fleet
 from edge_server.rounds.events import Send
 from edge_server.rounds.rate_limit import RateLimit
@@ -35,13 +35,13 @@ def test_no_more_devices_are_taken_than_so_many_and_the_others_are_told():
 
 @pytest.mark.usefixtures("three")
 def test_made_up_names_are_counted_together():
-    counts = Tally()
+    counts = RunCounters()
     for index in range(100):
         counts.received(f"made-up-{index}", 10)
         counts.sent(f"made-up-{index}", 1)
         counts.refused(f"made-up-{index}", Reason.MALFORMED)
         told = Telemetry(federation="home", device=f"made-up-{index}", session=1, phase="idle")
-        counts.told(told)
+        counts.reported(told)
     assert counts.uplink == {"made-up-0": 10, "made-up-1": 10, "made-up-2": 10, OTHERS: 970}
     assert counts.downlink[OTHERS] == 97
     assert counts.refusals[OTHERS, "malformed"] == 97
@@ -50,7 +50,7 @@ def test_made_up_names_are_counted_together():
 
 @pytest.mark.usefixtures("three")
 def test_a_device_that_is_known_is_counted_by_name_whoever_was_there_before() -> None:
-    counts = Tally(known=lambda device: device == "honest")
+    counts = RunCounters(known=lambda device: device == "honest")
     for index in range(5):
         counts.received(f"made-up-{index}", 10)
         counts.refused(f"made-up-{index}", Reason.MALFORMED)

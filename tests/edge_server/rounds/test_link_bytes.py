@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.transport.broker_address import parse_address
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.rounds.link_bytes import IndirectTraffic, LinkBytes, link_bytes
 from edge_server.transport.broker.launch import RunningBroker
 from tests.benchmarks.wire import relay
@@ -44,7 +44,7 @@ def test_a_devices_bytes_are_those_that_went_over_its_connection(
 
 
 def heard(claim: int | None, *, published: int = 1000, fetched: int = 0, most: int = 0) -> int:
-    tally = Tally()
+    tally = RunCounters()
     tally.published(["pi"], 3, published)
     tally.indirect.claimed("pi", 3, heard=claim, fetched=fetched, most_fetched=most)
     return tally.over_link("pi").received
@@ -71,12 +71,12 @@ def test_a_word_counts_once_and_only_for_its_own_attempt() -> None:
 
 
 def test_a_run_that_goes_on_goes_on_counting() -> None:
-    tally = Tally()
+    tally = RunCounters()
     tally.published(["pi"], 1, 1000)
     tally.sent("pi", 30)
     tally.received("pi", 7)
     tally.indirect.stored["pi"] += 400
-    again = Tally()
+    again = RunCounters()
     again.restore(tally.traffic(), ())
     assert again.over_link("pi") == link_bytes(tally.traffic(), "pi") == LinkBytes(1030, 407)
     assert again.downlink.total() == 1030

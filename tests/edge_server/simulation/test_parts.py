@@ -9,9 +9,9 @@ import pytest
 
 from edge_client.transport import chunk_transfer
 from edge_server.config.load import load_config
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import DeviceView
-from edge_server.observability.terminal.device_groups import crowd_line
+from edge_server.observability.terminal.device_groups import fleet_line
 from edge_server.simulation.device import Standing
 from edge_server.simulation.population import make_population
 from edge_server.simulation.round_checkpoint import Boundary, cut_history, read_boundary, write_boundary
@@ -120,13 +120,13 @@ def test_the_hold_out_of_a_virtual_device_has_every_class_of_its_own() -> None:
 
 # --- checkpoints ---
 def test_a_boundary_is_read_as_it_was_written(tmp_path: Path) -> None:
-    tally = Tally()
+    tally = RunCounters()
     tally.received("a", 3)
     tally.refused(None, "malformed")
     held = frozenset({"11" * 32, "22" * 32})
     boundary = Boundary("r", 4, 7, 0.1 + 0.2, {"a": Standing(2, None, held), "b": Standing(1, 3.5)})
     write_boundary(tmp_path, boundary, tally)
-    restored = Tally()
+    restored = RunCounters()
     assert read_boundary(tmp_path, restored) == boundary
     assert (restored.uplink, restored.downlink, restored.refusals) == (
         tally.uplink,
@@ -147,7 +147,7 @@ def test_history_is_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
 # --- the display ---
 def test_many_devices_are_counted_by_tier() -> None:
     views = [DeviceView(f"d{n}", n % 2 + 1, 0.5, "offline" if n == 0 else "idle") for n in range(30)]
-    assert crowd_line(views) == "29 devices: 14 of tier 1, 15 of tier 2"
+    assert fleet_line(views) == "29 devices: 14 of tier 1, 15 of tier 2"
 
 
 def test_without_data_or_shapes_the_shipped_digits_are_shared_out() -> None:

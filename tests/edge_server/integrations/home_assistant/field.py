@@ -10,7 +10,7 @@ from typing import Any
 
 from edge_client.transport.broker_address import parse_address
 from edge_client.transport.mqtt_client import Arrived, Link, LinkUp
-from edge_server.observability.counters import Tally
+from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.observability.views import make_snapshot
 from edge_server.rounds.fleet import Fleet
@@ -91,7 +91,7 @@ class Run:
         self._watcher.show(
             make_snapshot(
                 federation,
-                Tally(),
+                RunCounters(),
                 tier=lambda device: device.profile.tier or 1,
                 ratios=(0.5, 0.0),
                 now=1.0,

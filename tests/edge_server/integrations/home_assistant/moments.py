@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from edge_server.integrations.home_assistant.model_versions import Shelf
-from edge_server.integrations.home_assistant.states import Moment
-from edge_server.integrations.home_assistant.topics import Places
+from edge_server.integrations.home_assistant.model_versions import ModelVersions
+from edge_server.integrations.home_assistant.states import CurrentState
+from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.values import BoardState, CapabilityProfile
 
-PLACES = Places("home")
+PLACES = HomeAssistantTopics("home")
 PROFILE = CapabilityProfile(machine="Raspberry Pi 4 Model B Rev 1.4", celsius=41.5)
 BOARD = BoardState(celsius=52.34, battery=0.875, memory_bytes=312_400_000, load=0.5)
 KITCHEN = DeviceView(
@@ -25,10 +25,10 @@ def snapshot(*devices: DeviceView, round_number: int = 5) -> Snapshot:
     return Snapshot("home", "home-1", "training", round_number, 10, 60.0, devices=devices)
 
 
-def moment(*devices: DeviceView, **more: Any) -> Moment:
+def moment(*devices: DeviceView, **more: Any) -> CurrentState:
     """The same with a registry in which v2 is approved and the kitchen has v1."""
-    told = {"shelf": Shelf("v2", {"pi-4.kitchen": "v1"}), **more}
-    return Moment(snapshot(*devices), **told)
+    told = {"shelf": ModelVersions("v2", {"pi-4.kitchen": "v1"}), **more}
+    return CurrentState(snapshot(*devices), **told)
 
 
 def named(device: str, **more: Any) -> DeviceView:

@@ -11,16 +11,16 @@ from pydantic import ValidationError
 
 from edge_server.config.home_assistant import identifier, name_of
 from edge_server.integrations.home_assistant.discovery import device_config
-from edge_server.integrations.home_assistant.model_versions import Shelf
+from edge_server.integrations.home_assistant.model_versions import ModelVersions
 from edge_server.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
+    CurrentState,
+    DeviceMessages,
     Installation,
-    Mapped,
-    Moment,
     cleared,
 )
-from edge_server.integrations.home_assistant.topics import Places
+from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
 from schemas.values import CapabilityProfile
 from tests.edge_server.integrations.home_assistant.moments import (
     GARAGE,
@@ -39,7 +39,7 @@ UNDER_WAY = {
 
 
 def messages(*devices, **more):
-    return Mapped(PLACES).wanted(moment(*devices, **more), gone=frozenset(), away=())
+    return DeviceMessages(PLACES).wanted(moment(*devices, **more), gone=frozenset(), away=())
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,9 @@ def test_an_offline_device_is_unavailable_and_an_online_one_available() -> None:
 
 
 def test_devices_that_are_gone_are_cleared_and_told_of_no_more() -> None:
-    found = Mapped(PLACES).wanted(moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",))
+    found = DeviceMessages(PLACES).wanted(
+        moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",)
+    )
     assert not [topic for topic in found if "garage" in topic]
     assert found[PLACES.of("pi-5", "availability")] == OFFLINE
     assert set(cleared(PLACES, ["pi_garage"]).values()) == {b""}
@@ -151,13 +153,13 @@ def test_the_update_says_what_is_installed_what_could_be_and_how_far_it_is() -> 
 
 
 def test_where_nothing_is_approved_there_is_nothing_to_install() -> None:
-    told = update_state(messages(KITCHEN, shelf=Shelf())[PLACES.of("pi-4.kitchen", "update")])
+    told = update_state(messages(KITCHEN, shelf=ModelVersions())[PLACES.of("pi-4.kitchen", "update")])
     assert told.installed_version == told.latest_version == "unknown"
     assert told.release_summary == "No version is approved: edge-server models set-active names one."
 
 
 def test_topics_of_others_are_nobodys() -> None:
-    places = Places("home", "ha/discovery")
+    places = HomeAssistantTopics("home", "ha/discovery")
     assert places.read("ha/discovery/device/home/pi__1/config") == ("config", "pi_1")
     for topic in (
         "ha/discovery/device/office/pi/config",
@@ -172,17 +174,17 @@ def test_topics_of_others_are_nobodys() -> None:
 
 def test_what_was_found_before_is_found_again_and_what_changes_anew() -> None:
     """Each thing that a message rests on, changed by itself, gives what a fresh look gives."""
-    mapped, before = Mapped(PLACES), moment(KITCHEN, GARAGE)
+    mapped, before = DeviceMessages(PLACES), moment(KITCHEN, GARAGE)
     mapped.wanted(before, gone=frozenset(), away=())
     others = [
         before,
         moment(replace(KITCHEN, state="idle"), GARAGE),
         moment(replace(KITCHEN, board=None), GARAGE),
-        Moment(snapshot(KITCHEN, GARAGE, round_number=6), before.shelf),
-        moment(KITCHEN, GARAGE, shelf=Shelf("v3", {"pi-4.kitchen": "v1"})),
-        moment(KITCHEN, GARAGE, shelf=Shelf("v2", {"pi-4.kitchen": "v2"})),
+        CurrentState(snapshot(KITCHEN, GARAGE, round_number=6), before.shelf),
+        moment(KITCHEN, GARAGE, shelf=ModelVersions("v3", {"pi-4.kitchen": "v1"})),
+        moment(KITCHEN, GARAGE, shelf=ModelVersions("v2", {"pi-4.kitchen": "v2"})),
         moment(KITCHEN, GARAGE, installations=UNDER_WAY),
     ]
     seen = [mapped.wanted(other, gone=frozenset(), away=()) for other in others]
-    assert seen == [Mapped(PLACES).wanted(other, gone=frozenset(), away=()) for other in others]
+    assert seen == [DeviceMessages(PLACES).wanted(other, gone=frozenset(), away=()) for other in others]
     assert all(one != seen[0] for one in seen[1:])

@@ -12,7 +12,7 @@ import pytest
 
 from edge_client.transport.broker_address import parse_address
 from edge_server.integrations.home_assistant.install_button import Installer, outcome, rules_for, shown
-from edge_server.integrations.home_assistant.model_versions import Shelf, read_shelf
+from edge_server.integrations.home_assistant.model_versions import ModelVersions, read_model_versions
 from edge_server.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.events import Connected, MessageReceived
@@ -148,12 +148,12 @@ def test_a_device_that_is_lost_before_it_switched_is_given_up(room) -> None:
 
 
 def test_the_shelf_knows_what_each_device_kept_last(room, tmp_path) -> None:
-    assert read_shelf(room.registry.folder, "home") == Shelf()
+    assert read_model_versions(room.registry.folder, "home") == ModelVersions()
     version = entered(room.registry, "v1", fitted(), key_in(tmp_path))
-    assert read_shelf(room.registry.folder, "home") == Shelf()
+    assert read_model_versions(room.registry.folder, "home") == ModelVersions()
     room.registry.set_active(version)
     journal = RolloutJournal(room.registry)
     kept = rollout_at(Stage.KEPT, candidate=DONE)
     journal.begin(kept)
-    assert read_shelf(room.registry.folder, "home") == Shelf("v1", {"pi-1": "v2"})
-    assert read_shelf(room.registry.folder, "work") == Shelf()
+    assert read_model_versions(room.registry.folder, "home") == ModelVersions("v1", {"pi-1": "v2"})
+    assert read_model_versions(room.registry.folder, "work") == ModelVersions()

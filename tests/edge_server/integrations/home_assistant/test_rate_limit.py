@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from edge_server.integrations.home_assistant.rate_limit import MOST_PER_S, SPACING_S, Outbox, due, forgotten
-from edge_server.integrations.home_assistant.states import Mapped
+from edge_server.integrations.home_assistant.rate_limit import (
+    MOST_PER_S,
+    SPACING_S,
+    SentMessages,
+    due,
+    forgotten,
+)
+from edge_server.integrations.home_assistant.states import DeviceMessages
 from tests.edge_server.integrations.home_assistant.moments import PLACES, moment, named
 
 STATE, AVAILABILITY = PLACES.of("pi", "state"), PLACES.of("pi", "availability")
 
 
 def test_what_was_said_is_not_said_again() -> None:
-    outbox, first = due(Outbox(), {STATE: b"1", AVAILABILITY: b"online"}, 0.0)
+    outbox, first = due(SentMessages(), {STATE: b"1", AVAILABILITY: b"online"}, 0.0)
     assert dict(first) == {STATE: b"1", AVAILABILITY: b"online"}
     outbox, again = due(outbox, {STATE: b"1", AVAILABILITY: b"online"}, 60.0)
     assert again == []
 
 
 def test_states_of_a_device_keep_their_distance_and_the_last_of_them_is_said() -> None:
-    outbox, _ = due(Outbox(), {STATE: b"1"}, 100.0)
+    outbox, _ = due(SentMessages(), {STATE: b"1"}, 100.0)
     outbox, soon = due(outbox, {STATE: b"2"}, 100.0 + SPACING_S - 0.1)
     assert soon == []
     outbox, later = due(outbox, {STATE: b"3"}, 100.0 + SPACING_S)
@@ -25,7 +31,7 @@ def test_states_of_a_device_keep_their_distance_and_the_last_of_them_is_said() -
 
 
 def test_that_a_device_is_lost_or_to_be_forgotten_waits_for_nothing() -> None:
-    outbox, _ = due(Outbox(), {STATE: b"1", AVAILABILITY: b"online"}, 0.0)
+    outbox, _ = due(SentMessages(), {STATE: b"1", AVAILABILITY: b"online"}, 0.0)
     _, lost = due(outbox, {STATE: b"2", AVAILABILITY: b"offline"}, 0.5)
     assert lost == [(AVAILABILITY, b"offline")]
     _, cleared = due(outbox, {STATE: b"", AVAILABILITY: b""}, 0.5)
@@ -35,9 +41,9 @@ def test_that_a_device_is_lost_or_to_be_forgotten_waits_for_nothing() -> None:
 def test_a_thousand_new_devices_are_told_of_in_turn_and_all_of_them() -> None:
     """4,000 messages at 100 a second, in turns of half a second: 100 in the first turn, then 50 each."""
     devices = [named(f"pi-{number}") for number in range(1000)]
-    messages = Mapped(PLACES).wanted(moment(*devices), gone=frozenset(), away=())
+    messages = DeviceMessages(PLACES).wanted(moment(*devices), gone=frozenset(), away=())
     assert len(messages) == 4000
-    outbox, sizes, said = Outbox(), [], {}
+    outbox, sizes, said = SentMessages(), [], {}
     for turn in range(100):
         outbox, new = due(outbox, messages, turn / 2)
         sizes.append(len(new))
@@ -51,7 +57,7 @@ def test_a_thousand_new_devices_are_told_of_in_turn_and_all_of_them() -> None:
 def test_a_device_whose_state_changes_all_the_time_keeps_nobody_waiting() -> None:
     """Who has waited longest goes first, whatever the names."""
     devices = {f"a-{number}": PLACES.of(f"a-{number}", "state") for number in range(300)}
-    outbox, heard = Outbox(), set()
+    outbox, heard = SentMessages(), set()
     for turn in range(40):
         outbox, new = due(outbox, dict.fromkeys(devices.values(), str(turn).encode()), turn / 2)
         heard |= {topic for topic, _ in new}
@@ -60,7 +66,7 @@ def test_a_device_whose_state_changes_all_the_time_keeps_nobody_waiting() -> Non
 
 def test_after_a_reconnect_all_is_said_again_no_faster() -> None:
     messages = {PLACES.of(f"pi-{number}", "availability"): b"online" for number in range(500)}
-    outbox = Outbox()
+    outbox = SentMessages()
     for turn in range(20):
         outbox, _ = due(outbox, messages, turn / 2)
     outbox, new = due(forgotten(outbox), messages, 10.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from edge_server.observability.dashboard.events import QUIET_S, Cursor, Shown, events, next_shown
+from edge_server.observability.dashboard.events import QUIET_S, Cursor, PageState, events, next_page_state
 from edge_server.observability.dashboard.fleet_view import FleetRow
 
 ALPHA, BETA = FleetRow("alpha", 1, 0.5, "idle", seen_at=100.0), FleetRow("beta", 2, 0.0, "training")
@@ -16,9 +16,11 @@ def run(**fields: Any) -> dict[str, Any]:
     return values | fields
 
 
-def shown(before: Shown | None = None, rows: Any = (ALPHA, BETA), rounds: Any = (), **fields: Any) -> Shown:
+def shown(
+    before: PageState | None = None, rows: Any = (ALPHA, BETA), rounds: Any = (), **fields: Any
+) -> PageState:
     at = fields.pop("at", 100.0)
-    return next_shown(before, run(**fields), rows, rounds, now=at)
+    return next_page_state(before, run(**fields), rows, rounds, now=at)
 
 
 def names(told: Any) -> list[str]:

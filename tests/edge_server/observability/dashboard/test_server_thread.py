@@ -22,7 +22,7 @@ from edge_server.cli.main import EDGE_SERVER
 from edge_server.observability import watchers
 from edge_server.observability.dashboard import app as routes
 from edge_server.observability.dashboard.bind_address import PORT, bound_socket, listen_address
-from edge_server.observability.dashboard.server_thread import hosted
+from edge_server.observability.dashboard.server_thread import serve_dashboard
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.errors import ConfigError
 from tests.edge_server.observability.dashboard.folders import ended
@@ -53,7 +53,7 @@ def events_of(url: str) -> Generator[tuple[str, Any], None, None]:
 
 def test_a_simulation_is_told_as_it_goes_on_and_its_end(tmp_path):
     out = tmp_path / "run"
-    with ThreadPoolExecutor() as pool, hosted(out, ANY, token=None, live=True) as host:
+    with ThreadPoolExecutor() as pool, serve_dashboard(out, ANY, token=None, live=True) as host:
         told = pool.submit(lambda: list(events_of(host.url)))
         small.run(out, "fedavg", "rounds=2", "num-clients=2", "samples-per-client=20", watcher=host)
         answer = asked(f"{host.url}/api/run")
@@ -76,7 +76,7 @@ def test_a_simulation_is_told_as_it_goes_on_and_its_end(tmp_path):
 
 def test_pages_that_are_open_end_with_the_run(tmp_path):
     with ThreadPoolExecutor() as pool:
-        with hosted(tmp_path, ANY, token=None, live=True) as host:
+        with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
             host.show(MOMENT)
             stream = events_of(host.url)
             assert next(stream)[0] == "run"
@@ -88,7 +88,7 @@ def test_pages_that_are_open_end_with_the_run(tmp_path):
 
 
 def test_a_hundred_pages_are_all_told_and_one_who_reads_nothing_holds_up_nobody(tmp_path):
-    with hosted(tmp_path, ANY, token=None, live=True) as host:
+    with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
         port = int(host.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as deaf:
@@ -120,7 +120,7 @@ async def _pages(port: int, count: int) -> list[int]:
 
 def test_more_pages_than_there_is_room_for_are_told_to_try_again(tmp_path, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 1)
-    with hosted(tmp_path, ANY, token=None, live=True) as host:
+    with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
         stream = events_of(host.url)
         next(stream)
@@ -130,7 +130,7 @@ def test_more_pages_than_there_is_room_for_are_told_to_try_again(tmp_path, monke
 
 def test_a_page_that_goes_makes_room(tmp_path, monkeypatch):
     monkeypatch.setattr(routes, "MOST_STREAMS", 1)
-    with hosted(tmp_path, ANY, token=None, live=True) as host:
+    with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
         assert [_told_at_last(host.url) for _ in range(3)] == ["run"] * 3
 

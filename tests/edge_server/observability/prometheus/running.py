@@ -18,7 +18,7 @@ def busy() -> Snapshot:
     """Round 3 of 10: two of tier 1 train, one is away, one of tier 5 was refused."""
     durations = Durations()
     for seconds in (0.02, 0.3, 7200.0):
-        durations.took("checking", seconds)
+        durations.record("checking", seconds)
     return snapshot(
         round=3,
         devices=(
@@ -52,8 +52,8 @@ def busy() -> Snapshot:
             uplink_bytes=1000,
             downlink_bytes=2000,
             refusals={"not-finite": 4},
-            phases=durations.spreads(),
-            work=durations.spreads(),
+            phases=durations.histograms(),
+            work=durations.histograms(),
             deadline_s=600.0,
             budget=8.0,
         ),

@@ -18,7 +18,7 @@ from edge_server.observability.durations import Durations, PhaseClock
 from edge_server.observability.prometheus.address import Listen, parse_listen
 from edge_server.observability.prometheus.cli_option import metrics_watcher
 from edge_server.observability.prometheus.collector import RunCollector, run_registry
-from edge_server.observability.prometheus.http_endpoint import open_door
+from edge_server.observability.prometheus.http_endpoint import serve_metrics
 from edge_server.observability.watchers import _metrics
 from schemas.errors import ConfigError
 from tests.edge_server.observability.prometheus.running import busy
@@ -34,7 +34,7 @@ def read(url: str) -> tuple[int, str]:
 
 def test_metrics_are_there_as_long_as_the_run_and_nothing_else_is(tmp_path: Path) -> None:
     collector = RunCollector(tmp_path)
-    with open_door(Listen("127.0.0.1", 0), run_registry(collector)) as url:
+    with serve_metrics(Listen("127.0.0.1", 0), run_registry(collector)) as url:
         collector.show(busy())
         status, said = read(url)
         assert status == 200
@@ -49,14 +49,14 @@ def test_a_door_that_is_taken_is_bad_usage(tmp_path: Path) -> None:
         there = Listen("127.0.0.1", taken.getsockname()[1])
         with (
             pytest.raises(ConfigError, match=r"--metrics 127.*cannot listen there.*HOST:PORT"),
-            open_door(there, run_registry(RunCollector(tmp_path))),
+            serve_metrics(there, run_registry(RunCollector(tmp_path))),
         ):
             pass
 
 
 def test_those_who_ask_and_wait_do_not_fill_the_door(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(open_door(Listen("127.0.0.1", 0), run_registry(RunCollector(tmp_path))))
+        url = stack.enter_context(serve_metrics(Listen("127.0.0.1", 0), run_registry(RunCollector(tmp_path))))
         port = int(url.split(":")[2].partition("/")[0])
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(17)]
         # Sixteen threads wait for a request; the seventeenth connection is ended at once.
@@ -108,9 +108,9 @@ def test_a_phase_counts_when_it_ends() -> None:
     clock = PhaseClock()
     for phase, now in (("planning", 1.0), ("planning", 2.0), ("training", 3.5), ("planning", 10.5)):
         clock.at(phase, now)
-    spreads = clock.durations.spreads()
+    histograms = clock.durations.histograms()
     # Planning from 1 to 3.5, training from 3.5 to 10.5; the second planning goes on.
-    assert {name: (sum(one.counts), one.seconds) for name, one in spreads.items()} == {
+    assert {name: (sum(one.counts), one.seconds) for name, one in histograms.items()} == {
         "planning": (1, 2.5),
         "training": (1, 7.0),
     }
@@ -121,4 +121,4 @@ def test_work_that_raises_is_timed_too() -> None:
     durations = Durations(lambda: next(times))
     with pytest.raises(ValueError, match="no"), durations.timed("checking"):
         raise ValueError("no")
-    assert durations.spreads()["checking"].seconds == 3.0
+    assert durations.histograms()["checking"].seconds == 3.0

@@ -44,5 +44,5 @@ def test_jobs_count_until_they_have_ended_and_are_timed() -> None:
     done = [inbox.get(timeout=60) for _ in range(2)]
     assert done == [JobDone(RoundPlanned(1, {})), JobDone(RoundPlanned(2, {}))]
     assert jobs.open == 0
-    assert sum(workshop.durations.spreads()["planning"].counts) == 2
+    assert sum(workshop.durations.histograms()["planning"].counts) == 2
     jobs.end(finished=True)

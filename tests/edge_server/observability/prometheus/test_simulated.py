@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from edge_client.system.logging.context import facts_of
 from edge_server.observability.prometheus.collector import RunCollector
-from edge_server.observability.snapshot import Together
-from edge_server.observability.trackers.threads import Writing
+from edge_server.observability.snapshot import WatcherGroup
+from edge_server.observability.trackers.threads import WriterThread
 from tests.edge_server.observability.trackers.test_threads import Kept
 from tests.edge_server.simulation import small
 
@@ -24,7 +24,7 @@ def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
 ) -> None:
     """Four devices with a class each; no network stays finite on the pictures of the last."""
     collector, kept, told = RunCollector(tmp_path), Kept(), []
-    writing = Writing("kept", kept, tmp_path / "run")
+    writing = WriterThread("kept", kept, tmp_path / "run")
 
     def listen(record: logging.LogRecord) -> bool:
         # Now: facts that hold for all lines are those of the moment.
@@ -42,7 +42,7 @@ def test_what_happens_is_in_the_metrics_the_writer_and_the_log(
             "shards=1",
             "rounds=2",
             "batch-size=10",
-            watcher=Together(collector, writing),
+            watcher=WatcherGroup(collector, writing),
         )
     writing.close()
     registry = CollectorRegistry()

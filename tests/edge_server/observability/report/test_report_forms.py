@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from edge_client.cli.app import CommandLine
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.observability.report.comparison import run_names, runs_document
-from edge_server.observability.report.contents import Contents, read_contents
+from edge_server.observability.report.contents import RunContents, read_run_contents
 from edge_server.observability.report.costs import training_macs
 from edge_server.observability.report.document import Cell, Code, Paragraph, table, without_empty
 from edge_server.observability.report.html_page import html_block
@@ -26,16 +26,16 @@ from tests.edge_server.observability.report.test_report import Page, folder
 from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
 
 
-def contents(end: Summary | None = None, *history: RoundRecord, **fields: Any) -> Contents:
-    return Contents(Path("run"), end or summary(), history, "", fields.pop("settings", {}), **fields)
+def contents(end: Summary | None = None, *history: RoundRecord, **fields: Any) -> RunContents:
+    return RunContents(Path("run"), end or summary(), history, "", fields.pop("settings", {}), **fields)
 
 
-def section(run: Contents, title: str) -> list[dict[str, Any]]:
+def section(run: RunContents, title: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = told(run_document(run))["sections"][title]
     return found
 
 
-def rows(run: Contents, title: str, index: int = 0) -> list[dict[str, str]]:
+def rows(run: RunContents, title: str, index: int = 0) -> list[dict[str, str]]:
     tables = [block["rows"] for block in section(run, title) if "table" in block]
     return list(tables[index])
 
@@ -174,7 +174,7 @@ def test_runs_are_compared_under_their_folders_names(tmp_path: Path) -> None:
     for name, accuracy in (("one", 0.7), ("two", 0.9)):
         (tmp_path / name).mkdir()
         folder(tmp_path / name, end=summary(test_accuracy=accuracy), history=(scored(1), scored(2)))
-    runs = [read_contents(tmp_path / name) for name in ("one", "two")]
+    runs = [read_run_contents(tmp_path / name) for name in ("one", "two")]
     assert run_names(runs) == ["one", "two"]
     assert run_names([runs[0], runs[0]]) == [f"{tmp_path.name}/one"] * 2
     document = runs_document(runs)

@@ -13,7 +13,7 @@ import pytest
 from edge_server.observability.trackers import registry
 from edge_server.observability.trackers.interface import LAST, RunFacts, scalars
 from edge_server.observability.trackers.registry import make_writer
-from edge_server.observability.trackers.threads import Writing, flat, folder_id
+from edge_server.observability.trackers.threads import WriterThread, flat, folder_id
 from edge_server.observability.watchers import _writers
 from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import ConfigError
@@ -65,7 +65,7 @@ def moments(*closed: int, **fields: Any) -> list[Any]:
 
 
 def written(writer: Any, out: Path, shown: list[Any], patience_s: float = 60.0) -> None:
-    writing = Writing("test", writer, out)
+    writing = WriterThread("test", writer, out)
     for moment in shown:
         writing.show(moment)
     writing.close(patience_s)

@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_server.cli.main import main
-from edge_server.integrations.home_assistant.topics import Places
+from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.mosquitto import SERVICE_IDENTITIES
 from edge_server.security.identity.service_certificates import service_broker_address
@@ -22,7 +22,7 @@ from tests.edge_server.security.identity.conftest import (
     server_files,
 )
 
-PLACES = Places(FEDERATION)
+PLACES = HomeAssistantTopics(FEDERATION)
 BUTTON, STATE, CONFIG = PLACES.of("a", "install"), PLACES.of("a", "state"), PLACES.config("a")
 NCMD, NBIRTH = f"spBv1.0/Plant/NCMD/{FEDERATION}", f"spBv1.0/Plant/NBIRTH/{FEDERATION}"
 

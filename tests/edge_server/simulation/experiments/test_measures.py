@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_server.observability.report.measures import measure, reach, window_of
+from edge_server.observability.report.measures import averaging_window, first_reached, measure
 from edge_server.simulation.experiments.findings import spread
 from tests.edge_server.simulation.experiments.made_up import record, summary
 
@@ -15,20 +15,20 @@ def history(*accuracies: float | None):
 
 def test_a_target_is_reached_when_the_mean_of_five_rounds_exceeds_it():
     # Means of five: rounds 1-5 give 0.5, not above 0.5; rounds 2-6 give (0.5 * 4 + 0.6) / 5 = 0.52.
-    reached = reach(history(0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.9), 100, 0.5)
+    reached = first_reached(history(0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.9), 100, 0.5)
     assert reached is not None
     # Two clients a round: 12 updates; 6 rounds of 800 bytes are 4,800, a full model has 400: 12 models.
     assert (reached.round, reached.updates, reached.models) == (6, 12, 12.0)
 
 
 def test_one_good_round_does_not_reach_a_target():
-    assert reach(history(0.1, 0.1, 0.1, 0.1, 0.9), 100, 0.5) is None
-    assert reach(history(0.9, 0.9, 0.9, 0.9), 100, 0.5) is None
+    assert first_reached(history(0.1, 0.1, 0.1, 0.1, 0.9), 100, 0.5) is None
+    assert first_reached(history(0.9, 0.9, 0.9, 0.9), 100, 0.5) is None
 
 
 def test_rounds_that_were_not_tested_are_left_out_of_the_mean_but_cost():
     # Tested rounds 2, 4, 6, 8, 10 have mean 0.6 > 0.5: reached in round 10, after 20 updates.
-    reached = reach(history(*[None, 0.6] * 5), 100, 0.5)
+    reached = first_reached(history(*[None, 0.6] * 5), 100, 0.5)
     assert reached is not None
     assert (reached.round, reached.updates) == (10, 20)
 
@@ -36,7 +36,7 @@ def test_rounds_that_were_not_tested_are_left_out_of_the_mean_but_cost():
 def test_smaller_updates_cost_less_in_full_models_than_in_updates():
     # Two updates of 100 bytes each where a full model has 400: half a model a round.
     small = [record(number, 0.9, uplink=200) for number in range(1, 6)]
-    reached = reach(small, 100, 0.5)
+    reached = first_reached(small, 100, 0.5)
     assert reached is not None
     assert (reached.updates, reached.models) == (10, 2.5)
 
@@ -63,9 +63,9 @@ def test_a_run_that_was_never_tested_has_no_accuracy():
 
 
 def test_a_share_of_the_rounds_is_a_window():
-    assert window_of(3000, average_rounds=10, average_share=0.1) == 300
-    assert window_of(4, average_rounds=10, average_share=0.1) == 1
-    assert window_of(3000, average_rounds=10, average_share=None) == 10
+    assert averaging_window(3000, average_rounds=10, average_share=0.1) == 300
+    assert averaging_window(4, average_rounds=10, average_share=0.1) == 1
+    assert averaging_window(3000, average_rounds=10, average_share=None) == 10
 
 
 def test_spread_is_that_of_a_sample():

@@ -43,7 +43,7 @@ WHOLE = 0
 """Instead of a tier: the global model."""
 
 
-def looked_at(run: Path, tier: int, count: int) -> dict[str, Any]:
+def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
     """What `/api/gradcam` says of `count` test images; raises `ConfigError` where it cannot be."""
     config = load_config(str(run / "federation.toml"))
     data = load_test_data(config)
@@ -141,7 +141,7 @@ def main(words: list[str]) -> int:
     """Print the images of RUN TIER COUNT; what cannot be is said on the error output, exit code 2."""
     run, tier, count = words
     try:
-        print(json.dumps(looked_at(Path(run), int(tier), int(count))))
+        print(json.dumps(grad_cam_value(Path(run), int(tier), int(count))))
     except (EdgeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

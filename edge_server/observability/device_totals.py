@@ -20,7 +20,7 @@ from schemas.base import Frozen
 from schemas.errors import ConfigError
 
 
-class Standing(Frozen):
+class DeviceTotals(Frozen):
     """One device; `quarantined_until` is the last round that it is left out of, None where it is not.
 
     Bytes went over its own link: of a run that goes on, up to its last closed round.
@@ -34,7 +34,7 @@ class Standing(Frozen):
     quarantined_until: int | None = None
 
 
-def read_standings(path: Path) -> list[Standing]:
+def read_device_totals(path: Path) -> list[DeviceTotals]:
     """All devices by name. While a run goes on refusals are those of the journal, later those of the summary.
 
     The summary counts every message that was refused, the journal what was examined and what counted
@@ -49,7 +49,7 @@ def read_standings(path: Path) -> list[Standing]:
     names = {*counted, *refused, *out, *_met(folder)}
     links = _links(folder, names, summary)
     return [
-        Standing(
+        DeviceTotals(
             device=name,
             rounds=counted[name],
             downlink_bytes=links[name].received,

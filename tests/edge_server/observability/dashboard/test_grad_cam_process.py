@@ -17,8 +17,8 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.config.load import load_config
 from edge_server.observability.dashboard import grad_cam_requests
-from edge_server.observability.dashboard.grad_cam_requests import CannotLook, Looking, why_not
-from edge_server.observability.dashboard.gradcam import looked_at, overlay, picture
+from edge_server.observability.dashboard.grad_cam_process import grad_cam_value, overlay, picture
+from edge_server.observability.dashboard.grad_cam_requests import GradCamRequests, GradCamUnavailable, why_not
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
@@ -46,7 +46,7 @@ def opened(url: str) -> Image.Image:
 
 @pytest.mark.parametrize("tier", [0, 1, 2])
 def test_each_class_is_looked_at_with_its_heat(run, tier):
-    told = looked_at(run, tier, 10)
+    told = grad_cam_value(run, tier, 10)
     assert (told["tier"], told["round"]) == (tier, 0)
     assert [one["label"] for one in told["images"]] == list("0123456789")
     for one in told["images"]:
@@ -60,16 +60,16 @@ def test_each_class_is_looked_at_with_its_heat(run, tier):
 
 
 def test_a_tier_looks_with_its_own_channels(run):
-    full, small = looked_at(run, 2, 3), looked_at(run, 1, 3)
+    full, small = grad_cam_value(run, 2, 3), grad_cam_value(run, 1, 3)
     assert [one["image"] for one in full["images"]] == [one["image"] for one in small["images"]]
     assert [one["confidence"] for one in full["images"]] != [one["confidence"] for one in small["images"]]
     # Nothing is cut of the last tier: it is the global model.
-    assert looked_at(run, 0, 3)["images"] == full["images"]
+    assert grad_cam_value(run, 0, 3)["images"] == full["images"]
 
 
 def test_a_tier_that_is_not_there_is_refused(run):
     with pytest.raises(ConfigError, match="no tier 3: there are 1 to 2"):
-        looked_at(run, 3, 1)
+        grad_cam_value(run, 3, 1)
 
 
 def test_labels_are_those_that_the_model_was_trained_by(tmp_path):
@@ -78,7 +78,7 @@ def test_labels_are_those_that_the_model_was_trained_by(tmp_path):
     module, names = build_model(SPEC, seed=1), [f"digit {number}" for number in range(10)]
     manifest = {"preprocessing": {"class_names": names}}
     folder.save_model(0, arrays_of(module), trace_channels(module, SPEC.input_shape), manifest)
-    told = looked_at(tmp_path / "run", 0, 10)
+    told = grad_cam_value(tmp_path / "run", 0, 10)
     assert [one["label"] for one in told["images"]] == names
     assert {one["predicted"] for one in told["images"]} <= set(names)
 
@@ -97,18 +97,18 @@ def test_heat_is_clear_where_cold_and_yellow_where_hottest():
 
 def test_images_are_made_in_another_process_once_per_version(run):
     async def twice() -> tuple[Any, Any]:
-        asking = Looking(run)
+        asking = GradCamRequests(run)
         return await asyncio.gather(asking.images("round-0000", 1, 2), asking.images("round-0000", 1, 2))
 
     first, second = asyncio.run(twice())
     assert first is second
-    assert first == looked_at(run, 1, 2)
+    assert first == grad_cam_value(run, 1, 2)
 
 
 def test_what_stands_in_the_way_is_told(run, monkeypatch):
     monkeypatch.setattr(grad_cam_requests.sys, "executable", "/bin/false")
-    with pytest.raises(CannotLook, match="ended with 1"):
-        asyncio.run(Looking(run).images("round-0000", 1, 1))
+    with pytest.raises(GradCamUnavailable, match="ended with 1"):
+        asyncio.run(GradCamRequests(run).images("round-0000", 1, 1))
 
 
 def test_who_takes_too_long_is_ended(run, monkeypatch, tmp_path):
@@ -118,8 +118,8 @@ def test_who_takes_too_long_is_ended(run, monkeypatch, tmp_path):
     endless.chmod(0o755)
     monkeypatch.setattr(grad_cam_requests.sys, "executable", str(endless))
     monkeypatch.setattr(grad_cam_requests, "PATIENCE_S", 0.2)
-    with pytest.raises(CannotLook, match="took more than"):
-        asyncio.run(Looking(run).images("round-0000", 1, 1))
+    with pytest.raises(GradCamUnavailable, match="took more than"):
+        asyncio.run(GradCamRequests(run).images("round-0000", 1, 1))
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from edge_server.storage.provenance import Provenance, provenance
 NAME = "made.json"
 
 
-def write_made(directory: Path) -> None:
+def write_provenance(directory: Path) -> None:
     """Note what the run in this folder is begun with; a run that goes on keeps its first note."""
     path = directory / NAME
     if not path.exists():
         write_synced(path, (_here().model_dump_json(indent=2) + "\n").encode())
 
 
-def read_made(directory: Path) -> Provenance | None:
+def read_provenance(directory: Path) -> Provenance | None:
     """The note; None where there is none that can be read."""
     try:
         return Provenance.model_validate_json((directory / NAME).read_bytes())
