@@ -1,19 +1,75 @@
-"""Blobs whose files are gone or damaged: said, removed, and made anew where they can be."""
+"""Blobs whose files are gone or damaged: logged, removed, and made again where that is possible."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.tasks.increments import GRAPH
+from edge_server.coordinator.tasks.model_publisher import ModelPublisher
+from edge_server.coordinator.tasks.task_assigner import TaskAssigner
+from edge_server.rounds.device_messages import drop_lost_blobs
+from edge_server.rounds.state import Federation
+from schemas.messages import Task
 
 log = logging.getLogger(__name__)
 
 
-def mended(
-    store: BlobStore, digests: Iterable[str], make_anew: Callable[[frozenset[str]], None]
+class BlobRepair:
+    """Makes the blobs of open tasks again."""
+
+    def __init__(
+        self, model: ModelState, store: BlobStore, assigning: TaskAssigner, publisher: ModelPublisher
+    ) -> None:
+        self._model, self._store = model, store
+        self._assigning, self._publisher = assigning, publisher
+
+    def repair(self, digests: Iterable[str], tasks: Sequence[Task]) -> frozenset[str]:
+        """Make those of these blobs again that are damaged or gone; returns those that are lost for good.
+
+        `tasks` are all the open ones, which may name the blobs.
+        """
+
+        def make_again(damaged: frozenset[str]) -> None:
+            if damaged & self._publisher.digests:
+                self._publisher.begin_anew()
+            needed = [task for task in tasks if any(ref.digest in damaged for ref in task.blobs.values())]
+            # Sub-models of one planning share blobs, so all of its tasks are needed.
+            attempts = {task.attempt for task in needed}
+            planned = [task for task in tasks if task.attempt in attempts]
+            self._assigning.make_again(
+                planned, self._model.state, tiers=lambda: self._model.tier_specs().values()
+            )
+            self._draw_graphs(needed)
+
+        return repaired(self._store, digests, make_again)
+
+    def repair_all(self, federation: Federation) -> Federation:
+        """Check every blob that a recovered run needs: those of open tasks, and the accepted updates."""
+        tasks = open_tasks(federation)
+        updates = [update.blob.digest for update in federation.updates.values()]
+        named = [ref.digest for task in tasks for ref in task.blobs.values()]
+        return drop_lost_blobs(federation, self.repair([*named, *updates], tasks))
+
+    def _draw_graphs(self, tasks: Iterable[Task]) -> None:
+        specs = {task.spec.model_dump_json(): task.spec for task in tasks if GRAPH in task.blobs}
+        for spec in specs.values():
+            graph = self._model.network.graph(self._model.state.params, spec)
+            if graph is not None:
+                self._store.put(graph)
+
+
+def open_tasks(federation: Federation) -> list[Task]:
+    """The tasks of all participants."""
+    return [participant.assignment.task for participant in federation.participants.values()]
+
+
+def repaired(
+    store: BlobStore, digests: Iterable[str], make_again: Callable[[frozenset[str]], None]
 ) -> frozenset[str]:
-    """Which of these blobs are lost for good: the damaged ones that `make_anew` does not make again."""
+    """Which of these blobs are lost for good: the damaged ones that `make_again` does not restore."""
     damaged = frozenset(digest for digest in digests if not store.is_sound(digest))
     if not damaged:
         return damaged
@@ -21,7 +77,7 @@ def mended(
         state = "is not the blob of its name" if digest in store else "is gone"
         log.warning("%s %s: it is made anew", store.path(digest), state)
         store.path(digest).unlink(missing_ok=True)
-    make_anew(damaged)
+    make_again(damaged)
     lost = frozenset(digest for digest in damaged if digest not in store)
     for digest in sorted(lost):
         log.warning("blob %s cannot be made anew: whoever needs it is asked again", digest)

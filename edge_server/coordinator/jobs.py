@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.transport.mqtt_client import Inbox
-from edge_server.coordinator.executor import Workshop
-from edge_server.coordinator.round_record import closed_event
+from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.rounds.events import (
     BlobsLost,
     CheckUpdate,
@@ -35,7 +35,7 @@ CHECKS_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class JobDone:
-    """Event: a job of the workshop has ended; `event` is what the machine shall hear of it."""
+    """Event: a job has ended; `event` is its result for the round machine."""
 
     event: Event
     record: RoundRecord | None = None
@@ -59,17 +59,17 @@ class ChecksDone:
 
 @dataclass(frozen=True)
 class JobFailed:
-    """Event: a job of the workshop has raised."""
+    """Event: a job has raised an exception."""
 
     error: BaseException
 
 
 class Jobs:
-    """One thread for the workshop, in which its jobs follow each other, and some that fetch updates."""
+    """One thread in which the jobs of the coordinator follow each other, and some that fetch updates."""
 
-    def __init__(self, workshop: Workshop, inbox: Inbox) -> None:
-        self._workshop, self._inbox = workshop, inbox
-        self._in_turn = ThreadPoolExecutor(max_workers=1, thread_name_prefix="workshop")
+    def __init__(self, coordinator: Coordinator, inbox: Inbox) -> None:
+        self._coordinator, self._inbox = coordinator, inbox
+        self._in_turn = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordinator")
         self._collectors = ThreadPoolExecutor(max_workers=COLLECTORS, thread_name_prefix="collector")
         self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
         self._exported: Future[dict[int, Path]] | None = None
@@ -80,40 +80,41 @@ class Jobs:
         """How many are under way or wait."""
         return len(self._open)
 
-    def plan(self, command: PlanRound) -> None:
-        """Plan a round, or a delivery."""
-        self._begin(partial(_plan, self._workshop, command))
+    def plan(self, command: PlanRound, chunk_bytes: int) -> None:
+        """Plan a round, or a delivery, whose blobs travel in chunks of `chunk_bytes`."""
+        self._begin(partial(_plan, self._coordinator, command, chunk_bytes))
 
     def export_tiers(self) -> None:
         """Write the tiers' files, once."""
         if self._exported is None:
-            self._exported = self._in_turn.submit(self._workshop.export_tiers)
+            self._exported = self._in_turn.submit(self._coordinator.exporter.export_tiers)
 
     def collect(self, command: CheckUpdate) -> None:
         """Fetch an update that was put into the store."""
-        self._told(self._collectors.submit(_collect, self._workshop, command))
+        self._told(self._collectors.submit(_collect, self._coordinator, command))
 
     def check(self, command: CheckUpdate, task: Task) -> None:
         """Look at an update."""
         self._unchecked.put((command, task))
-        self._begin(partial(_check, self._workshop, self._unchecked))
+        self._begin(partial(_check, self._coordinator, self._unchecked))
 
-    def close_round(self, command: CloseRound, **figures: Any) -> None:
-        """Aggregate; `figures` are those of `Workshop.close`."""
-        self._begin(partial(_close, self._workshop, command, **figures))
+    def close_round(self, command: CloseRound, figures: RoundFigures) -> None:
+        """Aggregate a round."""
+        self._begin(partial(_close, self._coordinator, command, figures))
 
     def roll_back(self, command: RollBack) -> None:
         """Go back to the model before the last closed round."""
-        self._begin(lambda: JobDone(self._workshop.roll_back(command)))
+        self._begin(lambda: JobDone(self._coordinator.rollback.undo(command)))
 
     def mend(self, digest: str, tasks: Sequence[Task]) -> None:
         """Make a blob anew that may be damaged."""
-        self._begin(lambda: JobDone(BlobsLost(self._workshop.mend([digest], tasks))))
+        self._begin(lambda: JobDone(BlobsLost(self._coordinator.repair.repair([digest], tasks))))
 
     def publish(self, refs: Iterable[BlobRef]) -> None:
         """Lay blobs into the store, if there is one."""
-        if self._workshop.depot is not None:
-            self._in_turn.submit(self._workshop.depot.publish, refs, self._workshop.store)
+        storage = self._coordinator.storage
+        if storage.object_store is not None:
+            self._in_turn.submit(storage.object_store.publish, refs, storage.store)
 
     def exported(self) -> Mapping[int, Path]:
         """The tiers' files, as far as they were to be written; raises what writing them has raised."""
@@ -141,12 +142,12 @@ class Jobs:
         self._inbox.put(future.result() if error is None else JobFailed(error))
 
 
-def _plan(workshop: Workshop, command: PlanRound) -> JobDone:
-    with workshop.durations.timed("planning"):
-        return JobDone(workshop.plan(command))
+def _plan(coordinator: Coordinator, command: PlanRound, chunk_bytes: int) -> JobDone:
+    with coordinator.context.durations.timed("planning"):
+        return JobDone(coordinator.planner.plan(command, chunk_bytes=chunk_bytes))
 
 
-def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
+def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
     """Check all that wait, of which each has brought one such job: some find nothing left to do."""
     checks: list[tuple[CheckUpdate, Task]] = []
     with contextlib.suppress(queue.Empty):
@@ -154,17 +155,17 @@ def _check(workshop: Workshop, waiting: queue.SimpleQueue[tuple[CheckUpdate, Tas
             checks.append(waiting.get_nowait())
     if not checks:
         return ChecksDone(())
-    with workshop.durations.timed("checking"):
-        return ChecksDone(tuple(workshop.check_all(checks)))
+    with coordinator.context.durations.timed("checking"):
+        return ChecksDone(tuple(coordinator.checker.check_all(checks, coordinator.model.state)))
 
 
-def _collect(workshop: Workshop, command: CheckUpdate) -> Collected:
-    store, depot = workshop.store, workshop.depot
-    there = depot is not None and depot.collect(command.update, store)
+def _collect(coordinator: Coordinator, command: CheckUpdate) -> Collected:
+    store, remote = coordinator.storage.store, coordinator.storage.object_store
+    there = remote is not None and remote.collect(command.update, store)
     return Collected(command, there, store.present(command.update.blob))
 
 
-def _close(workshop: Workshop, command: CloseRound, **figures: Any) -> JobDone:
-    with workshop.durations.timed("closing"):
-        record = workshop.close(command, **figures)
+def _close(coordinator: Coordinator, command: CloseRound, figures: RoundFigures) -> JobDone:
+    with coordinator.context.durations.timed("closing"):
+        record = coordinator.aggregator.close(command, figures)
         return JobDone(closed_event(record), record)

@@ -1,4 +1,4 @@
-"""From a checked configuration to a federation that runs: broker, run folder, workshop, server."""
+"""From a checked configuration to a federation that runs: broker, run folder, coordinator, server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def serve(
     run that was cut off there goes on, under its name; a new one is called `run`. Raises `Suspended` where
     this one shall go on another time.
     """
-    from edge_server.coordinator.executor import Workshop
+    from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_start
     from edge_server.coordinator.object_store import opened_depot
     from edge_server.integrations.open import bridges
@@ -73,16 +73,14 @@ def serve(
         write_provenance(folder.path)
         new = run or run_name(config.federation.name)
         run = recovered.federation.run if recovered else new
-        manifest_signer = open_manifest_signer(
-            config.federation.name, run, folder.path, config.federation.signing_key
-        )
+        signer = open_manifest_signer(config.federation.name, run, folder.path, config.federation.signing_key)
         resume = recovered.resumption if recovered else None
         first = None if resume else find_start(config, [shelf, RUNS / "registry"], folder)
-        workshop = Workshop(
-            config, run, folder, resume=resume, manifest_signer=manifest_signer, depot=depot, first=first
+        coordinator = assemble(
+            config, run, folder, resume=resume, signer=signer, object_store=depot, first=first
         )
-        say(workshop.words)
-        server = Server(config, run, address, workshop, WatcherGroup(watcher, beside), recovered)
+        say(coordinator.notices)
+        server = Server(config, run, address, coordinator, WatcherGroup(watcher, beside), recovered)
         look_for_strangers(address, config.federation.name, server.warn)
         with stopped_by_signals(server.stop, server.suspend):
             summary = server.run()

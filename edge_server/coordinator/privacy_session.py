@@ -1,4 +1,4 @@
-"""Differential privacy at work in a run: what the workshop asks of it; where it is off, nothing changes."""
+"""Differential privacy in a run; where it is off, nothing changes."""
 
 from __future__ import annotations
 

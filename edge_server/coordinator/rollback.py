@@ -1,45 +1,59 @@
-"""What giving up a closed round means: the state to go on from, and how large the round's updates were."""
+"""Giving up a closed round: the model before it comes back, without the devices whose updates spoiled it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from edge_client.compression.decoding import decoded
+from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.run_storage import RunStorage
+from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.validation.magnitudes import magnitudes_of
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
+from edge_server.rounds.events import RollBack, RolledBack
+from edge_server.rounds.rollback import strike_rows
+from edge_server.rounds.suspects import choose_suspects
+from edge_server.storage.journal import GivenUp
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
-from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.aggregation.array_stores import NewArrayStore
-from edge_server.strategy.checkpoint import load_checkpoint
-from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, PeerError
-from schemas.tensors.blobs import FileGroups
+from schemas.tensors.blobs import FlatGroups
+from schemas.tensors.files import digest_of_tensors
 
 
-def gone_back(older: State, newer: State) -> State:
-    """The state before a round, as the one that the next round begins with.
+class Rollback:
+    """Undoes the last closed round of a run."""
 
-    Who was ever there, and what privacy the run has spent, cannot be undone.
-    """
-    return replace(older, round=newer.round, clients=newer.clients, privacy=newer.privacy)
+    def __init__(self, model: ModelState, storage: RunStorage, publisher: ModelPublisher) -> None:
+        self._model, self._storage, self._publisher = model, storage, publisher
 
+    def undo(self, command: RollBack) -> RolledBack:
+        """Put the state before the last closed round in the place of the state after it.
 
-def earlier_state(folder: RunFolder, undone: int, sha256: str, *, keep: NewArrayStore) -> State:
-    """The state that the round after the given-up round `undone` begins with, read back.
-
-    The files of the state before are there until that round is about to close; by then those of the given-up
-    one have long been written over. Raises `ConfigError` where neither can be read.
-    """
-    try:
-        older = folder.load_state(undone - 1, sha256, keep=keep)
-    except ConfigError:
-        return folder.load_state(undone, sha256, keep=keep)
-    given_up = load_checkpoint(folder.checkpoint(undone), FileGroups(folder.model(undone)), keep=keep)
-    return gone_back(older, given_up)
+        The round is given up once the journal says so; a server that dies after that repeats the rest.
+        """
+        folder, storage = self._storage.folder, self._storage
+        try:
+            with contextlib.closing(JournalReader(folder.journal)) as reader:
+                sha256 = reader.begun_with().get(command.undone - 1)
+                kept = storage.archive.folder(command.undone)
+                measures = measured(reader, command.undone, kept, storage.unpacked)
+            older = folder.load_state(command.undone - 1, sha256, keep=storage.keep)
+        except ConfigError as error:
+            return RolledBack(command, failed=str(error))
+        out = choose_suspects(measures, command.able, command.fewest)
+        sha256 = digest_of_tensors(FlatGroups({"model": older.params}))
+        undone = GivenUp(command.undone, command.attempt, sha256, out, command.why)
+        storage.journal.undone(undone, strike_rows(command, out))
+        self._model.go_back(older, undone)
+        self._publisher.begin_anew()
+        # In this order: a model that is in its place again has its state next to it.
+        durable = self._model.context.durable
+        folder.save_checkpoint(self._model.state, durable=durable)
+        self._model.save(command.undone, durable=durable)
+        return RolledBack(command, out)
 
 
 def measured(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from edge_client.training.evaluation import Evaluation
@@ -12,16 +13,30 @@ from edge_server.storage.records import Rejected, RoundRecord
 from schemas.values import Reason
 
 
+@dataclass(frozen=True)
+class RoundFigures:
+    """What the edge of the server has measured of a round: bytes both ways, and how long the round took.
+
+    `traffic` are the counts of the run so far (`Tally.traffic`).
+    """
+
+    uplink: int = 0
+    downlink: int = 0
+    duration_s: float = 0.0
+    virtual_time_s: float | None = None
+    traffic: Mapping[str, Any] = field(default_factory=dict)
+
+
+NO_FIGURES = RoundFigures()
+
+
 def round_record(
     command: CloseRound,
     *,
     fraction: float,
     tested: Mapping[int, Evaluation],
     observed: Mapping[str, Any],
-    uplink: int,
-    downlink: int,
-    duration_s: float,
-    virtual_time_s: float | None = None,
+    figures: RoundFigures,
     look: RoundReview,
 ) -> RoundRecord:
     """One line of the history; `tested` is by tier, the full model as tier 0, and may be empty.
@@ -39,10 +54,10 @@ def round_record(
         dropped=command.dropped,
         rejected=_rejected(command, look),
         exaggerated=look.exaggerated,
-        uplink_bytes=uplink,
-        downlink_bytes=downlink,
-        duration_s=duration_s,
-        virtual_time_s=virtual_time_s,
+        uplink_bytes=figures.uplink,
+        downlink_bytes=figures.downlink,
+        duration_s=figures.duration_s,
+        virtual_time_s=figures.virtual_time_s,
         train_loss=_mean([(u.metrics.train_loss, u.metrics.examples) for u in accepted]),
         test_loss=tested[0].loss if tested else None,
         test_accuracy=tested[0].accuracy if tested else None,

@@ -1,6 +1,6 @@
 """The server's edge to the outside world: it carries out what the federation's state machine decides.
 
-One thread owns everything here; paho and the workshop's thread only put events in the inbox.
+One thread owns everything here; paho and the coordinator's thread only put events in the inbox.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from edge_client.transport.chunk_transfer import WriteChunk
 from edge_client.transport.echo_test import Echo
 from edge_client.transport.mqtt_client import Arrived, Confirmed, Inbox, Link, LinkDown, LinkUp
 from edge_server.config.config import Config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.blob_repair import open_tasks
+from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs
 from edge_server.coordinator.publisher import Outgoing
 from edge_server.coordinator.receiver_replies import bytes_of, check_able, chunk_of
+from edge_server.coordinator.round_record import RoundFigures
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import PhaseClock
@@ -34,7 +36,6 @@ from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.observability.views import make_snapshot, make_summary, make_workload
 from edge_server.observability.workload import Workload
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.device_messages import drop_lost_blobs
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
     Announce,
@@ -117,12 +118,12 @@ class Server:
         config: Config,
         run: str,
         address: BrokerAddress,
-        workshop: Workshop,
+        coordinator: Coordinator,
         watcher: Watcher,
         recovered: Recovered | None = None,
     ) -> None:
         self._config, self._address = config, address
-        self._workshop, self._watcher = workshop, watcher
+        self._coordinator, self._watcher = coordinator, watcher
         self.inbox: Inbox = queue.SimpleQueue()
         name = config.federation.name
         echo = echo_topic(name, "server")
@@ -137,16 +138,22 @@ class Server:
         self._echo = Echo(echo, lambda payload: self._link.echo(echo, payload))
         self._planned: list[PlanRound] = []
         self._receivers = ReceiverPool(
-            config.federation.receivers, name, address, workshop.store.directory, self.inbox
+            config.federation.receivers, name, address, coordinator.storage.folder.blobs, self.inbox
         )
-        self._jobs = Jobs(workshop, self.inbox)
-        self._federation = _doubting(Federation(name, run, make_rules(config), classes=workshop.classes))
+        self._jobs = Jobs(coordinator, self.inbox)
+        self._federation = _doubting(
+            Federation(name, run, make_rules(config), classes=coordinator.context.classes)
+        )
         self._tally, self._phases = RunCounters(known=self._knows), PhaseClock()
         self._strangers = RateLimit(TOLD_STRANGERS, WINDOW_S)
         self._partial: set[str] = set()
         self._mending: set[str] = set()
         self._outgoing = Outgoing(
-            name, self._link, workshop.store, self._tally, lambda digest: self.inbox.put(RepairBlob(digest))
+            name,
+            self._link,
+            coordinator.storage.store,
+            self._tally,
+            lambda digest: self.inbox.put(RepairBlob(digest)),
         )
         if recovered is not None:
             self._take_over(recovered)
@@ -181,7 +188,7 @@ class Server:
             self._jobs.end(finished=self._end is not None and self._end.outcome == "finished")
             if self._end is None:
                 self._list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
-                self._workshop.put_down()
+                self._coordinator.suspend()
         return self._finish(self._end)
 
     def warn(self, what: str, detail: str) -> None:
@@ -197,35 +204,24 @@ class Server:
         self.inbox.put(Suspended("the server was told to go down"))
 
     def _take_over(self, recovered: Recovered) -> None:
-        self._federation = _doubting(replace(recovered.federation, classes=self._workshop.classes))
+        self._federation = _doubting(replace(recovered.federation, classes=self._coordinator.context.classes))
         self._tally.restore(recovered.traffic, recovered.history)
         for delivery in recovered.deliveries:
             self._tally.delivered(delivery)
-        self._partial = self._workshop.store.parts()
-        self._mend_all()
-        open_tasks = [one.assignment.task for one in self._federation.at_work]
-        self._jobs.publish([ref for task in open_tasks for ref in task.blobs.values()])
+        self._partial = self._coordinator.storage.store.parts()
+        self._federation = self._coordinator.repair.repair_all(self._federation)
+        tasks = [participant.assignment.task for participant in self._federation.at_work]
+        self._jobs.publish([ref for task in tasks for ref in task.blobs.values()])
         if self._federation.phase is Phase.DELIVERING and is_over(self._federation):
             self._jobs.export_tiers()
         detail = f"with round {self._federation.round}, which was cut off"
         self._note(Note("going on", detail=detail, kind=EventKind.ROUND))
 
-    def _mend_all(self) -> None:
-        """Whatever lay here while nobody looked may be damaged by now: what open tasks name, what counts."""
-        tasks = self._tasks()
-        updates = [update.blob.digest for update in self._federation.updates.values()]
-        named = (ref.digest for task in tasks for ref in task.blobs.values())
-        lost = self._workshop.mend([*named, *updates], tasks)
-        self._federation = drop_lost_blobs(self._federation, lost)
-
-    def _tasks(self) -> list[Task]:
-        return [one.assignment.task for one in self._federation.participants.values()]
-
     def _mend(self, digest: str) -> None:
         """Look at a blob again that somebody could not use, unless that is under way."""
         if digest not in self._mending:
             self._mending.add(digest)
-            self._jobs.mend(digest, self._tasks())
+            self._jobs.mend(digest, open_tasks(self._federation))
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -311,12 +307,12 @@ class Server:
         if found is None:
             return
         if found != self._fits:
-            self._fits = self._workshop.chunk_bytes = found
+            self._fits = found
             self._link.fit(found)
             self._say_size(found)
         waiting, self._planned = self._planned, []
         for command in waiting:
-            self._jobs.plan(command)
+            self._jobs.plan(command, found)
 
     def _say_size(self, chunk_bytes: int) -> None:
         size = f"{chunk_bytes // 1024} kB"
@@ -410,7 +406,7 @@ class Server:
         if not isinstance(message, Update) or message.blob.digest not in self._partial:
             return 0
         self._partial.discard(message.blob.digest)
-        return self._workshop.store.present(message.blob)
+        return self._coordinator.storage.store.present(message.blob)
 
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count what was wrong, and tell the device why."""
@@ -448,7 +444,7 @@ class Server:
     def _do(self, command: Command) -> None:
         match command:
             case Send(device, message, to_sign):
-                signed = self._workshop.manifest_signer.sign_message(message, to_sign)
+                signed = self._coordinator.signer.sign_message(message, to_sign)
                 self._tell(device, self._addressed(device, signed))
             case Announce(message):
                 self._outgoing.announce(message, self._federation.fleet.present())
@@ -459,7 +455,7 @@ class Server:
             case WriteUpdateChunk() if len(self._receivers):
                 pass
             case WriteUpdateChunk(_, WriteChunk(ref, index, data, crc)):
-                self._workshop.store.write_chunk(ref, index, data, crc)
+                self._coordinator.storage.store.write_chunk(ref, index, data, crc)
             case PlanRound() | CheckUpdate() | CloseRound():
                 self._begin_job(command)
             case RepairBlob(digest):
@@ -469,9 +465,9 @@ class Server:
             case Note():
                 self._note(command)
             case RecordStrike(device, number, why):
-                self._workshop.struck(device, number, why)
+                self._coordinator.strike(device, number, why)
             case RecordDelivery(delivery):
-                self._workshop.delivered(delivery)
+                self._coordinator.storage.journal.delivered(delivery)
                 self._tally.delivered(delivery)
             case EndRun():
                 self._end = command
@@ -486,9 +482,9 @@ class Server:
         self._list(note)
 
     def _list(self, note: Note) -> None:
-        self._workshop.events.record(note.event(time.time()))
+        self._coordinator.storage.events.record(note.event(time.time()))
 
-    # --- the workshop ---
+    # --- the jobs ---
     def _begin_job(self, command: PlanRound | CheckUpdate | CloseRound) -> None:
         match command:
             case PlanRound():
@@ -506,13 +502,8 @@ class Server:
             case CloseRound():
                 uplink, downlink, seconds = self._tally.round_figures()
                 self._tally.begin_round()
-                self._jobs.close_round(
-                    command,
-                    uplink=uplink,
-                    downlink=downlink,
-                    duration_s=seconds,
-                    traffic=self._tally.traffic(),
-                )
+                traffic = self._tally.traffic()
+                self._jobs.close_round(command, RoundFigures(uplink, downlink, seconds, traffic=traffic))
 
     def _check(self, command: CheckUpdate) -> None:
         """Let an update be looked at, if its device still has a part in the round."""
@@ -522,7 +513,7 @@ class Server:
 
     def _addressed(self, device: str, message: Message) -> Message:
         """A task with fresh addresses in the store, where there is one."""
-        depot, participant = self._workshop.depot, self._federation.participants.get(device)
+        depot, participant = self._coordinator.storage.object_store, self._federation.participants.get(device)
         if depot is None or participant is None or not isinstance(message, Task):
             return message
         return depot.addressed(message, device, participant.assignment.max_bytes)
@@ -532,12 +523,12 @@ class Server:
         return make_snapshot(
             self._federation,
             self._tally,
-            tier=self._workshop.tier,
+            tier=self._coordinator.tiering.tier,
             ratios=self._config.tiers.levels,
             now=time.monotonic(),
             began=self._began,
             no_link=self._no_link,
-            tested_on=self._workshop.tested_on,
+            tested_on=self._coordinator.context.testing.tested_on,
             load=self._workload(),
             summary=summary,
         )
@@ -548,7 +539,7 @@ class Server:
             self._tally,
             self._config,
             phases=self._phases,
-            work=self._workshop.durations,
+            work=self._coordinator.context.durations,
             inbox=self.inbox.qsize(),
             jobs=self._jobs.open,
             outgoing=self._link.outgoing,
@@ -567,13 +558,13 @@ class Server:
             self._tally,
             end,
             config=self._config,
-            tier=self._workshop.tier,
-            parameters=self._workshop.model.parameters,
+            tier=self._coordinator.tiering.tier,
+            parameters=self._coordinator.model.network.parameters,
             onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
             duration_s=time.monotonic() - self._began,
-            started_from=self._workshop.started_from,
+            started_from=self._coordinator.model.started_from,
         )
-        self._workshop.finish(summary)
+        self._coordinator.finish(summary)
         self._watcher.show(self._snapshot(summary))
         return summary
 

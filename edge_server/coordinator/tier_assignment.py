@@ -15,8 +15,10 @@ from torch import nn
 
 from edge_client.training.cost_model import network_cost
 from edge_server.config.config import Config
+from edge_server.coordinator.model_state import ModelState
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.tiers import tier_of
+from edge_server.storage.recovery import Resumption
 from edge_server.strategy.selection.tier_evidence import ByEvidence, Candidate, Speed, Trained, TrainingNeeds
 from schemas.messages import Update
 from schemas.values import CapabilityProfile, MeasuredSpeed
@@ -121,6 +123,21 @@ class Tiering:
             macs=cost.training_macs(examples=1, epochs=1),
             moved=cost.training_bytes(examples=1, epochs=1),
         )
+
+
+def make_tiering(model: ModelState, resume: Resumption) -> Tiering:
+    """The tiers of a run, with what is known of its devices from before it was resumed."""
+    context = model.context
+    config = context.config
+    return Tiering(
+        config,
+        model.sub_model,
+        context.strategy.local_epochs or (lambda _: config.training.local_epochs),
+        input_shape=context.spec.input_shape,
+        learns=not context.privacy.on,
+        refusals=resume.short_of_memory,
+        undecided=resume.undecided,
+    )
 
 
 def _speed(measured: MeasuredSpeed | None) -> Speed | None:

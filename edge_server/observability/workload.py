@@ -12,9 +12,9 @@ from edge_server.observability.durations import DurationHistogram
 class Workload:
     """Lengths of queues now, counts since the run began, and times since this process began.
 
-    `inbox`: events that the server has not looked at; `jobs` of the workshop; `uploads` that wait for a turn;
+    `inbox`: events that the server has not handled; `jobs` of the coordinator; `uploads` that wait;
     `outgoing` messages that the broker has not taken; `unheard`: messages that were dropped, the inbox being
-    full. `refusals` are counted by reason, `phases` by name and `work` by what the workshop did. A round may
+    full. `refusals` are counted by reason, `phases` by name and `work` by kind of job. A round may
     last `deadline_s`, and all of them may spend epsilon up to the `budget`.
     """
 

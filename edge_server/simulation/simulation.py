@@ -1,7 +1,7 @@
 """The server's edge to a world of virtual devices: what `edge_server.coordinator.server` is over the broker.
 
-The machines of both sides, the workshop and the devices' work are the very same; only what lies between them
-is made up: a timeline instead of clocks and threads, transfers as arithmetic instead of chunks. Events
+The machines of both sides, the coordinator and the devices' work are the very same; only what lies between
+them is made up: a timeline instead of clocks and threads, transfers as arithmetic instead of chunks. Events
 follow each other in virtual time alone, so that a run is the same on any machine with any number of workers.
 On a link that loses nothing the machines' repeats would say nothing new: a Tick's are not sent.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from edge_client.system.logging.context import about
 from edge_server.config.config import Config
-from edge_server.coordinator.executor import Workshop
-from edge_server.coordinator.round_record import closed_event
+from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.observability.durations import PhaseClock
 from edge_server.observability.snapshot import Snapshot, Watcher
@@ -87,7 +87,7 @@ class Simulation:
         run: str,
         devices: Mapping[str, DeviceEdge],
         around: Surroundings,
-        workshop: Workshop,
+        coordinator: Coordinator,
         watcher: Watcher,
         *,
         folder: Path,
@@ -95,7 +95,7 @@ class Simulation:
         reputations: Reputations | None = None,
         undone: tuple[Undone, ...] = (),
     ) -> None:
-        self._config, self._workshop, self._watcher = config, workshop, watcher
+        self._config, self._coordinator, self._watcher = config, coordinator, watcher
         self._devices, self._around, self._folder = devices, around, folder
         self._export = export
         self._timeline, self._tally = around.timeline, around.tally
@@ -110,7 +110,7 @@ class Simulation:
             fleet=fleet,
             reputations=reputations or {},
             undone=undone,
-            classes=workshop.classes,
+            classes=coordinator.context.classes,
         )
         self._latency_s = max(device.latency_s for device in devices.values())
         self._ticks: set[float] = set()
@@ -193,7 +193,7 @@ class Simulation:
     # --- the devices ---
     def _uploaded(self, device: str, digest: str, transit: int) -> None:
         if self._devices[device].uploaded(digest, transit) is not None:
-            link(self._around.store, self._workshop.store, digest)
+            link(self._around.store, self._coordinator.storage.store, digest)
             self._step(UpdateStored(device))
 
     def _work_ends(self, device: DeviceEdge, attempt: int) -> None:
@@ -264,17 +264,17 @@ class Simulation:
                 self._timeline.post(now, ServerHears(self._plan(command)))
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
-                with self._workshop.durations.timed("checking"):
-                    checked = self._workshop.check(command, task)
+                with self._coordinator.context.durations.timed("checking"):
+                    checked = self._coordinator.checker.check(command, task, self._coordinator.model.state)
                 self._timeline.post(now, ServerHears(checked))
             case CloseRound():
                 self._close(command)
             case RollBack():
-                self._timeline.post(now, ServerHears(self._workshop.roll_back(command)))
+                self._timeline.post(now, ServerHears(self._coordinator.rollback.undo(command)))
             case Note():
                 self._note(command)
             case RecordStrike(device, number, why):
-                self._workshop.struck(device, number, why)
+                self._coordinator.strike(device, number, why)
             case RecordDelivery(delivery):
                 self._tally.delivered(delivery)
             case EndRun():
@@ -287,24 +287,24 @@ class Simulation:
         level = logging.INFO if note.routine else logging.WARNING
         about_it = {"what": note.what, "device": note.device, "reason": note.reason}
         log.log(level, "%s", self._tally.noted(note), extra=about_it)
-        self._workshop.events.record(note.event(self._epoch + self._timeline.now))
+        self._coordinator.storage.events.record(note.event(self._epoch + self._timeline.now))
 
     def _send(self, device: DeviceEdge, message: Message) -> None:
         assert isinstance(message, FromServer)
         self._tally.sent(device.device.name, len(encode_message(message)))
         if isinstance(message, Task):
-            lay_out(message, self._workshop.store, self._around.store)
+            lay_out(message, self._coordinator.storage.store, self._around.store)
         arrives = self._timeline.now + device.latency_s
         self._timeline.post(arrives, ReachesDevice(device.device.name, message))
 
-    # --- the workshop ---
+    # --- the coordinator ---
     def _plan(self, command: PlanRound) -> RoundPlanned:
         # A buffered round has several plannings, or none, and lasts from closing to closing.
         if command.wanted is None or command.attempt == 1:
             self._tally.begin_round()
         self._forget_old_blobs()
-        with self._workshop.durations.timed("planning"):
-            return self._workshop.plan(command)
+        with self._coordinator.context.durations.timed("planning"):
+            return self._coordinator.planner.plan(command)
 
     def _forget_old_blobs(self) -> None:
         """Of the devices' blobs keep what they need, and what a job under way may have written unseen."""
@@ -321,10 +321,9 @@ class Simulation:
         """Aggregate; the round is over once the last answers have reached their devices."""
         now = self._timeline.now
         uplink, downlink, seconds = self._tally.round_figures()
-        with self._workshop.durations.timed("closing"):
-            record = self._workshop.close(
-                command, uplink=uplink, downlink=downlink, duration_s=seconds, virtual_time_s=now
-            )
+        with self._coordinator.context.durations.timed("closing"):
+            figures = RoundFigures(uplink, downlink, seconds, virtual_time_s=now)
+            record = self._coordinator.aggregator.close(command, figures)
         self._tally.begin_round()
         self._tally.closed(record)
         self._note(round_closed(record))
@@ -388,18 +387,18 @@ class Simulation:
         shown = make_snapshot(
             self._federation,
             self._tally,
-            tier=self._workshop.tier,
+            tier=self._coordinator.tiering.tier,
             ratios=self._config.tiers.levels,
             now=now,
             began=0.0,
             no_link="",
-            tested_on=self._workshop.tested_on,
+            tested_on=self._coordinator.context.testing.tested_on,
             load=make_workload(
                 self._federation,
                 self._tally,
                 self._config,
                 phases=self._phases,
-                work=self._workshop.durations,
+                work=self._coordinator.context.durations,
                 inbox=len(self._timeline),
             ),
             summary=summary,
@@ -418,7 +417,7 @@ class Simulation:
         exported: Mapping[int, Path] = {}
         try:
             if end.outcome == "finished" and self._export:
-                exported = self._workshop.export_tiers()
+                exported = self._coordinator.exporter.export_tiers()
         except (EdgeError, OSError) as error:
             end = EndRun("failed", f"the tiers' models: {error}")
         self._note(run_ended(end))
@@ -427,13 +426,13 @@ class Simulation:
             self._tally,
             end,
             config=self._config,
-            tier=self._workshop.tier,
-            parameters=self._workshop.model.parameters,
+            tier=self._coordinator.tiering.tier,
+            parameters=self._coordinator.model.network.parameters,
             onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
             duration_s=time.monotonic() - self._began,
-            started_from=self._workshop.started_from,
+            started_from=self._coordinator.model.started_from,
         )
-        self._workshop.finish(summary)
+        self._coordinator.finish(summary)
         self._watcher.show(self._snapshot(summary))
         return summary
 

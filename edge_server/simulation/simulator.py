@@ -15,7 +15,8 @@ from edge_client.data.splits import part_of
 from edge_client.storage.blob_store import BlobStore
 from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation, model_spec, read_source
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import find_start
 from edge_server.coordinator.launch import say, stopped_by_signals
 from edge_server.coordinator.network_check import check_network
@@ -48,17 +49,7 @@ from edge_server.storage.run_names import RUNS
 from schemas.base import Settings
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
-from schemas.tensors.blobs import BlobRef
 from schemas.values import CapabilityProfile, DataCard
-
-
-class LinkedStore(BlobStore):
-    """The server's blobs; those of devices come by a link and are what the workers have just written."""
-
-    def verify(self, ref: BlobRef) -> bool:
-        """Whether the blob is there; its bytes have gone through no network."""
-        path = self.path(ref.digest)
-        return path.is_file() and path.stat().st_size == ref.size
 
 
 def simulate(
@@ -83,7 +74,7 @@ def simulate(
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     boundary = restore(folder, tally) if resume else None
     before = _before(folder, boundary) if boundary else Before()
-    workshop = Workshop(
+    coordinator = assemble(
         config,
         run,
         folder,
@@ -94,9 +85,8 @@ def simulate(
         broadcasts=False,
         first=find_start(config, registries, folder) if resume and boundary is None else first,
     )
-    say(workshop.words)
-    workshop.store = LinkedStore(folder.blobs, durable=False)
-    if names := workshop.classes.names:
+    say(coordinator.notices)
+    if names := coordinator.context.classes.names:
         data = as_the_federation(data, names)
     with _scratch(out) as scratch:
         setup = WorkSetup(
@@ -116,14 +106,14 @@ def simulate(
                 BlobStore(setup.blobs, durable=False),
                 setup.clients,
                 tally,
-                _macs(workshop),
+                _macs(coordinator),
             )
             simulation = Simulation(
                 config,
                 run,
                 _edges(config, population, data, around),
                 around,
-                workshop,
+                coordinator,
                 watcher,
                 folder=out,
                 export=export,
@@ -171,14 +161,14 @@ def _scratch(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _macs(workshop: Workshop) -> Callable[[SubModelSpec], int]:
+def _macs(coordinator: Coordinator) -> Callable[[SubModelSpec], int]:
     """What a sub-model costs; those of one round are few."""
     known: dict[str, int] = {}
 
     def macs(spec: SubModelSpec) -> int:
         key = spec.model_dump_json()
         if key not in known:
-            known[key] = workshop.model.macs(spec)
+            known[key] = coordinator.model.network.macs(spec)
         return known[key]
 
     return macs

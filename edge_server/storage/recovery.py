@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Resumption:
-    """What the workshop goes on from: the checkpoint of `round`, and what was learned since.
+    """What the coordinator resumes from: the checkpoint of `round`, and what was learned since.
 
     `state_sha256` is that of the model after the round, where it is known, or, where the round was given up
     (`undone`), of the model before it.
@@ -54,7 +54,7 @@ class Resumption:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A run as it stood: its rounds' machine, its workshop's start, what was counted and told."""
+    """A run as its journal has it: the round machine, the start of its coordinator, the counts."""
 
     federation: Federation
     resumption: Resumption

@@ -1,4 +1,4 @@
-"""A workshop that plans one round of the same bytes for all, and takes whatever is what its digest says.
+"""A coordinator that plans one round of the same bytes for all, and takes whatever is what its digest says.
 
 What a server does beside that, links, sessions, stores, disk and depot, is the real one's.
 """
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.round_record import RoundFigures
 from edge_server.observability.durations import Durations
 from edge_server.rounds.class_list import ClassList
 from edge_server.rounds.events import (
@@ -28,23 +29,33 @@ from edge_server.storage.records import RoundRecord, Summary
 from edge_server.transport.object_store.store import Depot
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
-from schemas.tensors.blobs import CHUNK_BYTES
 from schemas.values import ModelSpec, Reason
 from tests.benchmarks.light_devices import FEDERATION
 
 
-class LightWorkshop:
+class LightCoordinator:
     """Gives every device the same blob, and takes whatever is what its digest says."""
 
     def __init__(self, folder: Path, model: bytes, depot: Depot | None) -> None:
         self.store, self.depot = BlobStore(folder / "blobs"), depot
-        self.durations, self.started_from = Durations(), None
-        self.events, self.classes, self.tested_on = EventRecorder(folder / "events.jsonl"), ClassList(), ""
-        self.manifest_signer, self.chunk_bytes = ManifestSigner(FEDERATION, "run-1"), CHUNK_BYTES
-        self.model = SimpleNamespace(parameters=len(model) // 4)
+        self.signer = ManifestSigner(FEDERATION, "run-1")
+        self.context = SimpleNamespace(
+            durations=Durations(), classes=ClassList(), testing=SimpleNamespace(tested_on="")
+        )
+        self.storage = SimpleNamespace(
+            folder=SimpleNamespace(blobs=self.store.directory),
+            store=self.store,
+            object_store=depot,
+            events=EventRecorder(folder / "events.jsonl"),
+        )
+        parameters = SimpleNamespace(parameters=len(model) // 4)
+        self.model = SimpleNamespace(network=parameters, state=None, started_from=None)
+        self.tiering = self.planner = self.checker = self.aggregator = self.exporter = self
+        self.rollback = self
+        self.repair = SimpleNamespace(repair=lambda digests, tasks: frozenset[str](), repair_all=None)
         self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
 
-    def plan(self, command: PlanRound) -> RoundPlanned:
+    def plan(self, command: PlanRound, *, chunk_bytes: int) -> RoundPlanned:
         """The one round's tasks; the clock begins."""
         self.began = time.perf_counter()
         if self.depot is not None:
@@ -67,14 +78,10 @@ class LightWorkshop:
         limit = 2 * self._ref.size
         return RoundPlanned(command.attempt, {name: Assignment(task, limit) for name, task in tasks.items()})
 
-    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]]) -> list[UpdateChecked]:
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]], state: None) -> list[UpdateChecked]:
         """The disk is waited for once for all of them."""
         self.store.keep_sound(command.update.blob for command, _ in checks)
         return [self._check(command) for command, _ in checks]
-
-    def mend(self, digests: Sequence[str], tasks: Sequence[Task]) -> frozenset[str]:
-        """No blob is ever damaged here."""
-        return frozenset()
 
     def _check(self, command: CheckUpdate) -> UpdateChecked:
         """Size and digest."""
@@ -82,7 +89,7 @@ class LightWorkshop:
         reason = None if sound else Reason.DIGEST_MISMATCH
         return UpdateChecked(command.device, command.update.blob.digest, reason)
 
-    def close(self, command: CloseRound, *, uplink: int, downlink: int, **figures: Any) -> RoundRecord:
+    def close(self, command: CloseRound, figures: RoundFigures) -> RoundRecord:
         """All updates are here; the clock ends."""
         self.ended = time.perf_counter()
         return RoundRecord(
@@ -93,20 +100,20 @@ class LightWorkshop:
             completed=tuple(command.updates),
             dropped=command.dropped,
             rejected=(),
-            uplink_bytes=uplink,
-            downlink_bytes=downlink,
-            duration_s=figures["duration_s"],
+            uplink_bytes=figures.uplink,
+            downlink_bytes=figures.downlink,
+            duration_s=figures.duration_s,
         )
 
     def tier(self, device: Any) -> int:
         """All are alike."""
         return 1
 
-    def roll_back(self, command: Any) -> Any:
+    def undo(self, command: Any) -> Any:
         """No model of the same bytes for all is ever given up."""
         raise AssertionError("one round is never rolled back")
 
-    def struck(self, *strike: Any) -> None:
+    def strike(self, *strike: Any) -> None:
         """Nobody is kept in mind."""
 
     def export_tiers(self) -> dict[int, Path]:
@@ -116,7 +123,7 @@ class LightWorkshop:
     def finish(self, summary: Summary) -> None:
         """Nothing is left."""
 
-    def put_down(self) -> None:
+    def suspend(self) -> None:
         """Nothing is left."""
 
 

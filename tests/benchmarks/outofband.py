@@ -38,7 +38,7 @@ from edge_server.coordinator.server import Server
 from edge_server.transport.broker.launch import running_broker
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.light_devices import FEDERATION
-from tests.benchmarks.light_server import LightWorkshop, Nobody
+from tests.benchmarks.light_server import LightCoordinator, Nobody
 from tests.benchmarks.options import Options
 from tests.benchmarks.processes import processes
 
@@ -70,8 +70,8 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
         opened_depot(config.blobs, folder / "depot") as depot,
         _devices(broker.url, folder, names),
     ):
-        workshop: Any = LightWorkshop(folder / "server", generator.bytes(size), depot)
-        server = Server(config, "run-1", parse_address(broker.url), workshop, Nobody())
+        coordinator: Any = LightCoordinator(folder / "server", generator.bytes(size), depot)
+        server = Server(config, "run-1", parse_address(broker.url), coordinator, Nobody())
         limit = threading.Timer(DEADLINE_S, server.stop)
         limit.start()
         try:
@@ -82,7 +82,7 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
             depot.forget()
     if summary.outcome != "finished" or any(device.rounds != 1 for device in summary.devices):
         raise RuntimeError(f"the round is not whole: {summary.outcome} {summary.detail}")
-    return Taken(workshop.ended - workshop.began, summary.uplink_bytes + summary.downlink_bytes)
+    return Taken(coordinator.ended - coordinator.began, summary.uplink_bytes + summary.downlink_bytes)
 
 
 def _config(store: str | None, secret: Path) -> Config:

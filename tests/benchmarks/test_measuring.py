@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.benchmarks.figure import Figure, remarks
 from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
 from tests.benchmarks.flower.deployment import Mark, Rounds, read_marks
 from tests.benchmarks.flower.environment import CONSTRAINTS, _pins
-from tests.benchmarks.light_server import LightWorkshop
+from tests.benchmarks.light_server import LightCoordinator
 from tests.benchmarks.processes import processes
 from tests.benchmarks.profile import table
 from tests.benchmarks.resident import family_peaks
@@ -30,15 +31,19 @@ def test_every_benchmark_is_where_the_command_looks_for_it(place: str) -> None:
     assert callable(found(place))
 
 
-def test_a_light_workshop_has_all_that_a_server_asks_of_one(tmp_path: Path) -> None:
+def test_a_light_coordinator_has_all_that_a_server_asks_of_one(tmp_path: Path) -> None:
     """In rounds of training: with `deliver = "none"` nothing is delivered."""
     asked = {
         word
         for module in (jobs, server)
-        for word in re.findall(r"workshop\.(\w+)", inspect.getsource(module))
+        for word in re.findall(
+            r"(?<!edge_server\.)\b_?coordinator\.([a-z_.]+[a-z_])", inspect.getsource(module)
+        )
     }
-    assert {"plan", "check_all", "close", "durations"} <= asked
-    assert asked - {"delivered"} <= set(dir(LightWorkshop(tmp_path, b"model", None)))
+    assert {"planner.plan", "checker.check_all", "aggregator.close", "context.durations.timed"} <= asked
+    light = LightCoordinator(tmp_path, b"model", None)
+    for path in asked - {"storage.journal.delivered"}:
+        attrgetter(path)(light)
 
 
 def test_a_relay_passes_bytes_on_and_counts_each_way() -> None:

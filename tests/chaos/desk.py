@@ -1,4 +1,4 @@
-"""A server's machine, workshop and disk on one desk with two devices: no network, no process, no clock.
+"""A server's machine, coordinator and disk on one desk with two devices: no network, no process, no clock.
 
 What a device would answer is trained once and remembered, so that a run which dies at one write after the
 other costs no training.
@@ -21,12 +21,11 @@ from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_server.config.config import Config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.round_record import closed_event
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run
 from edge_server.rounds import machine as rounds
-from edge_server.rounds.device_messages import drop_lost_blobs
 from edge_server.rounds.events import (
     Announce,
     CheckUpdate,
@@ -103,21 +102,16 @@ class Desk:
     def __init__(self, folder: Path, config: Config, devices: dict[str, Device]) -> None:
         self.devices, self.now = devices, 0.0
         self.folder, recovered = open_run(folder, config, make_rules(config), now=0.0)
-        self.workshop = Workshop(config, RUN, self.folder, resume=recovered.resumption if recovered else None)
+        self.coordinator = assemble(
+            config, RUN, self.folder, resume=recovered.resumption if recovered else None
+        )
         self.federation = (
             recovered.federation if recovered else Federation(FEDERATION, RUN, make_rules(config))
         )
-        self._mend()
-        self.found = self.workshop.store.parts()
+        self.federation = self.coordinator.repair.repair_all(self.federation)
+        self.found = self.coordinator.storage.store.parts()
         self.todo: deque[Callable[[], None]] = deque()
         self.outcome: str | None = None
-
-    def _mend(self) -> None:
-        """As the server does when it takes a run up: what is damaged is made again, or asked for."""
-        tasks = [part.assignment.task for part in self.federation.participants.values()]
-        updates = [update.blob.digest for update in self.federation.updates.values()]
-        named = [ref.digest for task in tasks for ref in task.blobs.values()]
-        self.federation = drop_lost_blobs(self.federation, self.workshop.mend([*named, *updates], tasks))
 
     def live(self) -> str:
         """Go on until the run is over; returns its outcome."""
@@ -136,7 +130,7 @@ class Desk:
                 self.todo.popleft()()
             else:
                 self._wait()
-        self.workshop.finish(_summary(self.outcome))
+        self.coordinator.finish(_summary(self.outcome))
         return self.outcome
 
     def _wait(self) -> None:
@@ -147,7 +141,7 @@ class Desk:
     def _step(self, event: Event) -> None:
         self.federation, commands = rounds.step(self.federation, event, self.now)
         for command in commands:
-            # Jobs of the workshop know their task from the moment that they are asked for.
+            # Jobs of the coordinator know their task from the moment that they are asked for.
             if isinstance(command, CheckUpdate):
                 task = self.federation.participants[command.device].assignment.task
                 self.todo.append(partial(self._check, command, task))
@@ -155,22 +149,22 @@ class Desk:
                 self.todo.append(partial(self._do, command))
 
     def _check(self, command: CheckUpdate, task: Task) -> None:
-        self._step(self.workshop.check(command, task))
+        self._step(self.coordinator.checker.check(command, task, self.coordinator.model.state))
 
     def _do(self, command: Command) -> None:
         match command:
             case Send(device, message):
                 self._reach(self.devices[device], message)
             case PlanRound():
-                self._step(self.workshop.plan(command))
+                self._step(self.coordinator.planner.plan(command))
             case CloseRound():
-                self._step(closed_event(self.workshop.close(command, uplink=0, downlink=0, duration_s=0.0)))
+                self._step(closed_event(self.coordinator.aggregator.close(command)))
             case RollBack():
-                self._step(self.workshop.roll_back(command))
+                self._step(self.coordinator.rollback.undo(command))
             case WriteUpdateChunk(_, chunk):
-                self.workshop.store.write_chunk(chunk.ref, chunk.index, chunk.data)
+                self.coordinator.storage.store.write_chunk(chunk.ref, chunk.index, chunk.data)
             case RecordDelivery(delivery):
-                self.workshop.delivered(delivery)
+                self.coordinator.storage.journal.delivered(delivery)
             case EndRun(outcome):
                 self.outcome = outcome
             case Announce() | SendChunks() | Note():
@@ -179,10 +173,10 @@ class Desk:
     def _reach(self, device: Device, message: object) -> None:
         match message:
             case Task(action="train"):
-                device.claimed = device.answer(message, self.workshop.store)
+                device.claimed = device.answer(message, self.coordinator.storage.store)
                 have = 0
                 if device.claimed.blob.digest in self.found:
-                    have = self.workshop.store.present(device.claimed.blob)
+                    have = self.coordinator.storage.store.present(device.claimed.blob)
                 self._step(MessageReceived(device.claimed, have))
             case Task():
                 self._step(MessageReceived(_delivery(message, device.name)))

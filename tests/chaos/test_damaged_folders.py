@@ -56,7 +56,7 @@ def folders(devices: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     desk = CutOff(cut_off, CONFIG, devices)
     with pytest.raises(Killed):
         desk.live()
-    desk.workshop.put_down()
+    desk.coordinator.suspend()
     return {"over": over, "cut off": cut_off}
 
 
@@ -158,7 +158,7 @@ def test_a_server_that_finds_its_folder_damaged_goes_on_or_says_why_not_in_a_lin
         try:
             return desk.live()
         finally:
-            desk.workshop.put_down()
+            desk.coordinator.suspend()
 
     came, problems = tried(folders["cut off"], tmp_path, goes_on)
     assert not problems, "\n".join(problems)

@@ -98,13 +98,13 @@ def test_a_server_killed_between_the_going_back_and_the_next_round_goes_on_from_
 ) -> None:
     outcome(tmp_path / "undisturbed", CONFIG, devices, monkeypatch, None)
     desk = Desk(tmp_path / "run", CONFIG, devices)
-    roll_back = desk.workshop.roll_back
+    roll_back = desk.coordinator.rollback.undo
 
     def last_deed(command: Any) -> Any:
         roll_back(command)
         raise Killed
 
-    monkeypatch.setattr(desk.workshop, "roll_back", last_deed)
+    monkeypatch.setattr(desk.coordinator.rollback, "undo", last_deed)
     with pytest.raises(Killed):
         desk.live()
     again = Desk(tmp_path / "run", CONFIG, devices)

@@ -1,4 +1,4 @@
-"""A workshop and two devices that share a table instead of a network."""
+"""A coordinator and two devices that share a table instead of a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_server.config.load import load_config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.rounds.events import CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.security.manifest_signer import ManifestSigner
@@ -42,7 +42,7 @@ class Bench:
             recipe, ["data.source=digits", "rounds=2", "batch-size=8", "strategy.uplink=[]", *words]
         )
         self.folder = RunFolder.create(folder / "run", config)
-        self.workshop = Workshop(config, "run-1", self.folder, manifest_signer=manifest_signer)
+        self.coordinator = assemble(config, "run-1", self.folder, signer=manifest_signer)
         train, held_out = holdout(load_source("digits").subset(range(30)), seed=0)
         self.places = {
             name: TaskContext(
@@ -65,11 +65,15 @@ class Bench:
         """Plan, and hand each device the blobs of its task."""
         devices = tuple(device for device in self.devices if among is None or device.name in among)
         keep = frozenset(self._waiting)
-        planned = self.workshop.plan(PlanRound(number, attempt, devices, deliver=deliver, keep=keep))
+        planned = self.coordinator.planner.plan(
+            PlanRound(number, attempt, devices, deliver=deliver, keep=keep)
+        )
         for name, assignment in planned.assignments.items():
             encode_message(assignment.task)
             for ref in assignment.task.blobs.values():
-                shutil.copy(self.workshop.store.path(ref.digest), self.places[name].store.path(ref.digest))
+                shutil.copy(
+                    self.coordinator.storage.store.path(ref.digest), self.places[name].store.path(ref.digest)
+                )
         self.limits = {name: assignment.max_bytes for name, assignment in planned.assignments.items()}
         return {name: assignment.task for name, assignment in planned.assignments.items()}
 
@@ -88,8 +92,12 @@ class Bench:
             encode_message(update)
             assert update.blob.size <= self.limits[name]
             data = place.store.path(update.blob.digest).read_bytes()
-            self.workshop.store.write_chunk(update.blob.model_copy(update={"chunk_bytes": 2**20}), 0, data)
-            checked = self.workshop.check(CheckUpdate(name, update), task)
+            self.coordinator.storage.store.write_chunk(
+                update.blob.model_copy(update={"chunk_bytes": 2**20}), 0, data
+            )
+            checked = self.coordinator.checker.check(
+                CheckUpdate(name, update), task, self.coordinator.model.state
+            )
             assert checked.reason is None, checked.detail
             updates[name] = update
             self._waiting.add(update.blob.digest)
@@ -103,7 +111,7 @@ class Bench:
         """Aggregate these updates, of this round or an earlier one, and tell the devices that they count."""
         staleness = {name: number - update.round for name, update in updates.items()}
         close = CloseRound(number, updates, tuple(sorted(updates)), (), {}, staleness)
-        record = self.workshop.close(close, uplink=0, downlink=0, duration_s=0)
+        record = self.coordinator.aggregator.close(close)
         for name, update in updates.items():
             private = self.places[name].private
             assert private is not None

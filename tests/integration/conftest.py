@@ -14,7 +14,7 @@ import pytest
 from edge_client.transport.broker_address import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server
 from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import Summary
@@ -88,8 +88,8 @@ class Run:
     ) -> None:
         self.watched = Watched()
         self.folder = RunFolder.create(folder, config)
-        workshop = Workshop(config, "run-1", self.folder, depot=depot)
-        self.server = Server(config, "run-1", address, workshop, self.watched)
+        coordinator = assemble(config, "run-1", self.folder, object_store=depot)
+        self.server = Server(config, "run-1", address, coordinator, self.watched)
         self.summary: Summary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)

@@ -9,7 +9,7 @@ import pytest
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.aggregator import Aggregator
 from tests.integration.conftest import Run, demo_config
 from tests.integration.in_threads import devices
 
@@ -23,7 +23,7 @@ def test_a_round_that_cannot_be_aggregated_ends_the_run_as_failed(
     def broken(*_: object, **__: object) -> None:
         raise FloatingPointError("the sum of weights is zero")
 
-    monkeypatch.setattr(Workshop, "close", broken)
+    monkeypatch.setattr(Aggregator, "close", broken)
     config = demo_config(**{"clients.num-clients": 1})
     with devices(config, address, tmp_path / "devices") as ends:
         run = serve(config)

@@ -10,7 +10,7 @@ import pytest
 
 from edge_client.transport.broker_address import parse_address
 from edge_server.config.config import Config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.planner import Planner
 from edge_server.coordinator.replay import Verdict, replay
 from edge_server.coordinator.server import Suspended
 from edge_server.transport.broker.launch import running_broker
@@ -83,16 +83,16 @@ def test_blobs_damaged_while_it_runs_are_made_anew_when_a_device_cannot_use_them
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    plan = Workshop.plan
+    plan = Planner.plan
 
-    def planned(workshop: Workshop, command: Any) -> Any:
-        event = plan(workshop, command)
+    def planned(planner: Planner, command: Any, **options: Any) -> Any:
+        event = plan(planner, command, **options)
         if command.round == 2 and not command.retry:
             for path in blobs(tmp_path / "run"):
                 damage(path)
         return event
 
-    monkeypatch.setattr(Workshop, "plan", planned)
+    monkeypatch.setattr(Planner, "plan", planned)
     chosen = config(**settings)
     with running_broker("embedded", tmp_path / "broker") as broker:
         address = parse_address(broker.url)

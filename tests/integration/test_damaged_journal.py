@@ -30,7 +30,7 @@ def cut_off(tmp_path: Path) -> tuple[Path, Config]:
         bench.round(number)
     bench.answers(3)
     (tmp_path / "run" / "signing.pub").touch()
-    bench.workshop.put_down()
+    bench.coordinator.suspend()
     return tmp_path / "run", load_config("fedavg", list(WORDS))
 
 

@@ -1,4 +1,4 @@
-"""Every shipped network goes through rounds and a delivery without a broker: workshop and device alone."""
+"""Every shipped network goes through rounds and a delivery without a broker: coordinator and device alone."""
 
 from __future__ import annotations
 

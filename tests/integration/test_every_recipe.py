@@ -58,9 +58,9 @@ def late_rounds(bench: Bench) -> list[RoundRecord]:
 def run(folder: Path, recipe: str) -> tuple[list[RoundRecord], Arrays, Arrays]:
     """The records, the model before and the model after."""
     made = bench(folder, recipe)
-    first = made.workshop._state.params
-    buffered = made.workshop._config.clients.mode == "buffered"
-    return (late_rounds if buffered else rounds)(made), first, made.workshop._state.params
+    first = made.coordinator.model.state.params
+    buffered = made.coordinator.context.config.clients.mode == "buffered"
+    return (late_rounds if buffered else rounds)(made), first, made.coordinator.model.state.params
 
 
 def check_trained(records: list[RoundRecord], first: Arrays, last: Arrays) -> None:

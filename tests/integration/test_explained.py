@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.aggregator import Aggregator
+from edge_server.coordinator.planner import Planner
 from edge_server.storage.journal_reader import JournalReader
 from tests.integration.bench import Bench
 
@@ -17,7 +18,7 @@ def run(folder: Path, recipe: str, *words: str) -> tuple[bytes, ...]:
     bench = Bench(folder, recipe, *words)
     for number in (1, 2):
         bench.round(number)
-    bench.workshop.put_down()
+    bench.coordinator.suspend()
     models = sorted((folder / "run" / "models").glob("*/state.safetensors"))
     return tuple(path.read_bytes() for path in models)
 
@@ -33,8 +34,8 @@ def test_a_run_of_which_nothing_is_said_comes_to_the_same_bits(
 ) -> None:
     words = ("fraction=0.5", 'strategy.selection="attention"', "model.name=mlp")
     spoken = run(tmp_path / "spoken", "attending-igfl", *words)
-    monkeypatch.setattr(Workshop, "_choices", lambda *_: None)
-    monkeypatch.setattr(Workshop, "_observation", lambda *_, **more: None)
+    monkeypatch.setattr(Planner, "_choices", lambda *_: None)
+    monkeypatch.setattr(Aggregator, "_observation", lambda *_, **more: None)
     assert run(tmp_path / "silent", "attending-igfl", *words) == spoken
     assert (said(tmp_path / "spoken"), said(tmp_path / "silent")) == ((2, 2), (0, 0))
 

@@ -15,7 +15,7 @@ import pytest
 
 from edge_client.transport.broker_address import BrokerAddress, parse_address
 from edge_server.config.config import Config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.replay import Verdict, replay
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run, unfinished_run
@@ -70,7 +70,7 @@ def test_a_run_of_another_configuration_is_not_gone_on_with(tmp_path: Path) -> N
 def test_one_that_died_before_it_planned_anything_begins_afresh(tmp_path: Path) -> None:
     config = demo_config()
     folder, _ = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
-    Workshop(config, "cut-off", folder).put_down()
+    assemble(config, "cut-off", folder).suspend()
     for journal in (b"", None):
         _, recovered = open_run(tmp_path / "run", config, make_rules(config), now=0.0)
         assert recovered is None
@@ -111,9 +111,9 @@ def test_a_folder_is_one_servers_at_a_time(tmp_path: Path) -> None:
 def begun(path: Path, config: Config) -> None:
     """A run that was cut off right after its first planning."""
     folder, _ = open_run(path, config, make_rules(config), now=0.0)
-    workshop = Workshop(config, "cut-off", folder)
-    workshop._journal.planned(1, 1, {})
-    workshop.put_down()
+    coordinator = assemble(config, "cut-off", folder)
+    coordinator.storage.journal.planned(1, 1, {})
+    coordinator.suspend()
 
 
 class Life:
@@ -130,16 +130,16 @@ class Life:
         self.watched = Watched()
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         run = recovered.federation.run if recovered else run_name("test")
-        workshop = Workshop(config, run, folder, resume=recovered.resumption if recovered else None)
-        self.workshop, plan = workshop, workshop.plan
+        coordinator = assemble(config, run, folder, resume=recovered.resumption if recovered else None)
+        self.coordinator, plan = coordinator, coordinator.planner.plan
 
-        def planned(command: Any) -> Any:
+        def planned(command: Any, **options: Any) -> Any:
             if command.round == 2 and not command.retry:
                 planning_2(self)
-            return plan(command)
+            return plan(command, **options)
 
-        workshop.plan = planned  # type: ignore[method-assign]
-        self.server = Server(config, run, address, workshop, self.watched, recovered)
+        coordinator.planner.plan = planned  # type: ignore[method-assign]
+        self.server = Server(config, run, address, coordinator, self.watched, recovered)
         self.ended: Any = None
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
@@ -171,7 +171,11 @@ def test_a_full_disk_suspends_the_run_and_leaves_the_model_whole(
             with monkeypatch.context() as broken:
 
                 def disk_fills_up(life: Life) -> None:
-                    owner = life.workshop.store if where == "write_chunk" else life.workshop
+                    owner = (
+                        life.coordinator.storage.store
+                        if where == "write_chunk"
+                        else life.coordinator.aggregator
+                    )
                     broken.setattr(owner, where, full)
 
                 suspended = Life(config, address, tmp_path / "run", planning_2=disk_fills_up).end()

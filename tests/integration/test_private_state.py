@@ -11,7 +11,7 @@ import pytest
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.pruning.slicing import cut_axes
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.coordinator import Coordinator
 from schemas.messages import Task
 from schemas.tensors.blobs import Groups
 from tests.groups import read_groups
@@ -69,19 +69,19 @@ def test_the_servers_control_is_the_mean_of_the_devices_own(tmp_path: Path, reci
     bench = Bench(tmp_path, recipe, EVERYONE, FLOATS)
     for number in (1, 2):
         bench.round(number)
-        control = bench.workshop._state.groups["control"]
+        control = bench.coordinator.model.state.groups["control"]
         own = [kept(bench, name, number + 1)["own-control"] for name in NAMES]
         # In ATTENDING's first round a device trains more than it sends: only tier 1's part is comparable.
         for name, array in own[0].items():
-            held = corner(array, bench.workshop, name)
+            held = corner(array, bench.coordinator, name)
             mean = (array[held] + own[1][name][held]) / 2
             np.testing.assert_allclose(control[name][held], mean, rtol=1e-3, atol=1e-6)
             assert mean.any()
 
 
-def corner(array: np.ndarray, workshop: Workshop, name: str) -> tuple[np.ndarray, ...]:
+def corner(array: np.ndarray, coordinator: Coordinator, name: str) -> tuple[np.ndarray, ...]:
     """The positions of a parameter that tier 1's prefix holds."""
-    network = workshop._network
-    spec = workshop.tier_spec(workshop._config.tiers.ratios[0])
+    network = coordinator.context.network
+    spec = coordinator.model.tier_spec(coordinator.context.config.tiers.ratios[0])
     cut = cut_axes(network.channel_map.parameters[name], spec)
     return np.ix_(*(cut.get(axis, np.arange(size)) for axis, size in enumerate(array.shape)))

@@ -10,7 +10,8 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.config.recipe_files import read_recipe
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.replay import Verdict, replay
 from edge_server.storage.recovery import Resumption
 from tests.edge_server.simulation.small import history, last_model, run
@@ -81,7 +82,7 @@ def test_to_be_chosen_at_random_of_many_spends_less(tmp_path: Path) -> None:
 
 
 def test_the_secret_of_a_real_run_is_nobodys_guess(tmp_path: Path) -> None:
-    secrets = {Bench(tmp_path / name, "dp-fedavg").workshop._state.privacy["secret"] for name in "ab"}
+    secrets = {Bench(tmp_path / name, "dp-fedavg").coordinator.model.state.privacy["secret"] for name in "ab"}
     assert len(secrets) == 2
     assert all(len(bytes.fromhex(secret)) == 32 for secret in secrets)
 
@@ -89,11 +90,11 @@ def test_the_secret_of_a_real_run_is_nobodys_guess(tmp_path: Path) -> None:
 def test_a_run_without_privacy_keeps_and_tells_nothing_of_it(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg")
     record, _ = bench.round(1)
-    assert isinstance(bench.workshop, Workshop)
-    assert bench.workshop._state.privacy is None
+    assert isinstance(bench.coordinator, Coordinator)
+    assert bench.coordinator.model.state.privacy is None
     assert (record.epsilon, record.delta, record.clip) == (None, None, None)
     assert record.train_loss is not None
-    assert not any(key.startswith("privacy") for key in bench.workshop._provenance(1, 0.0))
+    assert not any(key.startswith("privacy") for key in bench.coordinator.model.provenance(1, 0.0))
     assert load_config("fedavg").privacy.mechanism == "none"
     assert "privacy" not in read_recipe("fedavg")
 
@@ -111,9 +112,9 @@ def test_a_private_round_is_computed_again_to_the_bit_also_without_those_who_dro
 def test_a_server_that_starts_again_keeps_the_secret_and_what_is_spent(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "dp-fedavg")
     bench.round(1)
-    before = bench.workshop
-    before.put_down()
-    after = Workshop(before._config, "run-1", bench.folder, resume=Resumption(1))
-    assert after._state.privacy == before._state.privacy
-    assert after._provenance(1, 0.0)["privacy.releases"] == "1"
-    after.put_down()
+    before = bench.coordinator
+    before.suspend()
+    after = assemble(before.context.config, "run-1", bench.folder, resume=Resumption(1))
+    assert after.model.state.privacy == before.model.state.privacy
+    assert after.model.provenance(1, 0.0)["privacy.releases"] == "1"
+    after.suspend()

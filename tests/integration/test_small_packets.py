@@ -56,7 +56,7 @@ def test_a_run_ends_well_on_a_broker_of_small_packets(tmp_path: Path, broker, li
         assert {end.result(timeout=30) for end in ends} == {"finished"}
     assert summary.outcome == "finished"
     assert len(run.server._tally.deliveries) == 2
-    assert run.server._workshop.chunk_bytes == chunk_bytes
+    assert run.server._fits == chunk_bytes
     assert not any("abandoned" in note for note in run.server._tally.notes)
 
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from edge_server.config.load import load_config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.storage.run_folder import RunFolder
 from tests.integration.conftest import DEADLINE_S, Command, read_until
 
@@ -15,7 +15,7 @@ from tests.integration.conftest import DEADLINE_S, Command, read_until
 def test_a_server_begins_with_the_model_of_another_run_and_notes_it(command: Command, tmp_path: Path) -> None:
     words = ["data.source=digits", "model.name=mlp"]
     config = load_config("fedavg", [*words, "federation.seed=5"])
-    Workshop(config, "run-1", RunFolder.create(tmp_path / "first", config)).put_down()
+    assemble(config, "run-1", RunFolder.create(tmp_path / "first", config)).suspend()
     first = tmp_path / "first" / "models" / "round-0000"
     out = tmp_path / "second"
     process = command(

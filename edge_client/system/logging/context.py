@@ -1,6 +1,6 @@
 """What every line of this process's log is about: its federation, its run, the round that is under way.
 
-One for the process, and no context variables: those do not reach the threads of paho and of the workshop.
+One for the process, and no context variables: those do not reach the threads of paho and of the coordinator.
 What a single line is about, such as a device, it says itself: `log.warning(..., extra={"device": name})`.
 """
 

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import NOT_ITS_BYTES, Examination, examined
 from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.journal import Journal
+from edge_server.storage.recovery import Resumption
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
@@ -108,3 +111,17 @@ class UpdateChecker:
     def taken_ratio(self, update: Update) -> float | None:
         """The ratio of the task of an update that is aggregated now, where that is known."""
         return self._ratios.pop((update.device, update.attempt), None)
+
+
+def make_checker(model: ModelState, storage: RunStorage, resume: Resumption) -> UpdateChecker:
+    """The checker of a run, with what the firewall remembers from before the run was resumed."""
+    context = model.context
+    firewall = context.config.firewall
+    if context.privacy.on:
+        # Every update is clipped, and noise changes their usual size in every round.
+        firewall = firewall.model_copy(update={"norm_bound": False})
+    rules = context.strategy.groups
+    guard = UpdateHistory(firewall, context.channel_map, context.testing.canary(model.network), rules)
+    guard.restore(resume.examined)
+    files = (storage.store, storage.unpacked, storage.journal)
+    return UpdateChecker(*files, context.channel_map, rules, guard, resume.ratios)

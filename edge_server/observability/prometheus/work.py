@@ -25,7 +25,7 @@ def work_families(load: Workload) -> Iterator[Metric]:
     }
     yield from gauges(
         "queue_length",
-        "Events for the server, jobs of its workshop, uploads before their turn, messages for the broker.",
+        "Events for the server, jobs of its coordinator, uploads before their turn, messages for the broker.",
         ("queue",),
         queues,
     )

@@ -23,8 +23,9 @@ from edge_client.system.user_code import FAILS
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
 from edge_server.config.test_data import model_spec
+from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.executor import Workshop
 from edge_server.coordinator.initial_model import Start
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
@@ -59,7 +60,7 @@ def rehearse(config: Config, data: LabelledData | None, first: Start | None = No
     with tempfile.TemporaryDirectory(prefix="edge-check-") as scratch:
         folder = RunFolder.create(Path(scratch) / "run", config)
         tried = _as_rehearsed(config, spec)
-        workshop = Workshop(
+        coordinator = assemble(
             tried,
             "check",
             folder,
@@ -71,10 +72,10 @@ def rehearse(config: Config, data: LabelledData | None, first: Start | None = No
         )
         try:
             for number in range(1, ROUNDS + 1):
-                _play(workshop, tried, number, examples, Path(scratch))
-            return Rehearsed(spec, workshop.tier_parameters(), workshop.words)
+                _play(coordinator, tried, number, examples, Path(scratch))
+            return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.notices)
         finally:
-            workshop.put_down()
+            coordinator.suspend()
 
 
 def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
@@ -102,15 +103,17 @@ def _handful(config: Config, spec: ModelSpec, data: LabelledData | None) -> Labe
     return labelled(images, rng.integers(0, spec.num_classes, count))
 
 
-def _play(workshop: Workshop, config: Config, number: int, examples: LabelledData, scratch: Path) -> None:
+def _play(
+    coordinator: Coordinator, config: Config, number: int, examples: LabelledData, scratch: Path
+) -> None:
     devices = tuple(_devices(config, examples))
-    planned = workshop.plan(PlanRound(number, number, devices, wanted=len(devices)))
+    planned = coordinator.planner.plan(PlanRound(number, number, devices, wanted=len(devices)))
     updates = {
-        name: _update(workshop, name, assignment, examples, scratch)
+        name: _update(coordinator, name, assignment, examples, scratch)
         for name, assignment in planned.assignments.items()
     }
     command = CloseRound(number, updates, selected=tuple(updates), dropped=(), rejected={})
-    workshop.close(command, uplink=0, downlink=0, duration_s=0.0)
+    coordinator.aggregator.close(command)
 
 
 def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
@@ -127,14 +130,14 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
 
 
 def _update(
-    workshop: Workshop, device: str, assignment: Assignment, examples: LabelledData, scratch: Path
+    coordinator: Coordinator, device: str, assignment: Assignment, examples: LabelledData, scratch: Path
 ) -> Update:
     """What the device sends; raises `ConfigError` where it cannot, or where the server would refuse it."""
     task = assignment.task
     private = PrivateState(scratch / device, durable=False)
     place = TaskContext(
         device,
-        workshop.store,
+        coordinator.storage.store,
         LocalData(examples, examples),
         scratch / device / "models",
         model_code=frozenset({task.model.name}),
@@ -146,7 +149,7 @@ def _update(
     except FAILS as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{where}: a training step fails: {reason}") from error
-    checked = workshop.check(CheckUpdate(device, update), task)
+    checked = coordinator.checker.check(CheckUpdate(device, update), task, coordinator.model.state)
     if checked.reason is not None:
         raise ConfigError(f"{where}: its update would be refused ({checked.reason}): {checked.detail}")
     private.commit(task.run, task.round, task.attempt)

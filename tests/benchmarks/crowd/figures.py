@@ -1,9 +1,9 @@
 """A thousand devices, and five thousand that only wait: `python -m tests.benchmarks crowd`.
 
 Protocol-level devices in two processes drive the real session machine over connections of their own, to one
-Mosquitto and one real server with its workshop, journal and firewall (recipe `heterofl`, `two-nn`, all five
-tiers alike). What they do not do is train: an answer is a hundredth of the model, cheaply made, of the right
-shapes and bytes. Four things are measured.
+Mosquitto and one real server with its coordinator, journal and firewall (recipe `heterofl`, `two-nn`, all
+five tiers alike). What they do not do is train: an answer is a hundredth of the model, cheaply made, of the
+right shapes and bytes. Four things are measured.
 
 - **egress** for 10, 100 and 1,000 devices: the bytes that the server's socket sent, as the kernel counts
   them, over those of one full model per round, sent as shipped, and the control messages that the devices

@@ -22,7 +22,7 @@ from edge_client.inference.service.predictor import Predictor
 from edge_client.system.watchdog import Watchdog, watchdog_of
 from edge_client.transport.broker_address import parse_address
 from edge_server.config.load import load_config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server
 from edge_server.storage.run_folder import RunFolder
 from schemas.values import CapabilityProfile
@@ -189,6 +189,6 @@ class Unseen:
 
 def test_a_server_without_a_broker_is_ready_and_alive_and_says_when_it_stops(under_systemd, tmp_path):
     config = load_config("median", ("data.source=digits", "model.name=mlp", "deliver=false"))
-    workshop = Workshop(config, "run-1", RunFolder.create(tmp_path / "run", config))
-    one = Server(config, "run-1", NOWHERE, workshop, Unseen())
+    coordinator = assemble(config, "run-1", RunFolder.create(tmp_path / "run", config))
+    one = Server(config, "run-1", NOWHERE, coordinator, Unseen())
     assert heard_of(under_systemd, one.run, one.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]

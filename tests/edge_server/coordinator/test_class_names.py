@@ -17,8 +17,8 @@ from edge_client.data.local import LocalData
 from edge_client.inference.onnx_model import load_model
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.evaluation import Testing as ServerData
-from edge_server.coordinator.executor import Workshop
 from edge_server.rounds.events import PlanRound
 from edge_server.rounds.state import RoundRules
 from edge_server.simulation.simulator import simulate
@@ -119,33 +119,35 @@ def test_what_devices_agree_on_is_in_their_tasks_in_the_journal_and_known_after_
     tmp_path: Path,
 ) -> None:
     bench = Bench(tmp_path, "fedavg")
-    assert bench.workshop.classes.open
+    assert bench.coordinator.context.classes.open
     names = ("naught", *TEN[1:])
-    planned = bench.workshop.plan(PlanRound(1, 1, bench.devices, classes=names))
+    planned = bench.coordinator.planner.plan(PlanRound(1, 1, bench.devices, classes=names))
     for assignment in planned.assignments.values():
         assert assignment.task.preprocessing.class_names == names
-    bench.workshop.put_down()
+    bench.coordinator.suspend()
     with closing(JournalReader(bench.folder.journal)) as reader:
         recovered = recover(reader, RoundRules(rounds=3), "federation", now=0.0)
     assert recovered is not None
-    again = Workshop(bench.workshop._config, "run-1", bench.folder, resume=recovered.resumption)
-    assert again.classes.names == names
-    task = again.plan(PlanRound(1, 2, bench.devices)).assignments["weak"].task
+    again = assemble(bench.coordinator.context.config, "run-1", bench.folder, resume=recovered.resumption)
+    assert again.context.classes.names == names
+    task = again.planner.plan(PlanRound(1, 2, bench.devices)).assignments["weak"].task
     assert task.preprocessing.class_names == names
-    again.put_down()
+    again.suspend()
 
 
 def test_a_list_of_the_file_is_in_the_journal_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps(TEN)}")
     bench.tasks(1, 1)
-    bench.workshop.plan(PlanRound(1, 2, bench.devices, classes=bench.workshop.classes.names))
+    bench.coordinator.planner.plan(
+        PlanRound(1, 2, bench.devices, classes=bench.coordinator.context.classes.names)
+    )
     assert read_classes(bench.folder.journal) == TEN
 
 
 def test_every_file_of_a_tier_names_its_classes(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg", f"data.classes={json.dumps([f'digit {name}' for name in TEN])}")
     bench.round(1)
-    for path in bench.workshop.export_tiers().values():
+    for path in bench.coordinator.exporter.export_tiers().values():
         assert load_model(path, threads=1).class_name(3) == "digit 3"
 
 

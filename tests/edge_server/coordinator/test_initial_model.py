@@ -14,7 +14,8 @@ import pytest
 from edge_server.cli.main import main
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import Start, find_start
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.register import enter_run
@@ -42,22 +43,22 @@ def params_in(folder: Path) -> Mapping[str, Any]:
     return FileGroups(folder / "state.safetensors")["model"]
 
 
-def begun(config: Config, folder: Path, first: Start | None = None) -> Workshop:
+def begun(config: Config, folder: Path, first: Start | None = None) -> Coordinator:
     """A run as it begins, in its folder."""
-    return Workshop(config, "run-1", RunFolder.create(folder, config), first=first)
+    return assemble(config, "run-1", RunFolder.create(folder, config), first=first)
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """The folder of a run with the models after rounds 0 and 10, whose numbers are twice those of round 0."""
     config = file("federation.seed=7")
-    workshop = begun(config, tmp_path / "first")
-    workshop.put_down()
+    coordinator = begun(config, tmp_path / "first")
+    coordinator.suspend()
     first = tmp_path / "first" / "models" / "round-0000"
     manifest = json.loads((first / "manifest.json").read_text())
     own = {"round", "state_sha256", "channel_map_sha256"}
     doubled = {name: 2 * np.array(params_in(first)[name]) for name in params_in(first)}
-    channel_map = workshop._network.channel_map
+    channel_map = coordinator.context.channel_map
     rest = {key: value for key, value in manifest.items() if key not in own}
     RunFolder(tmp_path / "first").save_model(10, doubled, channel_map, rest)
     return tmp_path / "first"
@@ -69,22 +70,22 @@ def test_a_run_starts_from_a_rounds_folder_its_file_or_the_last_model_of_a_run(
     last = source / "models" / "round-0010"
     for number, place in enumerate((source, last, last / "state.safetensors")):
         config = file(f"from={place}")
-        workshop = begun(config, tmp_path / f"second-{number}", find_start(config, []))
-        workshop.put_down()
+        coordinator = begun(config, tmp_path / f"second-{number}", find_start(config, []))
+        coordinator.suspend()
         mine = params_in(tmp_path / f"second-{number}" / "models" / "round-0000")
         assert set(mine) == set(params_in(last))
         assert all(np.array_equal(mine[name], params_in(last)[name]) for name in mine)
-        about = workshop.started_from
+        about = coordinator.model.started_from
         assert about is not None
         assert (about.run, about.round, about.version) == ("run-1", 10, None)
-        assert workshop.words == (f"starts from {place} (run run-1, round 10)",)
+        assert coordinator.notices == (f"starts from {place} (run run-1, round 10)",)
 
 
 def test_without_from_a_run_begins_with_its_own_network(tmp_path: Path) -> None:
     assert find_start(file(), []) is None
-    workshop = begun(file(), tmp_path / "run")
-    workshop.put_down()
-    assert (workshop.started_from, workshop.words) == (None, ())
+    coordinator = begun(file(), tmp_path / "run")
+    coordinator.suspend()
+    assert (coordinator.model.started_from, coordinator.notices) == (None, ())
 
 
 MISFITS = {
@@ -136,9 +137,9 @@ def test_the_run_takes_the_names_of_the_models_classes_where_it_has_none(
     rename_classes(source, "dog", "cat", "hen")
     shapes = ["model.input-shape=[1,4,4]", "num-classes=3"]
     config = load_config("fedavg", [f"model.name={NAME}:hidden", *shapes, f"from={source}"])
-    workshop = begun(config, tmp_path / "second", find_start(config, []))
-    workshop.put_down()
-    assert workshop.classes.names == ("dog", "cat", "hen")
+    coordinator = begun(config, tmp_path / "second", find_start(config, []))
+    coordinator.suspend()
+    assert coordinator.context.classes.names == ("dog", "cat", "hen")
     manifest = tmp_path / "second" / "models" / "round-0000" / "manifest.json"
     assert json.loads(manifest.read_text())["preprocessing"]["class_names"] == ["dog", "cat", "hen"]
 
@@ -151,9 +152,9 @@ def test_a_damaged_model_is_refused(source: Path) -> None:
     config, spec = file(f"from={source}"), None
     start = find_start(config, [])
     assert start is not None
-    workshop = Workshop(config, "run-1", RunFolder.create(source.parent / "other", file()))
-    spec, channel_map = workshop._spec, workshop._network.channel_map
-    workshop.put_down()
+    coordinator = assemble(config, "run-1", RunFolder.create(source.parent / "other", file()))
+    spec, channel_map = coordinator.context.spec, coordinator.context.channel_map
+    coordinator.suspend()
     with pytest.raises(ConfigError, match=r"is damaged: it is not what its manifest.json says"):
         start.read(spec, channel_map)
     path.write_bytes(b"no tensors")
@@ -205,14 +206,14 @@ def test_check_says_what_a_run_would_start_from(source: Path, capsys: pytest.Cap
 def test_a_run_that_was_cut_off_as_it_began_reads_its_own_copy(source: Path, tmp_path: Path) -> None:
     config = file(f"from={source}")
     before = begun(config, tmp_path / "second", find_start(config, []))
-    before.put_down()
+    before.suspend()
     shutil.rmtree(source)
     with pytest.raises(ConfigError, match="no version of a registry"):
         find_start(config, [])
     found = find_start(config, [], RunFolder(tmp_path / "second"))
     assert found is not None
-    _, about = found.read(before._spec, before._network.channel_map)
-    assert about == before.started_from
+    _, about = found.read(before.context.spec, before.context.channel_map)
+    assert about == before.model.started_from
 
 
 def test_a_version_is_continued_noted_and_not_read_again(source: Path, tmp_path: Path) -> None:
@@ -249,11 +250,11 @@ def test_a_version_is_continued_noted_and_not_read_again(source: Path, tmp_path:
 
 def test_the_arrays_keep_the_networks_order(source: Path, tmp_path: Path) -> None:
     config = file(f"from={source}")
-    workshop = begun(config, tmp_path / "second", find_start(config, []))
+    coordinator = begun(config, tmp_path / "second", find_start(config, []))
     own = begun(file(), tmp_path / "third")
-    assert list(workshop._state.params) == list(own._state.params)
-    assert {name: array.dtype for name, array in workshop._state.params.items()} == {
-        name: array.dtype for name, array in own._state.params.items()
+    assert list(coordinator.model.state.params) == list(own.model.state.params)
+    assert {name: array.dtype for name, array in coordinator.model.state.params.items()} == {
+        name: array.dtype for name, array in own.model.state.params.items()
     }
-    workshop.put_down()
-    own.put_down()
+    coordinator.suspend()
+    own.suspend()

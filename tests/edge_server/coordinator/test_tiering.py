@@ -12,7 +12,8 @@ import pytest
 from edge_client.agent.session.events import WorkDone, WorkFailed
 from edge_client.agent.worker import Worker
 from edge_client.training.cost_model import network_cost
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import Coordinator
 from edge_server.rounds.events import Note, RecordStrike
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Status
@@ -38,10 +39,10 @@ def undecided(name: str, *, free: int | None, speed: float | None = None) -> Dev
     return Device(name, 1, CapabilityProfile(memory_free_bytes=left, speed=measured), CARD)
 
 
-def needed(workshop: Workshop, tier: int) -> int:
+def needed(coordinator: Coordinator, tier: int) -> int:
     """Bytes that must be free for a tier, told from its own network."""
-    cost = network_cost(workshop._network_of(tier).requires_grad_(True), (1, 8, 8))
-    plan = workshop._config.training
+    cost = network_cost(coordinator.model.sub_model(tier).requires_grad_(True), (1, 8, 8))
+    plan = coordinator.context.config.training
     return round(MARGIN * cost.training(plan, examples=CARD.examples).total)
 
 
@@ -49,24 +50,24 @@ def needed(workshop: Workshop, tier: int) -> int:
 def bench(tmp_path: Path) -> Bench:
     words = ("model.name=cnn", "deliver=false", "tiers.ratios=[0.7, 0.5, 0.3, 0.1, 0.0]")
     made = Bench(tmp_path, "fedavg", *words)
-    weak = undecided("weak", free=needed(made.workshop, 2) + 1000)
+    weak = undecided("weak", free=needed(made.coordinator, 2) + 1000)
     made.devices = (weak, undecided("strong", free=10**9))
     return made
 
 
 def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_it(bench: Bench) -> None:
-    workshop = bench.workshop
+    coordinator = bench.coordinator
     weak, strong = bench.devices
     tasks = bench.tasks(1, 1)
     assert {name: task.tier for name, task in tasks.items()} == {"weak": 2, "strong": 5}
-    assert (workshop.tier(weak), workshop.tier(strong)) == (2, 5)
+    assert (coordinator.tiering.tier(weak), coordinator.tiering.tier(strong)) == (2, 5)
     # "strong" had no memory for its task after all: the next planning asks for less, and it is kept.
-    workshop.struck("strong", 1, Reason.NO_MEMORY)
+    coordinator.strike("strong", 1, Reason.NO_MEMORY)
     record, updates = bench.round(1)
     assert {name: task.tier for name, task in bench.tasks(2, 2).items()} == {"weak": 2, "strong": 4}
     paces = bench.folder.load_state(1).paces
     assert paces.keys() == {"weak", "strong"}
-    cost = network_cost(workshop._network_of(4).requires_grad_(True), (1, 8, 8))
+    cost = network_cost(coordinator.model.sub_model(4).requires_grad_(True), (1, 8, 8))
     macs, moved = (one(examples=CARD.examples, epochs=1) for one in (cost.training_macs, cost.training_bytes))
     expected = macs / REFERENCE.macs + moved / REFERENCE.bytes
     assert paces["strong"] == pytest.approx(updates["strong"].metrics.seconds / expected)
@@ -77,8 +78,8 @@ def test_a_run_places_its_devices_by_evidence_learns_from_rounds_and_remembers_i
     reader.close()
     assert recovered is not None
     assert recovered.resumption.undecided == {"weak", "strong"}
-    again = Workshop(workshop._config, "run-1", bench.folder, resume=recovered.resumption)
-    bench.workshop = again
+    again = assemble(coordinator.context.config, "run-1", bench.folder, resume=recovered.resumption)
+    bench.coordinator = again
     assert {name: task.tier for name, task in bench.tasks(2, 3).items()} == {"weak": 2, "strong": 4}
 
 
@@ -136,8 +137,8 @@ def trained_or_refused(bench: Bench, task: Task) -> str:
 
 def test_a_device_whose_limit_was_lowered_refuses_until_its_task_fits(bench: Bench, tmp_path: Path) -> None:
     """Its birth spoke of much memory; now its control group has room for the third tier, one by one."""
-    cost = network_cost(bench.workshop._network_of(3).requires_grad_(True), (1, 8, 8))
-    plan = bench.workshop._config.training
+    cost = network_cost(bench.coordinator.model.sub_model(3).requires_grad_(True), (1, 8, 8))
+    plan = bench.coordinator.context.config.training
     alone = cost.training(plan, examples=CARD.examples, batch=1, pixel_bytes=0).total - cost.parameters
     room = {f"sys/fs/cgroup/{GROUP}/memory.max": str(100_000_000 + round(MARGIN * alone) + 1000)}
     bench.places["strong"] = replace(bench.places["strong"], board=tree(tmp_path / "root", PI, room))
@@ -147,6 +148,6 @@ def test_a_device_whose_limit_was_lowered_refuses_until_its_task_fits(bench: Ben
         tiers.append(task.tier)
         said.append(trained_or_refused(bench, task))
         if said[-1] == Reason.NO_MEMORY:
-            bench.workshop.struck("strong", 1, Reason.NO_MEMORY)
+            bench.coordinator.strike("strong", 1, Reason.NO_MEMORY)
     assert tiers == [5, 4, 3]
     assert said == ["no-memory", "no-memory", "done"]

@@ -153,7 +153,7 @@ def test_a_delivery_is_countersigned_as_what_the_device_says_of_its_own_task(ben
     )
     after, commands = receive(federation, delivery, 0.0)
     answer = answer_in(commands)
-    sent = bench.workshop.manifest_signer.sign_message(answer.message, answer.to_sign)
+    sent = bench.coordinator.signer.sign_message(answer.message, answer.to_sign)
     assert isinstance(sent, Acknowledgement)
     assert sent.manifest is not None
     manifest = TRUSTED.check(sent.manifest)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-import edge_server.coordinator.executor
+import edge_server.coordinator.aggregator
+import edge_server.coordinator.rollback
 from edge_server.storage.records import Summary
 from edge_server.strategy.strategy import State, close
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
@@ -31,8 +32,8 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     def measured(_reader: Any, _number: int, *_: Any) -> dict[str, dict[str, float]]:
         return {f"device-{n:04d}": {"model": 1e6 if f"device-{n:04d}" == LIAR else 1.0} for n in (1, 2, 3)}
 
-    monkeypatch.setattr(edge_server.coordinator.executor, "close", closed)
-    monkeypatch.setattr(edge_server.coordinator.executor, "measured", measured)
+    monkeypatch.setattr(edge_server.coordinator.aggregator, "close", closed)
+    monkeypatch.setattr(edge_server.coordinator.rollback, "measured", measured)
 
 
 def went_back(out: Path, summary: Summary) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.rounds.machine import Phase
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import RoundRules
@@ -43,12 +43,12 @@ def test_a_run_goes_on_with_the_model_that_its_last_round_ended_with_and_no_othe
     with closing(JournalReader(bench.folder.journal)) as reader:
         recovered = recover(reader, RULES, "federation", now=0.0)
     assert recovered is not None
-    before = bench.workshop
-    before.put_down()
-    assert recovered.resumption.state_sha256 == before._state_sha256
-    again = Workshop(before._config, "run-1", bench.folder, resume=recovered.resumption)
-    assert again._state_sha256 == before._state_sha256
-    again.put_down()
+    before = bench.coordinator
+    before.suspend()
+    assert recovered.resumption.state_sha256 == before.model.sha256
+    again = assemble(before.context.config, "run-1", bench.folder, resume=recovered.resumption)
+    assert again.model.sha256 == before.model.sha256
+    again.suspend()
     bench.folder.model(2).write_bytes(bench.folder.model(1).read_bytes())
     with pytest.raises(ConfigError, match="is not the model that round 2 ended with"):
-        Workshop(before._config, "run-1", bench.folder, resume=recovered.resumption)
+        assemble(before.context.config, "run-1", bench.folder, resume=recovered.resumption)

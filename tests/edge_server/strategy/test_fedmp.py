@@ -222,7 +222,7 @@ def test_a_run_learns_from_the_ratios_that_its_tasks_had(tmp_path: Path):
     for number in (1, 2):
         drawn = {name: task.ratio for name, task in bench.tasks(number, number).items()}
         bench.round(number)
-    learned = bench.workshop._state.ratio
+    learned = bench.coordinator.model.state.ratio
     assert learned.keys() == {"weak", "strong"}
     for name, lowest in (("weak", 0.7), ("strong", 0.5)):
         ((ratio, earned),) = learned[name]["pulls"]

@@ -120,7 +120,7 @@ def test_a_device_goes_on_from_its_own_values_where_the_other_trained_nothing(tm
     place = bench.places["strong"]
     done = do_training(look, place, on_epoch=lambda report: None, should_stop=lambda: False)
     delta = read_groups(place.store.path(done.blob.digest))["model"]
-    channel_map = bench.workshop._network.channel_map
+    channel_map = bench.coordinator.context.channel_map
     received = received_groups(task, place.store, channel_map)
     kept = in_sub_model(private.load("run-1", 2), task.spec, channel_map)
     own, personal = kept["personal"], 0

@@ -38,7 +38,7 @@ def bound(codec: str, array: np.ndarray) -> np.ndarray:
 
 def received(bench: Bench, name: str, task: Task) -> dict[str, np.ndarray]:
     """The model as a device reads it."""
-    model = decoded(received_groups(task, bench.places[name].store, bench.workshop._network.channel_map))[
+    model = decoded(received_groups(task, bench.places[name].store, bench.coordinator.context.channel_map))[
         "model"
     ]
     return {parameter: model[parameter] for parameter in model}
@@ -48,13 +48,13 @@ def received(bench: Bench, name: str, task: Task) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("recipe", ["heterofl", "feddrop", "scaffold"])
 def test_every_tier_receives_its_part_of_the_model(tmp_path: Path, recipe: str, codec: str) -> None:
     bench = Bench(tmp_path, recipe, *words(codec), "clients.fraction=1.0")
-    workshop, sizes = bench.workshop, {}
+    coordinator, sizes = bench.coordinator, {}
     for name, task in bench.tasks(1, 1).items():
         model = received(bench, name, task)
-        for parameter, array in workshop._state.params.items():
+        for parameter, array in coordinator.model.state.params.items():
             cut = {parameter: array if array.ndim < 2 else bound(codec, array)}
-            allowed = extract(cut, task.spec, workshop._network.channel_map)[parameter]
-            exact = extract({parameter: array}, task.spec, workshop._network.channel_map)[parameter]
+            allowed = extract(cut, task.spec, coordinator.context.channel_map)[parameter]
+            exact = extract({parameter: array}, task.spec, coordinator.context.channel_map)[parameter]
             assert model[parameter].dtype == np.float32
             off = np.abs(model[parameter].astype(np.float64) - exact)
             assert (off <= allowed).all() if array.ndim > 1 else not off.any()
@@ -88,8 +88,8 @@ def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path, codec: str) 
 def test_the_model_that_stays_is_exact(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "heterofl", *words("int8"))
     task = bench.tasks(1, 1, deliver=True)["strong"]
-    model, network = received(bench, "strong", task), bench.workshop._network
-    exact = extract(bench.workshop._state.params, task.spec, network.channel_map)
+    model, network = received(bench, "strong", task), bench.coordinator.context.network
+    exact = extract(bench.coordinator.model.state.params, task.spec, network.channel_map)
     assert all(np.array_equal(model[name], exact[name]) for name in exact)
 
 
@@ -103,9 +103,9 @@ def test_rounds_are_computed_again_to_the_bit(tmp_path: Path) -> None:
 
 def test_without_a_codec_nothing_is_touched(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "heterofl")
-    workshop = bench.workshop
-    groups = {"model": workshop._state.params}
-    downlink = DownlinkModel(None, workshop._network.channel_map)
+    coordinator = bench.coordinator
+    groups = {"model": coordinator.model.state.params}
+    downlink = DownlinkModel(None, coordinator.context.channel_map)
     assert downlink.groups(groups, bench.tasks(1, 1)["weak"].spec) is groups
 
 

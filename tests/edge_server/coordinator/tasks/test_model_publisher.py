@@ -21,7 +21,7 @@ from edge_client.compression.unpacking import unpacked
 from edge_client.pruning.lazy_slicing import Excerpt
 from edge_client.pruning.slicing import extract
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.replay import Verdict, replay
 from edge_server.rounds.broadcast.pacing import add_follower, begin, plan_broadcast
 from edge_server.rounds.events import PlanRound
@@ -44,18 +44,18 @@ def bench(folder: Path, downlink: str, *words: str, recipe: str = "heterofl") ->
 def received(task: Task, store: BlobStore, desk: Bench) -> dict[str, np.ndarray]:
     """The model as a device reads it."""
     with unpacked(task, store) as shelf:
-        model = decoded(received_groups(task, shelf, desk.workshop._network.channel_map))["model"]
+        model = decoded(received_groups(task, shelf, desk.coordinator.context.channel_map))["model"]
         return {name: model[name] for name in model}
 
 
 def moved(desk: Bench, seed: int, size: float = 0.001) -> None:
     """As if a round had been closed: the model has moved a little."""
-    rng, state = np.random.default_rng(seed), desk.workshop._state
+    rng, state = np.random.default_rng(seed), desk.coordinator.model.state
     params = {
         name: array + np.float32(size) * rng.normal(size=array.shape).astype(np.float32)
         for name, array in state.params.items()
     }
-    desk.workshop._state = replace(state, params=params, round=state.round + 1)
+    desk.coordinator.model.state = replace(state, params=params, round=state.round + 1)
 
 
 def asked_for(task: Task, held: frozenset[str]) -> set[str]:
@@ -97,7 +97,9 @@ def test_a_device_that_missed_rounds_fetches_what_it_missed_and_has_what_all_hav
     assert missed == {layer.blob for layer in last.layers if layer.frame > 0}
     late = BlobStore(tmp_path / "late")
     for ref in last.blobs.values():
-        (late.directory / ref.digest).write_bytes(desk.workshop.store.path(ref.digest).read_bytes())
+        (late.directory / ref.digest).write_bytes(
+            desk.coordinator.storage.store.path(ref.digest).read_bytes()
+        )
     everyone = received(last, desk.places["strong"].store, desk)
     for name, array in received(last, late, desk).items():
         assert array.tobytes() == everyone[name].tobytes()
@@ -121,7 +123,7 @@ def test_after_so_many_models_one_is_whole_again(tmp_path: Path) -> None:
     assert frames == [0, 1, 2, 0, 1]
     # Of what is over nothing is kept.
     desk.tasks(6, 6)
-    assert len(desk.workshop.store.digests()) == 1 + len(desk.workshop._publisher.digests)
+    assert len(desk.coordinator.storage.store.digests()) == 1 + len(desk.coordinator.publisher.digests)
 
 
 def test_a_model_that_has_little_in_common_with_the_last_is_sent_whole(tmp_path: Path) -> None:
@@ -167,12 +169,12 @@ def test_every_tier_has_its_part_of_one_model_within_the_codecs_bounds(tmp_path:
     desk, codecs = bench(tmp_path, downlink), make_downlink(pieces(downlink))
     before: dict[str, np.ndarray] = {}
     for number in (1, 2, 3):
-        tasks, params = desk.tasks(number, number), desk.workshop._state.params
-        held = desk.workshop._publisher._reel.params
+        tasks, params = desk.tasks(number, number), desk.coordinator.model.state.params
+        held = desk.coordinator.publisher._reel.params
         for name, task in tasks.items():
             model, channel_map = (
                 received(task, desk.places[name].store, desk),
-                desk.workshop._network.channel_map,
+                desk.coordinator.context.channel_map,
             )
             exact = extract(params, task.spec, channel_map)
             for parameter, array in model.items():
@@ -229,7 +231,7 @@ def test_what_stays_on_a_device_is_the_model_as_it_is(tmp_path: Path) -> None:
     desk.tasks(1, 1)
     moved(desk, 1)
     task = desk.tasks(1, 2, deliver=True)["strong"]
-    exact = extract(desk.workshop._state.params, task.spec, desk.workshop._network.channel_map)
+    exact = extract(desk.coordinator.model.state.params, task.spec, desk.coordinator.context.channel_map)
     model = received(task, desk.places["strong"].store, desk)
     assert all(np.array_equal(model[name], exact[name]) for name in exact)
 
@@ -254,20 +256,20 @@ def test_a_planning_that_is_done_again_names_the_same_frames(tmp_path: Path) -> 
     desk = bench(tmp_path, SMALL)
     desk.round(1)
     before = desk.tasks(2, 2)
-    desk.workshop.put_down()
-    config, folder = desk.workshop._config, desk.folder
-    again = Workshop(config, "run-1", folder, resume=Resumption(1))
-    named = again.plan(PlanRound(2, 2, desk.devices)).assignments
+    desk.coordinator.suspend()
+    config, folder = desk.coordinator.context.config, desk.folder
+    again = assemble(config, "run-1", folder, resume=Resumption(1))
+    named = again.planner.plan(PlanRound(2, 2, desk.devices)).assignments
     assert {name: (one.task.blobs, one.task.layers) for name, one in named.items()} == {
         name: (task.blobs, task.layers) for name, task in before.items()
     }
     assert {layer.frame for layer in before["strong"].layers} == {0, 1}
-    again.put_down()
+    again.suspend()
     folder.frames.unlink()
-    anew = Workshop(config, "run-1", folder, resume=Resumption(1))
-    task = anew.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
+    anew = assemble(config, "run-1", folder, resume=Resumption(1))
+    task = anew.planner.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
     assert {layer.frame for layer in task.layers} == {0}
-    anew.put_down()
+    anew.suspend()
 
 
 @pytest.mark.parametrize("harm", ["blob", "file"])
@@ -275,15 +277,15 @@ def test_frames_of_which_anything_is_gone_begin_anew(tmp_path: Path, harm: str) 
     desk = bench(tmp_path, SMALL)
     desk.round(1)
     desk.tasks(2, 2)
-    desk.workshop.put_down()
+    desk.coordinator.suspend()
     if harm == "blob":
-        desk.workshop.store.path(min(desk.workshop._publisher.digests)).unlink()
+        desk.coordinator.storage.store.path(min(desk.coordinator.publisher.digests)).unlink()
     else:
         desk.folder.frames.write_bytes(b"half of it")
-    again = Workshop(desk.workshop._config, "run-1", desk.folder, resume=Resumption(1))
-    task = again.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
+    again = assemble(desk.coordinator.context.config, "run-1", desk.folder, resume=Resumption(1))
+    task = again.planner.plan(PlanRound(2, 2, desk.devices)).assignments["strong"].task
     assert {layer.frame for layer in task.layers} == {0}
-    again.put_down()
+    again.suspend()
 
 
 # --- what is refused ---

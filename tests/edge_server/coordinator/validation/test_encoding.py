@@ -163,9 +163,11 @@ def answer(bench: Bench, name: str = "weak") -> tuple[Update, bytes]:
 def checked(bench: Bench, update: Update, data: bytes) -> Reason | None:
     """What the server says of the update with these bytes."""
     ref = BlobRef(digest=digest_of(data), size=len(data))
-    bench.workshop.store.put(data)
-    return bench.workshop.check(
-        CheckUpdate(update.device, update.model_copy(update={"blob": ref})), bench.asked[update.device]
+    bench.coordinator.storage.store.put(data)
+    return bench.coordinator.checker.check(
+        CheckUpdate(update.device, update.model_copy(update={"blob": ref})),
+        bench.asked[update.device],
+        bench.coordinator.model.state,
     ).reason
 
 
@@ -246,7 +248,7 @@ def test_what_is_not_sent_counts_in_the_next_round_and_only_if_this_one_did(tmp_
     assert private.load("run-1", 2) == {}
     bench.close(1, updates)
     left = private.load("run-1", 2)["residual"]
-    shapes = {name: layout.shape for name, layout in bench.workshop._network.channel_map.parameters.items()}
+    shapes = {name: layout.shape for name, layout in bench.coordinator.context.channel_map.parameters.items()}
     assert {name: array.shape for name, array in left.items()} == {
         name: shape for name, shape in shapes.items() if len(shape) > 1
     }

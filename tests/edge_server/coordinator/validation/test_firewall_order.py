@@ -18,7 +18,7 @@ from edge_client.transport.broker_address import parse_address
 from edge_client.transport.mqtt_client import Arrived, LinkUp
 from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server
 from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import Started
@@ -62,8 +62,8 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         config = load_config("median", WORDS)
-        self.workshop = Workshop(config, "run-1", RunFolder.create(folder, config))
-        self.server = Server(config, "run-1", parse_address("mqtt://127.0.0.1:1"), self.workshop, Unseen())
+        self.coordinator = assemble(config, "run-1", RunFolder.create(folder, config))
+        self.server = Server(config, "run-1", parse_address("mqtt://127.0.0.1:1"), self.coordinator, Unseen())
         self.sent: list[Any] = []
         self.server._link.publish = self._publish  # type: ignore[method-assign]
         self.server._link.echo = self._come_back  # type: ignore[method-assign]
@@ -108,11 +108,13 @@ class Desk:
 
     def close(self) -> None:
         self.server._jobs.end(finished=False)
-        self.workshop._journal.close()
+        self.coordinator.storage.journal.close()
 
     def delta(self, value: float) -> dict[str, np.ndarray]:
         """A whole model's update of one number everywhere."""
-        state = received_groups(self.task, self.workshop.store, self.workshop._network.channel_map)["model"]
+        state = received_groups(
+            self.task, self.coordinator.storage.store, self.coordinator.context.channel_map
+        )["model"]
         return {name: np.full(array.shape, value, np.float32) for name, array in state.items()}
 
     def update(self, groups: Mapping[str, Any], **changes: Any) -> Update:
@@ -184,10 +186,10 @@ def test_an_update_is_refused_for_the_first_thing_that_is_wrong(tmp_path: Path, 
 
 
 def refused(desk: Desk, wrong: Wrong) -> Refusal:
-    model, channel_map = desk.workshop._state.params, desk.workshop._network.channel_map
+    model, channel_map = desk.coordinator.model.state.params, desk.coordinator.context.channel_map
     # The canary sings as long as no weight has moved by more than a hundredth.
     still = steadiness(model)
-    desk.workshop._checking.guard = UpdateHistory(FirewallSettings(canary=0.1), channel_map, still)
+    desk.coordinator.checker.guard = UpdateHistory(FirewallSettings(canary=0.1), channel_map, still)
     if wrong.counted:
         desk.says(desk.update({"model": desk.delta(0.001)}))
         desk.until(Acknowledgement)

@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
-from edge_server.coordinator.executor import Workshop
+from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.validation.canary import Canary
 from edge_server.coordinator.validation.replays import MOST, Replays
 from edge_server.coordinator.validation.update_history import UpdateHistory
@@ -97,7 +97,7 @@ def test_a_canary_without_test_data_is_a_mistake_of_the_file(tmp_path):
     words = ["model.name=mlp", "model.input-shape=[1, 8, 8]", "num-classes=10", "firewall.canary=0.1"]
     config = load_config("fedavg", words)
     with pytest.raises(ConfigError, match=r"\[firewall\] canary needs test data of the server: set"):
-        Workshop(config, "run-1", RunFolder.create(tmp_path, config))
+        assemble(config, "run-1", RunFolder.create(tmp_path, config))
 
 
 # --- settings ---

@@ -31,18 +31,20 @@ def test_what_the_broker_has_not_taken_waits() -> None:
 def test_jobs_count_until_they_have_ended_and_are_timed() -> None:
     go_on, inbox = threading.Event(), queue.SimpleQueue[Any]()
 
-    def plan(command: PlanRound) -> RoundPlanned:
+    def plan(command: PlanRound, *, chunk_bytes: int) -> RoundPlanned:
         go_on.wait()
         return RoundPlanned(command.attempt, {})
 
-    workshop: Any = SimpleNamespace(plan=plan, durations=Durations(), depot=None)
-    jobs = Jobs(workshop, inbox)
+    coordinator: Any = SimpleNamespace(
+        planner=SimpleNamespace(plan=plan), context=SimpleNamespace(durations=Durations())
+    )
+    jobs = Jobs(coordinator, inbox)
     for attempt in (1, 2):
-        jobs.plan(PlanRound(1, attempt, ()))
+        jobs.plan(PlanRound(1, attempt, ()), 1024)
     assert jobs.open == 2
     go_on.set()
     done = [inbox.get(timeout=60) for _ in range(2)]
     assert done == [JobDone(RoundPlanned(1, {})), JobDone(RoundPlanned(2, {}))]
     assert jobs.open == 0
-    assert sum(workshop.durations.histograms()["planning"].counts) == 2
+    assert sum(coordinator.context.durations.histograms()["planning"].counts) == 2
     jobs.end(finished=True)

@@ -1,0 +1,192 @@
+"""Closing a round: from the accepted updates to the next model, its tests, its record and the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edge_client.pruning.channel_selection import group_ratios
+from edge_client.training.evaluation import Evaluation
+from edge_server.coordinator.global_model import diverged
+from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.observations import is_observed, observation
+from edge_server.coordinator.round_record import NO_FIGURES, RoundFigures, round_record
+from edge_server.coordinator.run_storage import RunStorage
+from edge_server.coordinator.tasks.masking import cohort_update, sum_masked_updates
+from edge_server.coordinator.tier_assignment import Tiering
+from edge_server.coordinator.validation.checker import UpdateChecker
+from edge_server.coordinator.validation.round_review import RoundReview, looked
+from edge_server.coordinator.validation.update import client_update, known_clients
+from edge_server.rounds.events import CloseRound
+from edge_server.storage.journal import Aggregated
+from edge_server.storage.records import RoundRecord
+from edge_server.storage.sync import wait_for_disk
+from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.explanations import Observation
+from edge_server.strategy.strategy import close, known_examples
+from schemas.messages import Update
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """The updates of a round that is being closed: those `sent`, why some are `refused`, and the rest."""
+
+    sent: Mapping[str, Update]
+    refused: Mapping[str, str]
+    accepted: Mapping[str, Update]
+    updates: Sequence[ClientUpdate]
+    look: RoundReview
+
+
+class Aggregator:
+    """Closes the rounds of one run."""
+
+    def __init__(
+        self, model: ModelState, storage: RunStorage, checker: UpdateChecker, tiering: Tiering
+    ) -> None:
+        self._context, self._model, self._storage = model.context, model, storage
+        self._checker, self._tiering = checker, tiering
+
+    def close(self, command: CloseRound, figures: RoundFigures = NO_FIGURES) -> RoundRecord:
+        """Aggregate the round's updates into the next model, test it, write history and model.
+
+        The journal comes after everything that it names: a round is closed once the journal says so. Before
+        that the round can be aggregated again, to the same bytes, so only one step waits for the disk.
+        """
+        before, was_ordered = self._model.state.round, self._model.state.ordered
+        reviewed = self._review(command)
+        self._aggregate(reviewed)
+        self._model.save(command.round, durable=False)
+        tested = self._test(command.round)
+        record = self._record(command, figures, reviewed.look, tested)
+        self._archive(command.round, before, reviewed)
+        self._sync(command.round)
+        ranked = self._model.state.ordered and not was_ordered
+        self._journal(command, reviewed, record, figures, self._observation(reviewed.updates, ranked=ranked))
+        self._storage.add_to_history(record)
+        self._model.undone = None
+        return record
+
+    def _review(self, command: CloseRound) -> Reviewed:
+        """Compare the updates with each other, and refuse outliers."""
+        sent = self._sent(command)
+        refused = self._checker.outliers(sent)
+        accepted = {name: update for name, update in sent.items() if name not in refused}
+        updates = self._updates(accepted, command.staleness)
+        believed = self._context.strategy.claims.believed(updates, known_examples(self._model.state))
+        return Reviewed(sent, refused, accepted, updates, looked(accepted, refused, *believed))
+
+    def _sent(self, command: CloseRound) -> Mapping[str, Update]:
+        """The updates that the round is made of; of masked ones their sum, which alone can be read.
+
+        Devices help to open one sum per round, so the sum is kept before it is used.
+        """
+        if command.opened is None:
+            return command.updates
+        masked = self._updates(command.updates, {})
+        total = sum_masked_updates(masked, command.opened, self._context.channel_map)
+        blob = self._storage.store.put_groups(total.groups)
+        update = cohort_update(total, blob, next(iter(command.updates.values())))
+        self._storage.journal.examined(update, reason=None)
+        return {update.device: update}
+
+    def _updates(self, sent: Mapping[str, Update], staleness: Mapping[str, int]) -> list[ClientUpdate]:
+        return [
+            client_update(
+                update,
+                self._storage.store.path(update.blob.digest),
+                unpacked=self._storage.unpacked,
+                staleness=staleness.get(device, 0),
+                ratio=self._checker.taken_ratio(update),
+            )
+            for device, update in sent.items()
+        ]
+
+    def _aggregate(self, reviewed: Reviewed) -> None:
+        """Make the next model of the updates."""
+        counted, model = reviewed.look.counted, self._model
+        trained = {u.client: (counted[u.client], u.metrics.get("ratio")) for u in reviewed.updates}
+        clients = known_clients(model.state)
+        with self._context.durations.timed("aggregating"):
+            model.state = close(
+                self._context.strategy,
+                model.state,
+                reviewed.updates,
+                self._context.channel_map,
+                clients=clients,
+                keep=self._storage.keep,
+            )
+        model.state = replace(model.state, paces=self._tiering.observe(model.state.paces, trained))
+
+    def _test(self, number: int) -> dict[int, Evaluation]:
+        """Test the new model, and every tier's, where it is time."""
+        model = self._model
+        with self._context.durations.timed("testing"):
+            return self._context.testing.tested(number, model.network, model.state.params, model.tier_spec)
+
+    def _record(
+        self, command: CloseRound, figures: RoundFigures, look: RoundReview, tested: Mapping[int, Evaluation]
+    ) -> RoundRecord:
+        """The round's line of history."""
+        state, undone = self._model.state, self._model.undone
+        record = round_record(
+            command,
+            fraction=self._context.strategy.fraction(command.round),
+            tested=tested,
+            observed=state.observed,
+            figures=figures,
+            look=look,
+        )
+        change: dict[str, Any] = {"diverged": diverged(state.params, tested)}
+        if undone is not None:
+            change |= {"back_to": undone.round - 1, "left_out": undone.left_out}
+        return self._context.privacy.released(record).model_copy(update=change)
+
+    def _archive(self, number: int, before: int, reviewed: Reviewed) -> None:
+        """Archive what the round was made of, and write the strategy's state; `before` is its last round."""
+        if not self._context.resumable:
+            return
+        folder, store = self._storage.folder, self._storage.store
+        paths = [store.path(update.blob.digest) for update in reviewed.accepted.values()]
+        self._storage.archive.keep(number, folder.checkpoint(before), folder.model(before), paths)
+        self._model.save_checkpoint(durable=False)
+
+    def _sync(self, number: int) -> None:
+        """Wait until all that the round has written is on disk."""
+        if self._context.durable:
+            wait_for_disk(self._storage.folder.written(number))
+
+    def _journal(
+        self,
+        command: CloseRound,
+        reviewed: Reviewed,
+        record: RoundRecord,
+        figures: RoundFigures,
+        observed: Observation | None,
+    ) -> None:
+        """Close the round in the journal, and forget the updates that were refused."""
+        self._storage.journal.closed(
+            command.round,
+            self._model.sha256,
+            updates=[
+                Aggregated(name, update.attempt, update.blob.digest, command.staleness.get(name, 0))
+                for name, update in reviewed.accepted.items()
+            ],
+            over=command.selected,
+            record=record.model_dump_json(),
+            traffic=figures.traffic,
+            observation=observed,
+            refused=[reviewed.sent[name] for name in reviewed.refused],
+        )
+        if reviewed.refused:
+            self._checker.guard.began_anew(self._storage.examined())
+
+    def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
+        """What the round has shown; None for rounds that are not observed."""
+        context, state = self._context, self._model.state
+        if not ranked and not is_observed(state.round, context.config.federation.rounds):
+            return None
+        groups = group_ratios(context.network.entry, context.config.tiers.ratios[0], context.channel_map)
+        specs = self._model.tier_specs()
+        return observation(state, updates, context.channel_map, specs, tuple(groups), ranked=ranked)

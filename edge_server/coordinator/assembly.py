@@ -1,0 +1,124 @@
+"""Building the coordinator of a run from its configuration and its folder."""
+
+from __future__ import annotations
+
+from edge_server.config.config import Config
+from edge_server.coordinator.aggregator import Aggregator
+from edge_server.coordinator.blob_repair import BlobRepair
+from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.evaluation import Testing
+from edge_server.coordinator.exporter import Exporter
+from edge_server.coordinator.initial_model import Start
+from edge_server.coordinator.model_state import ModelState, open_model
+from edge_server.coordinator.planner import Planner
+from edge_server.coordinator.rollback import Rollback
+from edge_server.coordinator.run_context import make_context
+from edge_server.coordinator.run_storage import RunStorage, open_storage
+from edge_server.coordinator.tasks.model_publisher import ModelPublisher
+from edge_server.coordinator.tasks.task_assigner import TaskAssigner
+from edge_server.coordinator.tier_assignment import make_tiering
+from edge_server.coordinator.validation.checker import make_checker
+from edge_server.security.manifest_signer import ManifestSigner
+from edge_server.storage.recovery import Resumption
+from edge_server.storage.run_folder import RunFolder
+from edge_server.transport.object_store.store import Depot
+
+
+def assemble(
+    config: Config,
+    run: str,
+    folder: RunFolder,
+    *,
+    resumable: bool = True,
+    resume: Resumption | None = None,
+    durable: bool = True,
+    signer: ManifestSigner | None = None,
+    secret: bytes | None = None,
+    object_store: Depot | None = None,
+    broadcasts: bool = True,
+    testing: Testing | None = None,
+    first: Start | None = None,
+) -> Coordinator:
+    """Open the run in `folder`: a new one, or the one that `resume` describes.
+
+    For `resumable` and `durable` see `RunContext`. Without a `signer` nothing is signed; without `testing`
+    the test data of the configuration is loaded. `secret` is the 32 bytes that noise is made from, drawn
+    unless given. With `broadcasts` tasks name shared topics for blobs that several devices need. `first` is
+    the model that a new run starts from. Raises `ConfigError` for a configuration that cannot be run.
+    """
+    signer = signer or ManifestSigner(config.federation.name, run)
+    testing = testing or Testing(config, classes=resume.classes if resume else ())
+    resumable = resumable or config.federation.roll_back
+    context, module = make_context(config, run, testing, resumable=resumable, durable=durable)
+    archive_bytes = config.federation.replay_mb * 10**6 if durable else 0
+    storage = open_storage(folder, durable=durable, archive_bytes=archive_bytes, object_store=object_store)
+    model = open_model(
+        context, module, folder, signer, keep=storage.keep, resume=resume, first=first, secret=secret
+    )
+    tasks = _task_makers(model, storage, signer, resume, broadcasts=broadcasts)
+    coordinator = _connect(model, storage, signer, tasks, resume or Resumption(0))
+    model.save(model.state.round, durable=durable)
+    model.save_checkpoint(durable=durable)
+    if durable:
+        storage.journal.begun(run, config.federation.name)
+    return coordinator
+
+
+def _task_makers(
+    model: ModelState,
+    storage: RunStorage,
+    signer: ManifestSigner,
+    resume: Resumption | None,
+    *,
+    broadcasts: bool,
+) -> tuple[TaskAssigner, ModelPublisher]:
+    context = model.context
+    publisher = ModelPublisher(
+        storage.folder.frames,
+        storage.store,
+        context.channel_map,
+        context.strategy.downlink,
+        durable=context.durable,
+        # The frames of a model that was given up lead nowhere.
+        go_on=resume is not None and resume.undone is None,
+    )
+    assigning = TaskAssigner(
+        context.task_terms,
+        context.strategy,
+        context.channel_map,
+        storage.store,
+        publisher,
+        signer,
+        storage.object_store,
+        broadcasts=broadcasts,
+        # The devices of a run that goes on have the channel map.
+        new_map=resume is None,
+    )
+    return assigning, publisher
+
+
+def _connect(
+    model: ModelState,
+    storage: RunStorage,
+    signer: ManifestSigner,
+    tasks: tuple[TaskAssigner, ModelPublisher],
+    resume: Resumption,
+) -> Coordinator:
+    assigning, publisher = tasks
+    model.add_clients(resume.clients)
+    tiering = make_tiering(model, resume)
+    checker = make_checker(model, storage, resume)
+    return Coordinator(
+        context=model.context,
+        storage=storage,
+        model=model,
+        signer=signer,
+        tiering=tiering,
+        planner=Planner(model, storage, assigning, publisher, tiering, journaled=resume.classes),
+        checker=checker,
+        aggregator=Aggregator(model, storage, checker, tiering),
+        rollback=Rollback(model, storage, publisher),
+        exporter=Exporter(model, storage.folder, signer),
+        repair=BlobRepair(model, storage.store, assigning, publisher),
+        publisher=publisher,
+    )

@@ -1,0 +1,64 @@
+"""The slow half of a server: planning, checking, aggregating and exporting, with no network in it.
+
+The server runs these parts one job at a time, in one thread (`jobs.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge_server.coordinator.aggregator import Aggregator
+from edge_server.coordinator.blob_repair import BlobRepair
+from edge_server.coordinator.exporter import Exporter
+from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.planner import Planner
+from edge_server.coordinator.rollback import Rollback
+from edge_server.coordinator.run_context import RunContext
+from edge_server.coordinator.run_storage import RunStorage
+from edge_server.coordinator.tasks.model_publisher import ModelPublisher
+from edge_server.coordinator.tier_assignment import Tiering
+from edge_server.coordinator.validation.checker import UpdateChecker
+from edge_server.security.manifest_signer import ManifestSigner
+from edge_server.storage.records import Summary
+from schemas.values import Reason
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """The parts of one run over one model state."""
+
+    context: RunContext
+    storage: RunStorage
+    model: ModelState
+    signer: ManifestSigner
+    tiering: Tiering
+    planner: Planner
+    checker: UpdateChecker
+    aggregator: Aggregator
+    rollback: Rollback
+    exporter: Exporter
+    repair: BlobRepair
+    publisher: ModelPublisher
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know before the run begins."""
+        return self.model.notices
+
+    def strike(self, device: str, round_number: int, reason: str) -> None:
+        """Journal what counts against a device, or suggests a smaller tier for it."""
+        self.storage.journal.struck(device, round_number, reason)
+        if reason == Reason.NO_MEMORY:
+            self.tiering.short_of_memory(device)
+
+    def suspend(self) -> None:
+        """Close the files of a run that goes on later."""
+        self.storage.close()
+
+    def finish(self, summary: Summary) -> None:
+        """Write the summary, close the files, and delete blobs that no device will ask for.
+
+        A simulation, which is not durable, may go on after its end, with the frames that its devices have.
+        """
+        keep = frozenset[str]() if self.context.durable else self.publisher.digests
+        self.storage.finish(summary, keep=keep)

@@ -1,0 +1,183 @@
+"""The global model of a run with its strategy's state: in memory, and in the run folder after every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torch import nn
+
+from edge_client.pruning.channel_selection import Ratio
+from edge_client.pruning.surgery import arrays_of, parameter_count
+from edge_server.coordinator.global_model import GlobalModel
+from edge_server.coordinator.initial_model import Start, note_start, noted_start
+from edge_server.coordinator.run_context import RunContext
+from edge_server.security.manifest_signer import ManifestSigner
+from edge_server.storage.journal import GivenUp
+from edge_server.storage.records import StartedFrom
+from edge_server.storage.recovery import Resumption
+from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.aggregation.array_stores import NewArrayStore
+from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.strategy import State, start, tier_spec
+from schemas.errors import ConfigError
+from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import Arrays, FileGroups
+
+
+class ModelState:
+    """The one mutable state of a run: planner, aggregator, rollback and exporter share it.
+
+    `sha256` is the digest of the saved model; `undone` is the round that was given up last, until the next
+    one is closed; `started_from` is the model that the run began with, if it was given one; `notices` are
+    shown to the user before the run begins.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        folder: RunFolder,
+        signer: ManifestSigner,
+        network: GlobalModel,
+        state: State,
+        *,
+        undone: GivenUp | None = None,
+        started_from: StartedFrom | None = None,
+        notices: tuple[str, ...] = (),
+    ) -> None:
+        self.context, self.network, self.state, self.undone = context, network, state, undone
+        self.started_from, self.notices = started_from, notices
+        self._folder, self._signer = folder, signer
+        self.sha256 = ""
+
+    def save(self, number: int, *, durable: bool) -> None:
+        """Write the model after round `number` to the run folder, and sign it."""
+        context = self.context
+        manifest = {
+            "federation": context.config.federation.name,
+            "run": context.run,
+            "model": context.spec.model_dump(mode="json"),
+            "preprocessing": context.testing.preprocessing.model_dump(mode="json"),
+        }
+        self.sha256 = self._folder.save_model(
+            number, self.state.params, context.channel_map, manifest, durable=durable
+        )
+        self._signer.model(self._folder.version(number) / "manifest.json", number, durable=durable)
+
+    def save_checkpoint(self, *, durable: bool) -> None:
+        """Write the strategy's state without the model, where the run may be resumed."""
+        if self.context.resumable:
+            self._folder.save_checkpoint(self.state, durable=durable)
+
+    def add_clients(self, clients: Mapping[str, tuple[int, int]]) -> None:
+        """Remember clients, as {name: (tier, examples)}."""
+        self.state = replace(self.state, clients={**self.state.clients, **clients})
+
+    def go_back(self, older: State, undone: GivenUp) -> None:
+        """Replace the state by an `older` one; the round that led from it is `undone`."""
+        self.state, self.undone = gone_back(older, self.state), undone
+
+    def tier_spec(self, ratio: Ratio) -> SubModelSpec:
+        """The part of the global model that a tier of this ratio holds."""
+        return tier_spec(self.context.strategy, self.state, self.context.network, ratio)
+
+    def tier_specs(self) -> dict[int, SubModelSpec]:
+        """Every tier's sub-model; tiers count from 1."""
+        ratios = self.context.config.tiers.ratios
+        return {tier: self.tier_spec(ratio) for tier, ratio in enumerate(ratios, start=1)}
+
+    def sub_model(self, tier: int) -> nn.Module:
+        """The network that a tier trains, to be inspected."""
+        spec = self.tier_spec(self.context.config.tiers.ratios[tier - 1])
+        return self.network.sub_model(self.state.params, spec)
+
+    def tier_parameters(self) -> dict[int, int]:
+        """The number of trainable parameters of each tier's network."""
+        tiers = range(1, len(self.context.config.tiers.ratios) + 1)
+        return {tier: parameter_count(self.sub_model(tier)) for tier in tiers}
+
+    def provenance(self, tier: int, ratio: float) -> dict[str, str]:
+        """What a model exported now says of its origin."""
+        return {
+            "run_id": self.context.run,
+            "round": str(self.state.round),
+            "tier": str(tier),
+            "prune_ratio": str(ratio),
+            "parent_sha256": self.sha256,
+            **self.context.privacy.provenance(self.state),
+        }
+
+
+def open_model(
+    context: RunContext,
+    module: nn.Module,
+    folder: RunFolder,
+    signer: ManifestSigner,
+    *,
+    keep: NewArrayStore,
+    resume: Resumption | None,
+    first: Start | None,
+    secret: bytes | None,
+) -> ModelState:
+    """The state of a new run, or of the one that `resume` describes.
+
+    A new run starts from `first`, if it is given; `secret` is the 32 bytes that privacy's noise is made from.
+    """
+    network = GlobalModel(module, context.spec, context.channel_map)
+    params: Arrays = arrays_of(module)
+    notices, started_from = context.notices, None
+    if resume is None and first is not None:
+        params, started_from = _started(context, folder, params, first)
+        notices = (*notices, f"starts from {started_from.in_words()}")
+    elif context.config.model.from_ is not None:
+        started_from = noted_start(folder)
+    state = start(context.strategy, params, keep=keep) if resume is None else _read_back(folder, resume, keep)
+    return ModelState(
+        context,
+        folder,
+        signer,
+        network,
+        context.privacy.opened(state, secret),
+        undone=resume.undone if resume else None,
+        started_from=started_from,
+        notices=notices,
+    )
+
+
+def _started(context: RunContext, folder: RunFolder, own: Arrays, first: Start) -> tuple[Arrays, StartedFrom]:
+    """The parameters of the model to start from, in the network's order; noted in the run folder."""
+    testing = context.testing
+    first.check_classes(testing.classes)
+    if first.classes and not testing.classes:
+        testing.agree(first.classes)
+    params, about = first.read(context.spec, context.channel_map)
+    note_start(folder, about)
+    return {name: params[name] for name in own}, about
+
+
+def _read_back(folder: RunFolder, resume: Resumption, keep: NewArrayStore) -> State:
+    if resume.undone is None:
+        return folder.load_state(resume.round, resume.state_sha256, keep=keep)
+    return earlier_state(folder, resume.round, resume.undone.state_sha256, keep=keep)
+
+
+def gone_back(older: State, newer: State) -> State:
+    """The state before a round, as the one that the next round begins with.
+
+    The list of clients and the privacy that the run has spent cannot be undone.
+    """
+    return replace(older, round=newer.round, clients=newer.clients, privacy=newer.privacy)
+
+
+def earlier_state(folder: RunFolder, undone: int, sha256: str, *, keep: NewArrayStore) -> State:
+    """The state that the round after the given-up round `undone` begins with, read back.
+
+    The files of the state before are there until that round is about to close; by then those of the given-up
+    one have long been written over. Raises `ConfigError` where neither can be read.
+    """
+    try:
+        older = folder.load_state(undone - 1, sha256, keep=keep)
+    except ConfigError:
+        return folder.load_state(undone, sha256, keep=keep)
+    given_up = load_checkpoint(folder.checkpoint(undone), FileGroups(folder.model(undone)), keep=keep)
+    return gone_back(older, given_up)

@@ -1,0 +1,88 @@
+"""What stays the same during a run: its configuration, strategy, network, test data and privacy mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from torch import nn
+
+from edge_client.models.build import build_model
+from edge_client.models.registry import entry
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.channel_selection import group_ratios
+from edge_server.config.config import Config
+from edge_server.coordinator.evaluation import Testing
+from edge_server.coordinator.network_check import check_outputs, uncut_word
+from edge_server.coordinator.privacy_session import PrivacyGuard
+from edge_server.coordinator.tasks.task import TaskTemplate
+from edge_server.observability.durations import Durations
+from edge_server.rounds.class_list import ClassList
+from edge_server.strategy.strategy import Network, Strategy
+from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import decode_json, encode_json
+from schemas.values import ModelSpec
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The constants of one run.
+
+    A `resumable` run keeps the strategy's state after every round. A `durable` one waits for the disk; any
+    other outlives its process but not a power cut, and archives no updates. `notices` are shown to the user
+    before the run begins.
+    """
+
+    config: Config
+    run: str
+    strategy: Strategy
+    network: Network
+    testing: Testing
+    privacy: PrivacyGuard
+    resumable: bool
+    durable: bool
+    notices: tuple[str, ...] = ()
+    durations: Durations = field(default_factory=Durations)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The full model."""
+        return self.testing.model_spec
+
+    @property
+    def channel_map(self) -> ChannelMap:
+        """The network's channels, and where each parameter has them."""
+        return self.network.channel_map
+
+    @property
+    def classes(self) -> ClassList:
+        """The model's classes, with their names as far as they are known."""
+        return ClassList(self.spec.num_classes, self.testing.classes)
+
+    @property
+    def task_terms(self) -> TaskTemplate:
+        """What all tasks have in common."""
+        return TaskTemplate(
+            self.config, self.run, self.spec, self.testing.preprocessing, self.strategy.uplink
+        )
+
+
+def make_context(
+    config: Config, run: str, testing: Testing, *, resumable: bool, durable: bool
+) -> tuple[RunContext, nn.Module]:
+    """The run's context, and its network with the weights of the seed.
+
+    Raises `ConfigError` for a network that does not fit its classes or its recipe.
+    """
+    strategy = config.make_strategy()
+    module = build_model(testing.model_spec, seed=config.federation.seed)
+    # Decoded from JSON, so that the server sums over parameters in the order in which every reader does.
+    traced = trace_channels(module, testing.model_spec.input_shape)
+    channel_map = decode_json(ChannelMap, encode_json(traced))
+    network = Network(replace(entry(config.model.name), multiple=config.tiers.keep_multiple), channel_map)
+    for ratio in config.tiers.ratios:
+        group_ratios(network.entry, ratio, channel_map)
+    check_outputs(module, testing.model_spec)
+    privacy = PrivacyGuard(config, strategy.privacy)
+    notice = uncut_word(config, network)
+    notices = (notice,) if notice else ()
+    return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
