@@ -25,7 +25,8 @@ from edge_server.config.sections import (
     TierSettings,
 )
 from edge_server.config.sparkplug import SparkplugSettings
-from edge_server.strategy.strategy import Strategy, make_strategy
+from edge_server.strategy.build import make_strategy
+from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
 from schemas.strategy import Component, StrategySpec, TrainingSettings
 

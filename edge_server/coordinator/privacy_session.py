@@ -41,7 +41,7 @@ class PrivacyGuard:
         """What the choice of clients depends on beside the seed, which others may know."""
         if self._mechanism is None:
             return []
-        secret = bytes.fromhex(state.privacy["secret"])
+        secret = bytes.fromhex(_opened(state)["secret"])
         return [int.from_bytes(hashlib.blake2b(b"choice", key=secret, digest_size=16).digest())]
 
     def planned(self, state: State, plan: Plan, *, population: int) -> State:
@@ -49,12 +49,12 @@ class PrivacyGuard:
         if self._mechanism is None:
             return state
         cuts = [assignment.cut for assignment in plan.assignments.values()]
-        known = dp.with_plan(state.privacy, state.round + 1, cuts, needed=plan.needed, population=population)
+        known = dp.with_plan(_opened(state), state.round + 1, cuts, needed=plan.needed, population=population)
         return replace(state, privacy=known)
 
     def over_budget(self, state: State) -> str:
         """Why the planned round must not begin; empty where it may."""
-        return "" if self._mechanism is None else dp.over_budget(self._mechanism, state.privacy)
+        return "" if self._mechanism is None else dp.over_budget(self._mechanism, _opened(state))
 
     def released(self, record: RoundRecord) -> RoundRecord:
         """The record without what devices measured on their own data: no noise covers it."""
@@ -64,4 +64,9 @@ class PrivacyGuard:
 
     def provenance(self, state: State) -> Mapping[str, str]:
         """What a model says of the privacy of those who trained it."""
-        return {} if self._mechanism is None else dp.provenance(self._mechanism, state.privacy)
+        return {} if self._mechanism is None else dp.provenance(self._mechanism, _opened(state))
+
+
+def _opened(state: State) -> dp.PrivacyState:
+    assert state.privacy is not None
+    return state.privacy

@@ -1,7 +1,7 @@
-"""The state of a run as one file, but for the model, which has a file of its own.
+"""The state of a run in one file, except for the model, which has a file of its own.
 
-Whatever pieces keep is plain (mappings, lists, numbers, texts, arrays), so any strategy's state survives. Of
-the model the parameters' names stand in it, in the order in which the state has them.
+Components keep plain values only (mappings, lists, numbers, strings, arrays), so any strategy's state can be
+saved. The file lists the model's parameters by name, in the state's order.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _MODEL = "params"
 
 
 def save_checkpoint(path: Path, state: State, *, durable: bool = True, spares: Spares | None = None) -> None:
-    """Write the state at `path`, all at once; `InvariantError` for a state that is not plain."""
+    """Write the state at `path` atomically; raises `InvariantError` for values that are not plain."""
     values = {field.name: getattr(state, field.name) for field in fields(State)}
     write_plain(path, {**values, _MODEL: list(state.params)}, durable=durable, spares=spares)
 
 
 def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryArrays) -> State:
-    """Read a state back, equal to the bit, with the parameters of `model`; `keep` as in `close`.
+    """Read a state back bit for bit, with the parameters of `model`; `keep` as in `close`.
 
-    Raises `ConfigError` for a file that is none, and for a model that is another one's.
+    Raises `ConfigError` for a file that is no checkpoint, and for a model that does not belong to it.
     """
     try:
         values = read_plain(path)
@@ -42,15 +42,15 @@ def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryAr
     except (NotPlainFile, TypeError) as error:
         raise ConfigError(f"{path} is no checkpoint of this program: {error}") from error
     except (OSError, PeerError, KeyError) as error:
-        raise ConfigError(f"{path}: the model that belongs to it cannot be read: {error}") from error
+        raise ConfigError(f"{path}: its model cannot be read: {error}") from error
 
 
 def load_state(
     checkpoint: Path, model: Path, sha256: str | None = None, *, keep: NewArrayStore = MemoryArrays
 ) -> State:
-    """The state of a checkpoint with the model in a file of its own; `keep` as in `close`.
+    """The state of a checkpoint with the model from the file `model`; `keep` as in `close`.
 
-    Raises `ConfigError` where one is missing or damaged, or the model is not that of this `sha256`.
+    Raises `ConfigError` if a file is missing or damaged, or the model's digest is not `sha256`.
     """
     state = load_checkpoint(checkpoint, FileGroups(model), keep=keep)
     if sha256 not in (None, digest_of_tensors(FlatGroups({"model": state.params}))):
@@ -59,7 +59,7 @@ def load_state(
 
 
 def _params(named: Arrays | list[str], model: Groups) -> Arrays:
-    """The model's arrays; runs of earlier versions have them in the checkpoint itself."""
+    """The model's arrays; earlier versions kept them in the checkpoint itself."""
     return named if isinstance(named, dict) else {name: model["model"][name] for name in named}
 
 

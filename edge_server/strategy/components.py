@@ -1,4 +1,4 @@
-"""From a piece's name and options, as a recipe states them, to the piece itself."""
+"""Make a strategy's components from the names and options in a recipe."""
 
 from __future__ import annotations
 

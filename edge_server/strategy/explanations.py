@@ -1,12 +1,12 @@
-"""Why a round was planned as it was, and what it showed of channels and clients: kept for whoever asks.
+"""Records for people: why devices were chosen, and what a round showed of channels and clients.
 
-Nothing of it is needed to go on with a run; what is kept is bounded, however many devices there are.
+No run needs them to continue. Their size is bounded, whatever the number of devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field
 
@@ -16,15 +16,33 @@ from schemas.submodel import Kept
 from schemas.values import Attempt, RoundNumber, Text
 
 MOST_DEVICES = 1000
-"""Told of one by one; those that are chosen come first."""
+"""Devices listed one by one; the chosen ones come first."""
 MOST_SIMILAR = 64
-"""Clients in a table of similarities."""
+"""Clients in a similarity table."""
+
+
+class SimilarityTable(TypedDict):
+    """Cosine similarities of a round's updates: `values` [K, K] in the order of `clients`."""
+
+    clients: list[str]
+    values: list[list[float]]
+
+
+class Observed(TypedDict, total=False):
+    """What a closed round adds to the run's history, by the component that observed it."""
+
+    weights: Mapping[str, float]
+    similarity: SimilarityTable
+    attention: Mapping[str, float]
+    epsilon: float
+    delta: float
+    clip: float
 
 
 class DeviceChoice(Frozen):
-    """A device that was there at a planning: chosen or not, and why, in words.
+    """A device that was available at a planning: chosen or not, and why, in words.
 
-    `score` is what the selection went by, where it goes by anything (AdaFL: the device's attention).
+    `score` is what decided, if the selection has scores (AdaFL: the device's attention).
     """
 
     device: Name
@@ -36,7 +54,7 @@ class DeviceChoice(Frozen):
 
 
 class RoundChoices(Frozen):
-    """One planning; `left_out` more devices were there that are not listed."""
+    """One planning; `left_out` counts the available devices that are not listed."""
 
     attempt: Attempt
     round: RoundNumber
@@ -45,14 +63,13 @@ class RoundChoices(Frozen):
 
 
 class ChannelScores(Frozen):
-    """The channels of one group: what they scored [C], and which of them each tier keeps.
+    """The channels of one group: their scores [C], and which of them each tier keeps.
 
     `magnitude` is the L1 norm of the global model's weights, the mean over the group's layers.
-    `attention` is shown of the one round in which devices rank channels (ATTENDING, equation 7), and only of
-    that. Channels are numbered as in the global model that the round ended in, and that one has a new order:
-    number i is made of what each device ranked i-th by its own attention, and its score is the devices' mean
-    of what those have scored. From then on numbers keep their meaning, so these scores are each channel's in
-    all later rounds too; earlier numbers are another order.
+    `attention` is recorded only for the round in which devices rank channels (ATTENDING, equation 7).
+    Channels are numbered as in the global model after that round, which has a new order: channel i combines
+    the channels that each device ranked i-th by its own attention, and its score is the mean of their scores.
+    Later rounds keep these numbers, so the scores remain valid; earlier rounds number channels differently.
     """
 
     layers: tuple[str, ...]
@@ -62,14 +79,14 @@ class ChannelScores(Frozen):
 
 
 class Similarity(Frozen):
-    """How alike the clients' updates of a round are [K, K]: IGFL's psi, divided by the vectors' norms."""
+    """Cosine similarities of a round's updates [K, K]: IGFL's psi over the norms of both updates."""
 
     clients: tuple[Name, ...]
     values: tuple[tuple[Annotated[float, Field(ge=-1.01, le=1.01)], ...], ...]
 
 
 class Observation(Frozen):
-    """What a closed round showed; `groups` by channel group."""
+    """What a closed round showed: channel scores by channel group, similarities of updates."""
 
     round: RoundNumber
     groups: Mapping[str, ChannelScores] = {}

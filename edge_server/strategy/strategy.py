@@ -1,7 +1,7 @@
-"""The strategy: a frozen record of pieces, the run's state, and the two pure functions that join them.
+"""The strategy of a run: a frozen record of components, the run's state, and two pure functions over both.
 
 `plan` chooses devices and cuts their sub-models; `close` turns the updates of a round into the next model.
-FedAvg is this code with the full sub-model for everyone.
+With the full sub-model for every device this is FedAvg.
 """
 
 from __future__ import annotations
@@ -9,57 +9,51 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from edge_client.compression.chain import make_chain
-from edge_client.compression.downlink import Down, make_downlink
+from edge_client.compression.downlink import Down
 from edge_client.models.registry import ModelEntry
 from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
-from edge_client.pruning.lazy_slicing import Excerpt
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
-from edge_server.strategy.aggregation.combiners import COMBINERS, Combiner
-from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
-from edge_server.strategy.aggregation.updates import (
-    ClientUpdate,
-    GlobalUpdate,
-    HeldCoordinates,
-    RoundUpdates,
-    TransformContext,
-    sources_of,
-    to_global,
-)
-from edge_server.strategy.components import make_component
-from edge_server.strategy.groups.registry import GROUPS
-from edge_server.strategy.groups.rule import GroupRule
-from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, ServerOptimizer
+from edge_server.strategy.aggregation.combiners import Combiner
+from edge_server.strategy.aggregation.transforms import Transform, transform_updates
+from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, sources_of
+from edge_server.strategy.explanations import Observed
+from edge_server.strategy.groups.rule import GroupRule, cut_groups, fold_groups
+from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
-from edge_server.strategy.pruning.pruners import PRUNERS, Cut, Evidence, Pruner
-from edge_server.strategy.selection.policies import RATIOS, SELECTIONS, Client, Policy, RoundResult
-from edge_server.strategy.selection.schedules import SCHEDULES, Schedule
+from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner
+from edge_server.strategy.selection.interface import (
+    Client,
+    LearnedRatios,
+    RatioPolicy,
+    RoundResult,
+    Scores,
+    SelectionPolicy,
+)
+from edge_server.strategy.selection.schedules import Schedule
 from edge_server.strategy.weighting.claims import Claims
-from edge_server.strategy.weighting.interface import WeighedUpdates, Weighting, similarity
-from edge_server.strategy.weighting.registry import WEIGHTINGS
-from schemas.strategy import Component, StrategySpec
+from edge_server.strategy.weighting.interface import AnyWeighting, WeighedUpdates, WeightingState, similarity
+from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """One piece per concept (DESIGN.md section 4)."""
+    """One component per concept (DESIGN.md section 4)."""
 
     fraction: Schedule
     local_epochs: Schedule | None
-    selection: Policy[tuple[str, ...]]
-    ratio: Policy[dict[str, Ratio]]
+    selection: SelectionPolicy
+    ratio: RatioPolicy
     pruner: Pruner
     objectives: tuple[Component, ...]
     groups: tuple[GroupRule, ...]
     transforms: tuple[Transform, ...]
-    weighting: Weighting
+    weighting: AnyWeighting
     combiner: Combiner
     server_optimizer: ServerOptimizer
     privacy: dp.Gaussian | None = None
@@ -68,19 +62,20 @@ class Strategy:
     downlink: Down = field(default_factory=Down)
 
     def count(self, round_number: int, clients: int) -> int:
-        """How many of `clients` a round takes: at least one; 0.3 of 10 are 3, whatever 0.3 * 10 exceeds."""
+        """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""
         return min(clients, max(1, math.ceil(self.fraction(round_number) * clients - 1e-9)))
 
 
 @dataclass(frozen=True)
 class State:
-    """Everything that a run carries from round to round; `round` counts the rounds that are closed.
+    """Everything that a run carries from round to round; `round` counts the closed rounds.
 
-    `ordered` says whether the channels of the global model are ranked (ATTENDING, after round one); `groups`
-    is what the server holds beside the model, {group: arrays}; `clients` are all that were ever there, as
-    {name: (tier, examples)}; `privacy` is the state of `edge_server.strategy.privacy.mechanism`,
-    secret included; `paces` is the training speed of devices that state no tier
-    (`edge_server.strategy.selection.tier_evidence`).
+    `ordered`: the channels of the global model are ranked (ATTENDING, after round one). `groups` are the
+    server's parameter groups next to the model. `clients` lists every device ever seen, as
+    {name: (tier, examples)}. `paces` are the training speeds of devices that state no tier
+    (`selection.tier_evidence`). `observed` is what the last round adds to the run's history.
+    `selection`, `ratio`, `weighting`, `server_optimizer` and `privacy` are the states of those components;
+    that of `privacy` includes the secret of the noise.
     """
 
     params: Arrays
@@ -88,18 +83,18 @@ class State:
     ordered: bool = False
     groups: Groups = field(default_factory=dict)
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    selection: Any = None
-    ratio: Any = None
-    weighting: Any = None
+    selection: Scores | None = None
+    ratio: LearnedRatios | None = None
+    weighting: WeightingState = None
     server_optimizer: Groups = field(default_factory=dict)
-    observed: Mapping[str, Any] = field(default_factory=dict)
-    privacy: Any = None
-    paces: Any = None
+    observed: Observed = field(default_factory=lambda: Observed())
+    privacy: dp.PrivacyState | None = None
+    paces: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one selected device shall do: its sub-model, its ratio, its epochs if the schedule says so."""
+    """A selected device's sub-model, pruning ratio and, where a schedule sets them, local epochs."""
 
     cut: Cut
     ratio: float
@@ -108,7 +103,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who trains what, and after how many updates the round may close."""
+    """The assignments of a round, by device, and how many updates close it."""
 
     assignments: Mapping[str, Assignment]
     needed: int
@@ -116,41 +111,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Network:
-    """What the strategy needs to know of the model: where its channels are and which may be cut."""
+    """The model as the strategy sees it: its registry entry and where its channels are."""
 
     entry: ModelEntry
     channel_map: ChannelMap
-
-
-_EVERYONE = Component(name="constant", options={"value": 1.0})
-
-
-def make_strategy(
-    spec: StrategySpec, ratios: tuple[Ratio, ...], *, rounds: int = 10, seed: int = 0
-) -> Strategy:
-    """Build every piece that the spec names; raises `ConfigError` for the first that cannot be.
-
-    `ratios`, `rounds` and `seed` are the run's, for pieces that ask for them.
-    """
-    run = {"rounds": rounds, "seed": seed}
-    fraction = make_component("schedule", SCHEDULES, spec.fraction or _EVERYONE, **run)
-    epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
-    make_chain(spec.uplink or ())
-    return Strategy(
-        fraction=fraction,
-        local_epochs=epochs,
-        selection=make_component("selection", SELECTIONS, spec.selection),
-        ratio=make_component("ratio policy", RATIOS, spec.ratio, ratios=ratios),
-        pruner=make_component("pruner", PRUNERS, spec.pruner),
-        objectives=spec.objectives,
-        groups=tuple(make_component("group rule", GROUPS, piece) for piece in spec.groups),
-        transforms=tuple(make_component("transform", TRANSFORMS, piece) for piece in spec.transforms),
-        weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
-        combiner=make_component("combiner", COMBINERS, spec.combiner),
-        server_optimizer=make_component("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
-        uplink=spec.uplink or (),
-        downlink=make_downlink(spec.downlink or ()),
-    )
 
 
 def start(strategy: Strategy, params: Arrays, *, keep: NewArrayStore = MemoryArrays) -> State:
@@ -170,10 +134,10 @@ def plan(
     over_select: float = 1.0,
     wanted: int | None = None,
 ) -> Plan:
-    """Choose among `clients` for the next round, and cut a sub-model for each that is chosen.
+    """Choose devices among `clients` for the next round, and cut a sub-model for each of them.
 
-    With `over_select` above 1, that many times as many are asked as are needed. `wanted` asks for so many
-    devices, whatever the fraction says (buffered rounds, where whoever is free trains).
+    `over_select` multiplies the number of devices asked. `wanted` overrides the number that the fraction
+    gives (buffered rounds, where every free device trains).
     """
     number = state.round + 1
     count = strategy.count(number, len(clients)) if wanted is None else min(wanted, len(clients))
@@ -197,7 +161,7 @@ def plan(
 def cut(
     strategy: Strategy, state: State, network: Network, ratio: Ratio, *, seed: int = 0, client: str = ""
 ) -> Cut:
-    """The sub-model of a device with pruning ratio `ratio`, as things stand; `seed` is the round's."""
+    """The sub-model of a device with pruning ratio `ratio`; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.params, seed, client)
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
@@ -205,22 +169,14 @@ def cut(
 
 
 def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) -> SubModelSpec:
-    """The sub-model of the global model that a tier of this ratio stands for, as things stand."""
+    """The sub-model of the current global model for a tier of this ratio."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     return strategy.pruner.tier(by_group, network.channel_map, params=state.params)
 
 
 def downlink_groups(strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap) -> Groups:
-    """What a device with this sub-model receives: its part of the model, and of every group beside it."""
-    beside = {
-        rule.name: rule.down(state.groups.get(rule.name, {}), spec, channel_map)
-        for rule in strategy.groups
-        if rule.downlink
-    }
-    return {
-        "model": Excerpt(state.params, spec, channel_map),
-        **{n: arrays for n, arrays in beside.items() if arrays},
-    }
+    """What a device with this sub-model receives: its part of the model and of every downlink group."""
+    return cut_groups(strategy.groups, state.params, state.groups, spec, channel_map)
 
 
 def close(
@@ -232,16 +188,18 @@ def close(
     clients: Sequence[Client] = (),
     keep: NewArrayStore = MemoryArrays,
 ) -> State:
-    """Aggregate the updates of a round; their order is irrelevant. `clients` are those it was planned for.
+    """Aggregate the updates of a round, in any order; `clients` are those that it could choose from.
 
-    `keep` says where groups and the optimizer's state go; the model is in memory in any case.
+    `keep` makes the stores for groups and for the optimizer's state; the model is always in memory.
     """
     updates, _ = strategy.claims.believed(updates, known_examples(state))
-    matched = _matched(strategy, state, updates, channel_map)
-    weighed, change, privacy = _combined(strategy, state, matched, channel_map)
+    matched = transform_updates(
+        strategy.transforms, updates, state.params, channel_map, ordered=state.ordered
+    )
+    weighed, change, privacy = _combine(strategy, state, matched, channel_map)
     sources = sources_of(matched)
     ranks = not state.ordered and any(source.groups.get("attention") for source in sources)
-    params, optimizer = _stepped(strategy, state, change, ranks=ranks, keep=keep)
+    params, optimizer = _apply_change(strategy, state, change, ranks=ranks, keep=keep)
     names = [source.client for source in sources]
     by_client = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
     result = RoundResult(
@@ -254,7 +212,7 @@ def close(
         channel_map=channel_map,
         keep=keep,
     )
-    groups, result = _folded(strategy, state, result)
+    groups, result = fold_groups(strategy.groups, state.groups, result)
     selection = strategy.selection.observe(state.selection, result)
     ratio = strategy.ratio.observe(state.ratio, result)
     weighting = strategy.weighting.observe(state.weighting, result)
@@ -271,7 +229,7 @@ def close(
         privacy=privacy,
         observed={
             "weights": by_client,
-            **({} if weighed.products is None else {"similarity": similarity(weighed.products, names)}),
+            **_similarity(weighed, names),
             **_spent(strategy, state, privacy),
             **strategy.selection.observed(selection),
             **strategy.ratio.observed(ratio),
@@ -280,65 +238,44 @@ def close(
 
 
 def known_examples(state: State) -> dict[str, int]:
-    """How many examples all clients had that were ever there, as they counted at their last planning."""
+    """Training examples of every client ever seen, as counted at its last planning."""
     return {name: examples for name, (_, examples) in state.clients.items()}
 
 
-def _combined(
+def _combine(
     strategy: Strategy, state: State, matched: RoundUpdates, channel_map: ChannelMap
-) -> tuple[WeighedUpdates, Arrays, Any]:
-    """Each update's weight, the change of the model, and what privacy the run has left."""
+) -> tuple[WeighedUpdates, Arrays, dp.PrivacyState | None]:
+    """Each update's weight, the change of the model, and the next privacy state."""
     if strategy.privacy is None:
-        weighed = strategy.weighting.weighed(state.weighting, matched)
+        weighed = strategy.weighting.weigh_updates(state.weighting, matched)
         if strategy.weighting.measured:
             weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
         return weighed, strategy.combiner(matched, weighed.weights), state.privacy
+    assert state.privacy is not None
     change, privacy = dp.noisy_change(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
     return WeighedUpdates(np.full(len(matched), 1 / len(matched))), change, privacy
 
 
-def _spent(strategy: Strategy, state: State, privacy: Any) -> dict[str, Any]:
-    if strategy.privacy is None:
+def _similarity(weighed: WeighedUpdates, names: Sequence[str]) -> Observed:
+    return {} if weighed.products is None else {"similarity": similarity(weighed.products, names)}
+
+
+def _spent(strategy: Strategy, state: State, privacy: dp.PrivacyState | None) -> Observed:
+    if strategy.privacy is None or privacy is None or state.privacy is None:
         return {}
     return dp.observed(strategy.privacy, privacy, state.privacy["clip"])
 
 
-def _stepped(
+def _apply_change(
     strategy: Strategy, state: State, change: Arrays, *, ranks: bool, keep: NewArrayStore
 ) -> tuple[Arrays, Groups]:
     """The server optimizer's step.
 
-    A round that `ranks` channels mostly reorders them: that is taken as it is, no direction to go on in.
+    A round that `ranks` channels mostly reorders them: its change is added as it is and leaves no momentum.
     """
     if ranks:
         return clamp_variances(add_change(state.params, change)), {}
-    held, optimizer = state.server_optimizer, strategy.server_optimizer
-    params, gathered = apply_optimizer(optimizer, held, state.params, change, keep=keep)
+    params, gathered = apply_optimizer(
+        strategy.server_optimizer, state.server_optimizer, state.params, change, keep=keep
+    )
     return clamp_variances(params), gathered
-
-
-def _matched(
-    strategy: Strategy, state: State, updates: Sequence[ClientUpdate], channel_map: ChannelMap
-) -> RoundUpdates:
-    """The updates by client's name, in global coordinates, after every transform."""
-    sources = sorted(updates, key=lambda update: update.client)
-    around = TransformContext(state.params, channel_map, sources, state.ordered)
-    holdings = HeldCoordinates(channel_map)
-
-    def make_component(source: ClientUpdate) -> GlobalUpdate:
-        update = to_global(source, channel_map, holdings)
-        for transform in strategy.transforms:
-            update = transform(update, around)
-        return update
-
-    return RoundUpdates(sources, make_component)
-
-
-def _folded(strategy: Strategy, state: State, result: RoundResult) -> tuple[Groups, RoundResult]:
-    """Every group after the round; a rule that has a say in the model gives the next one its word."""
-    groups = {}
-    for rule in strategy.groups:
-        folded = rule.fold(state.groups.get(rule.name, {}), result)
-        groups[rule.name] = folded.held
-        result = replace(result, after=folded.params)
-    return groups, result

@@ -127,7 +127,7 @@ def test_a_round_without_the_model_before_it_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "run" / "spool" / "round-0000001" / MODEL).unlink()
     (one,) = replay(tmp_path / "run")
     assert one.verdict is Verdict.DAMAGED
-    assert "the model that belongs to it cannot be read" in one.detail
+    assert "its model cannot be read" in one.detail
 
 
 def test_rounds_that_are_not_kept_are_said_to_be_so(tmp_path: Path) -> None:

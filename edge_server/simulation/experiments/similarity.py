@@ -26,9 +26,9 @@ from edge_server.simulation.experiments.cells import Plan, Run
 from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.runner import Progress
 from edge_server.strategy.aggregation.coverage import full_coverage
+from edge_server.strategy.aggregation.pairwise_products import dot_products
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.weighting.igfl import softmax
-from edge_server.strategy.weighting.pairwise_products import dot_products
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays

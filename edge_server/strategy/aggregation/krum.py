@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.means import mean_over_holders
+from edge_server.strategy.aggregation.pairwise_products import squared_distances
 from edge_server.strategy.aggregation.updates import GlobalUpdate
-from edge_server.strategy.weighting.pairwise_products import squared_distances
 from schemas.tensors.blobs import Arrays
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,10 +12,41 @@ from edge_server.strategy.aggregation.coverage import checked_order, full_covera
 from edge_server.strategy.aggregation.deltas import ReorderedModelDeltas, RestrictedDeltas, as_deltas
 from edge_server.strategy.aggregation.fednova import NormaliseSteps
 from edge_server.strategy.aggregation.staleness import DiscountStaleness
-from edge_server.strategy.aggregation.updates import GlobalUpdate, TransformContext
+from edge_server.strategy.aggregation.updates import (
+    ClientUpdate,
+    GlobalUpdate,
+    HeldCoordinates,
+    RoundUpdates,
+    TransformContext,
+    to_global,
+)
+from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Arrays
 
 Transform = Callable[[GlobalUpdate, TransformContext], GlobalUpdate]
-"""`(update, what is around it) -> update`."""
+"""`(update, context of the round) -> update`."""
+
+
+def transform_updates(
+    transforms: Sequence[Transform],
+    updates: Sequence[ClientUpdate],
+    params: Arrays,
+    channel_map: ChannelMap,
+    *,
+    ordered: bool,
+) -> RoundUpdates:
+    """The updates sorted by client, in global coordinates, after every transform."""
+    sources = sorted(updates, key=lambda update: update.client)
+    context = TransformContext(params, channel_map, sources, ordered)
+    holdings = HeldCoordinates(channel_map)
+
+    def make(source: ClientUpdate) -> GlobalUpdate:
+        update = to_global(source, channel_map, holdings)
+        for transform in transforms:
+            update = transform(update, context)
+        return update
+
+    return RoundUpdates(sources, make)
 
 
 def attention_matching(*, rest: str = "moved") -> Transform:

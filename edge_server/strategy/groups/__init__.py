@@ -1,1 +1,1 @@
-"""Parameter groups beside the model: what is sent along with it, and how what comes back is folded in."""
+"""Parameter groups next to the model: what devices receive and send, and how the server combines it."""

@@ -9,31 +9,31 @@ from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays, select
 from edge_server.strategy.aggregation.deltas import delta_rows
 from edge_server.strategy.aggregation.updates import group_to_global, sources_of
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, zeros
-from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, rows_of
 from schemas.tensors.blobs import Array, Arrays
 
 COUNT = "clients"
-"""Where the server keeps, beside c, of how many clients it is the mean."""
+"""The server's array for the number of clients that c is the mean of."""
 
 
 class Control(GroupRule):
     """c <- c + sum_i (c_i+ - c_i) / N over the round's clients, of the N that are known.
 
-    c is the mean of every client's c_i, 0 where a client never trained: who lacks a coordinate adds nothing
-    to it, and where clients have joined, c is first spread over them too.
+    c is the mean of every client's c_i, 0 for a client that never trained: a client adds nothing to
+    coordinates that it lacks. If clients have joined, c is first scaled to the new N.
     """
 
     name = "control"
     spread = 3.0
 
     def start(self, params: Arrays) -> Arrays:
-        """Zero everywhere."""
+        """Zeros."""
         return zeros(params)
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
-        """c alone, cut to the sub-model."""
+        """c without its count, cut to the sub-model."""
         return super().down(_control(held), spec, channel_map)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
@@ -64,6 +64,6 @@ def _control(held: Arrays) -> ComputedArrays:
 
 
 def _count(result: RoundResult) -> int:
-    """N: all clients that are known, those who sent included."""
+    """N: all known clients, and those that sent updates."""
     names = {client.name for client in result.clients}
     return len(names | {source.client for source in sources_of(result.updates)})

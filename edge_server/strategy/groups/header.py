@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
-from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Array, Arrays
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 class Labelled:
     """One client's prototypes [n, D] and their classes [n].
 
-    In global coordinates, 0 where it lacks a channel: that adds nothing to a score, nor to a gradient.
+    In global coordinates; 0 in channels that it lacks, which adds nothing to a score or a gradient.
     """
 
     values: Floats
@@ -36,14 +36,14 @@ class Header(GroupRule):
     """The global header is trained on all clients' prototypes by cross-entropy, not averaged.
 
     It starts from the header before the round and takes one SGD step per client and epoch, on the mean over
-    that client's classes, clients by name (the paper steps through clients and classes too, and names no
-    batch); a class counts once per client, however many examples it is of. Without prototypes the averaged
-    header stands.
+    that client's classes, clients sorted by name (the paper also steps through clients and classes, and
+    names no batch); a class counts once per client, whatever its number of examples. Without prototypes the
+    header is the averaged one.
 
-    As published, extractors are whatever each client has and are never aggregated. Here there is one elastic
+    As published, extractors differ between clients and are never aggregated. Here there is one elastic
     model, so extractors are averaged over their holders as in any other strategy; sub-models of reduced width
-    are how ATTENDING compares with FedGH (appendix F). Where attention matching moved channels in this
-    round, the header before it is of other coordinates, and the averaged one is the start.
+    are how ATTENDING compares with FedGH (appendix F). If attention matching moved channels in this round,
+    the earlier header has other coordinates, and training starts from the averaged one.
     """
 
     learning_rate: float = 0.01
@@ -65,27 +65,27 @@ class Header(GroupRule):
         return {weight: model[weight], "counts": (network.num_classes,)}
 
     def check(self, sent: Arrays, examples: int) -> None:
-        """The examples of all classes are those of the update."""
+        """Counts are at least 0, and together at most the update's examples."""
         counts = sent["counts"]
         if (counts < 0).any() or float(counts.sum()) > examples:
             detail = f"prototypes of {counts.sum():g} examples in an update of {examples}"
             raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        """Put the trained header in the averaged one's place."""
-        told = [update for update in result.updates if _counts(update) is not None]
+        """Replace the averaged header by the trained one."""
+        senders = [update for update in result.updates if _counts(update) is not None]
         moved = any(update.order for update in result.updates)
-        if not told:
+        if not senders:
             return FoldedGroup(held, result.after)
-        clients = _Prototypes(told, result.channel_map)
-        (weight,) = group_to_global(told[0], Header.name, result.channel_map)[0]
+        clients = _Prototypes(senders, result.channel_map)
+        (weight,) = group_to_global(senders[0], Header.name, result.channel_map)[0]
         bias = f"{weight.removesuffix('.weight')}.bias"
         start = result.after if moved else result.before
         header = {name: start[name] for name in (weight, bias) if name in start}
         return FoldedGroup(held, {**result.after, **self.train(header, weight, clients)})
 
     def train(self, header: Arrays, weight: str, clients: Iterable[Labelled]) -> Arrays:
-        """The header after all epochs: its array `weight` [classes, D], any other being a bias [classes]."""
+        """The header after all epochs: its array `weight` [classes, D]; others are biases [classes]."""
         trained = {name: array.astype(np.float64) for name, array in header.items()}
         for _ in range(self.epochs):
             for client in clients:
@@ -98,7 +98,7 @@ class Header(GroupRule):
 
 
 class _Prototypes(Iterable[Labelled]):
-    """Those of every client, read anew in every epoch: of a thousand they would outweigh the model."""
+    """Every client's prototypes, read again in every epoch: together they may be larger than the model."""
 
     def __init__(self, updates: Sequence[GlobalUpdate], channel_map: ChannelMap) -> None:
         self._updates, self._map = updates, channel_map
@@ -113,7 +113,7 @@ class _Prototypes(Iterable[Labelled]):
 
 
 def _counts(update: GlobalUpdate) -> Array | None:
-    """Of how many examples each class's prototype is; none where the client sent none."""
+    """The number of examples of each class's prototype; None if the client sent no prototypes."""
     counts = update.source.groups.get(Header.name, {}).get("counts")
     return None if counts is None or not (counts > 0).any() else counts
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_server.strategy.aggregation.updates import sources_of
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
-from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Array, Arrays
@@ -21,9 +21,9 @@ from schemas.values import ModelSpec, Reason
 class MeanData(GroupRule):
     """Every device's averaged examples, sent to all: `images` [M, C, H, W] and `labels` [M, classes].
 
-    Held by client: `images/<client>`, `labels/<client>`, and the `round` that was folded in last. The paper
-    sends down what all of its 60 to 100 clients averaged. A thousand clients' would outweigh the model, so at
-    most `pool` averages go down, drawn anew in every round and alike for all its devices.
+    The server holds `images/<client>` and `labels/<client>`, and the last `round`. The paper sends down the
+    averages of all its 60 to 100 clients. Those of a thousand clients would be larger than the model, so at
+    most `pool` averages are sent down, drawn again in every round and the same for all devices.
     """
 
     pool: int = 256
@@ -35,7 +35,7 @@ class MeanData(GroupRule):
             raise ValueError("pool must be at least 1")
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
-        """The pool, client by client in the order of their names; the same for every sub-model."""
+        """The pool, sorted by client; the same for every sub-model."""
         clients = sorted(name.removeprefix("images/") for name in held if name.startswith("images/"))
         if not clients:
             return {}
@@ -45,17 +45,17 @@ class MeanData(GroupRule):
         return {"images": images[chosen], "labels": labels[chosen]}
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
-        """As many averages as the device makes, of the network's inputs and classes."""
+        """Any number of averages, in the shapes of the network's inputs and classes."""
         return {"images": (None, *network.input_shape), "labels": (None, network.num_classes)}
 
     def check(self, sent: Arrays, examples: int) -> None:
-        """Averages of two examples at least, each with a distribution over the classes."""
+        """Each average is of two examples or more, with a distribution over the classes as its label."""
         if 2 * len(sent["images"]) > examples or not _are_means(sent["images"], sent["labels"]):
             detail = f"{len(sent['images'])} averages of {examples} examples with labels that are no shares"
             raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        """A client's averages replace those that it sent before; what cannot be averages is left out."""
+        """A client's averages replace its earlier ones; malformed averages are ignored."""
         after = {**held, "round": np.array([result.round], np.float32)}
         for source in sources_of(result.updates):
             sent = source.groups.get(self.name)
@@ -65,7 +65,7 @@ class MeanData(GroupRule):
 
 
 def _are_means(images: Array, labels: Array) -> bool:
-    """Whether there is a label to every image, and every label is a distribution over the classes."""
+    """Whether every image has a label, and every label is a distribution over the classes."""
     return len(images) == len(labels) and bool(
         (labels >= 0).all() and np.allclose(labels.sum(1), 1, atol=1e-3)
     )

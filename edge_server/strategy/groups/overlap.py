@@ -1,4 +1,4 @@
-"""The intersection of a round's sub-models (Hermes; Li et al. 2021, MobiCom): what is shared."""
+"""The intersection of a round's sub-models, which all devices share (Hermes; Li et al. 2021, MobiCom)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from schemas.tensors.blobs import Arrays
 
 
 class Overlap(GroupRule):
-    """Downlink only: masks named after the parameters, true where all clients of the last round count.
+    """Downlink only: masks named after the parameters, true where every update of the last round counts.
 
-    The same intersection that the combiner `overlap-mean` averages, transforms included: with
+    The same intersection that the combiner `overlap-mean` averages, after transforms: with
     `fill-with-global` everything is shared. Nothing is sent before round one is closed.
     """
 

@@ -1,4 +1,4 @@
-"""Every group rule by name."""
+"""The group rules by name."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ GROUPS: dict[str, Callable[..., GroupRule]] = {
     "mean-data": MeanData,
 }
 TRUSTS = {"control": "what a device adds to the controls within bounds stays in them, round after round"}
-"""What no bound can check and devices are trusted with, in words (see the contract in `test_liars.py`)."""
+"""What each rule takes on trust from devices, in words (see the contract in `test_liars.py`)."""

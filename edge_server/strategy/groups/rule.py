@@ -1,32 +1,32 @@
-"""The rule of one parameter group beside the model (DESIGN.md section 3).
+"""The rule of a parameter group next to the model (DESIGN.md section 3).
 
-SCAFFOLD's control, IGFL's last step, FedMix's averaged data, FedGH's prototypes: each is a group with a rule
-of its own for what every device receives, what it may send back, and what the server makes of that.
+SCAFFOLD's control, IGFL's last step, FedMix's averaged data, FedGH's prototypes: the rule of each group says
+what every device receives, what it may send back, and how the server combines what comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from edge_client.pruning.lazy_slicing import Excerpt
 from edge_server.strategy.aggregation.blocks import lazy_arrays
-from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import ModelSpec
 
 Shape = tuple[int | None, ...]
-"""Of an array that a device may send; None is any number from 1 to `MAX_ROWS`."""
+"""The shape of an array that a device may send; None is any number from 1 to `MAX_ROWS`."""
 MAX_ROWS = 64
 
 
 def zeros(params: Arrays) -> Arrays:
-    """0 for every number of the model."""
+    """Zeros in the shapes of the model."""
     kinds = {name: kind_of(params, name) for name in params}
     return lazy_arrays(
         kinds, lambda name, start, stop: np.zeros((stop - start, *kinds[name][1][1:]), kinds[name][0])
@@ -35,18 +35,18 @@ def zeros(params: Arrays) -> Arrays:
 
 @dataclass(frozen=True, eq=False)
 class FoldedGroup:
-    """What the server holds of the group after a round, and the global model (unchanged by most rules)."""
+    """The server's arrays of the group after a round, and the global model (unchanged by most rules)."""
 
     held: Arrays
     params: Arrays
 
 
 class GroupRule(Protocol):
-    """One group: `held` is what the server has of it, in global coordinates; {} before there is anything.
+    """One group: `held` are the server's arrays of it, in global coordinates; {} at first.
 
-    `name` is the group's; `downlink` and `uplink` say whether devices receive and send it. Of what they send
-    `bounded` are the arrays that bear no parameter's name and are held to the others' norms all the same;
-    honest norms spread `spread` times as wide as those of trained weights.
+    `name` is the group's; `downlink` and `uplink` say whether devices receive and send it. `bounded` names
+    the arrays sent that are no parameters but whose norms are bounded by the other devices' all the same;
+    honest norms vary `spread` times as much as those of trained weights.
     """
 
     name: ClassVar[str]
@@ -56,24 +56,47 @@ class GroupRule(Protocol):
     spread: ClassVar[float] = 1.0
 
     def start(self, params: Arrays) -> Arrays:
-        """What the server holds before round one."""
+        """The server's arrays before round one."""
         return {}
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
-        """What a device with this sub-model receives: arrays that bear a parameter's name are cut like it."""
+        """What a device with this sub-model receives: arrays named after a parameter are cut like it."""
         return Excerpt(held, spec, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
-        """The arrays that a device sends, by its sub-model's parameter shapes; by default just those."""
+        """The shapes that a device sends, given those of its sub-model's parameters (the default)."""
         return model
 
     def check(self, sent: Arrays, examples: int) -> None:
-        """Raise `PeerError` for arrays that no device can have measured on so many examples.
+        """Raise `PeerError` for arrays that no device can have measured on this number of examples.
 
-        Their shapes are right, and all numbers finite.
+        Shapes have been checked, and all numbers are finite.
         """
         return
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        """Take the round's updates in; the result's `after` is the new model as it stands."""
+        """Combine the round's updates; `result.after` is the new model as earlier rules left it."""
         return FoldedGroup(held, result.after)
+
+
+def cut_groups(
+    rules: Sequence[GroupRule], params: Arrays, groups: Groups, spec: SubModelSpec, channel_map: ChannelMap
+) -> Groups:
+    """The model and every downlink group that is not empty, cut for a sub-model."""
+    down = {
+        rule.name: rule.down(groups.get(rule.name, {}), spec, channel_map) for rule in rules if rule.downlink
+    }
+    model = Excerpt(params, spec, channel_map)
+    return {"model": model, **{name: arrays for name, arrays in down.items() if arrays}}
+
+
+def fold_groups(
+    rules: Sequence[GroupRule], groups: Groups, result: RoundResult
+) -> tuple[Groups, RoundResult]:
+    """Every group after the round, and the result with the model that the last rule left."""
+    after = {}
+    for rule in rules:
+        folded = rule.fold(groups.get(rule.name, {}), result)
+        after[rule.name] = folded.held
+        result = replace(result, after=folded.params)
+    return after, result

@@ -1,9 +1,8 @@
 """Server optimizers: how the global model follows the combined change (Reddi et al. 2021).
 
 The pseudo-gradient is minus the combined change, so an optimizer steps against it as against any gradient.
-A normalisation's running statistics are averaged, whatever the optimizer.
-Where no client of a round holds a coordinate its pseudo-gradient is 0: what has gathered there decays and
-goes on moving it, as for a round without change.
+Running statistics of a normalisation are averaged, whatever the optimizer. A coordinate that no client of a
+round holds has the pseudo-gradient 0: its momentum decays and goes on moving it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from schemas.tensors.blobs import Array, Arrays, Groups
 
 
 class ServerOptimizer(Protocol):
-    """`state` is parameter groups of the optimizer's own (empty at the start)."""
+    """`state` holds the optimizer's own parameter groups (empty at first)."""
 
     def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]:
         """Return the next parameters and state."""
@@ -102,7 +101,7 @@ class Adam:
 
 
 def _gathered(state: Groups, group: str, params: Arrays, name: str, start: float = 0.0) -> Array:
-    """What the state holds of a parameter; everywhere `start` before the first step."""
+    """A parameter's array in the state; filled with `start` before the first step."""
     return state[group][name] if group in state else np.full_like(params[name], start)
 
 

@@ -1,7 +1,7 @@
 """The server optimizer's step from the old model to the new one, a few rows at a time.
 
-A step is alike for every coordinate, so beside the two models there is never more than a block of the change
-and of the optimizer's state.
+Steps are element-wise, so besides the two models only one block of the change and of the optimizer's state
+is in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def apply_optimizer(
 
 
 def add_change(params: Arrays, change: Arrays) -> dict[str, Array]:
-    """The parameters and the change together."""
+    """The parameters plus the change."""
     after = {name: np.empty_like(array) for name, array in params.items()}
     for name, start, stop in _places(params):
         made = rows_of(change, name, start, stop)
@@ -47,7 +47,7 @@ def add_change(params: Arrays, change: Arrays) -> dict[str, Array]:
 
 
 def clamp_variances(params: Arrays) -> dict[str, Array]:
-    """Running variances of at least 0: noise or late updates may push one below, which no network can use."""
+    """The parameters with running variances of at least 0, which noise or late updates may push below."""
     return {
         name: np.maximum(array, 0) if name.rpartition(".")[2] == "running_var" else array
         for name, array in params.items()
@@ -60,7 +60,7 @@ def _places(params: Arrays) -> Iterator[tuple[str, int, int]]:
 
 
 def _rows(state: Groups, name: str, start: int, stop: int) -> Groups:
-    """The state's rows of one parameter; a group that lacks it stays, empty."""
+    """The state's rows of one parameter; a group without it stays empty."""
     return {
         group: {name: as_rows(rows_of(arrays, name, start, stop))} if name in arrays else {}
         for group, arrays in state.items()

@@ -1,13 +1,13 @@
-"""What a run's noisy releases amount to: epsilon at a delta, by Google's `dp-accounting`.
+"""The privacy cost of a run's noisy releases: epsilon at a delta, by Google's `dp-accounting`.
 
-Two neighbouring relations, each with what it allows:
+Two neighbouring relations:
 
 - *zero-out* (`REPLACE_SPECIAL` in the library; Kairouz et al. 2021, Practical and Private (Deep) Learning
-  without Sampling or Shuffling, definition 1.1): two runs are neighbours where one client's contribution is
+  without Sampling or Shuffling, definition 1.1): two runs are neighbours if one client's contribution is
   missing from every sum, and all plans are the same. One client moves a sum by at most the clip S, so noise
-  of deviation z S is a Gaussian mechanism of noise multiplier z. Who is chosen may be known to everyone, and
-  nothing is gained from choosing at random. T releases are one Gaussian mechanism of multiplier z / sqrt(T),
-  whose epsilon is known exactly (Dong et al. 2022, corollary 3.3; Balle and Wang 2018, theorem 8).
+  of deviation z S is a Gaussian mechanism of noise multiplier z. The selected clients may be public, and
+  random selection gains nothing. T releases are one Gaussian mechanism of multiplier z / sqrt(T), whose
+  epsilon is known exactly (Dong et al. 2022, corollary 3.3; Balle and Wang 2018, theorem 8).
 - *replace-one*: one client's data is exchanged for any other. That moves a sum by up to 2 S, so the
   multiplier is z / 2; in return n clients drawn of N at random without replacement hide who took part (Wang,
   Balle and Kasiviswanathan 2019, theorem 27; accounted by Renyi divergences). The lower of this and of the
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 
 class Release(NamedTuple):
-    """Alike releases: `rounds` of them, each with `sample` clients drawn of `population` (1 of 1: known)."""
+    """`rounds` equal releases, each with `sample` clients drawn of `population` (1 of 1: no draw)."""
 
     noise_multiplier: float
     sample: int
@@ -35,15 +35,15 @@ class Release(NamedTuple):
 
 
 def add_release(releases: Iterable[Release], release: Release) -> tuple[Release, ...]:
-    """The releases with one more; alike ones are counted, for their order changes nothing."""
-    counts = {one[:3]: one.rounds for one in releases}
+    """The releases with one more; equal ones are counted, as their order is irrelevant."""
+    counts = {known[:3]: known.rounds for known in releases}
     counts[release[:3]] = counts.get(release[:3], 0) + release.rounds
     return tuple(Release(*key, rounds) for key, rounds in sorted(counts.items()))
 
 
 @lru_cache(maxsize=64)
 def epsilon(releases: tuple[Release, ...], delta: float, *, replaced: bool = False) -> float:
-    """The epsilon that all releases together spend at `delta`; `replaced`: by the relation replace-one."""
+    """The epsilon that all releases together spend at `delta`; `replaced`: under the relation replace-one."""
     if not releases:
         return 0.0
     exact = _known_cohorts(releases, delta, reach=2.0 if replaced else 1.0)
@@ -51,7 +51,7 @@ def epsilon(releases: tuple[Release, ...], delta: float, *, replaced: bool = Fal
 
 
 def _known_cohorts(releases: tuple[Release, ...], delta: float, *, reach: float) -> float:
-    """Without the draw; one client moves a sum by `reach` times the clip."""
+    """Epsilon without random selection; one client moves a sum by `reach` times the clip."""
     from dp_accounting import get_epsilon_gaussian  # type: ignore[import-untyped]
 
     precision = sum(one.rounds * (reach / one.noise_multiplier) ** 2 for one in releases)
@@ -68,7 +68,7 @@ def _drawn_cohorts(releases: tuple[Release, ...], delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _divergence(noise_multiplier: float, sample: int, population: int) -> NDArray[np.float64]:
-    """The Renyi divergence of one release at each of the accountant's orders; a third of a second's work."""
+    """The Renyi divergence of one release at each of the accountant's orders (takes a third of a second)."""
     from dp_accounting import GaussianDpEvent, SampledWithoutReplacementDpEvent
 
     accountant = _accountant()

@@ -1,4 +1,4 @@
-"""Client-level differential privacy: every update is clipped, their sum gets noise, and that is what is used.
+"""Client-level differential privacy: updates are clipped, and noise is added to their sum.
 
 McMahan et al. 2018, Learning Differentially Private Recurrent Language Models, Algorithm 1 (flat clipping,
 the fixed denominator of section 3.1); Andrew et al. 2021, Differentially Private Learning with Adaptive
@@ -7,14 +7,14 @@ Clipping, Algorithm 1 and theorem 1, for a clip that follows a quantile of the n
 *Sensitivity over held coordinates.* Client k holds the coordinates H_k. Its update, 0 elsewhere, is scaled
 by min(1, S / |delta_k|), the norm over all that it holds together. The sum over clients, a vector over all
 coordinates of the model, then changes by at most S in L2 when one client's contribution goes, whatever H_k
-is. Noise of standard deviation z S goes to each coordinate of the *sum*. Only then each coordinate c is
-divided by h_c, how many of those that were *asked* hold it: a number that is fixed before any device has
-looked at its data, so the division is post-processing. Had each coordinate's mean been taken over those who
-came, one client could change a denominator, and the bound would be lost. A coordinate that few hold is
-noisier, z S / h_c; one that nobody was asked for holds no sum, gets no noise and stays as it is.
+is. Noise of standard deviation z S is added to each coordinate of the *sum*. Only then each coordinate c is
+divided by h_c, the number of *asked* clients that hold it: it is fixed before any device looks at its data,
+so the division is post-processing. If each coordinate's mean were taken over the updates received, one
+client could change a denominator, and the bound would be lost. A coordinate that few clients hold is
+noisier, z S / h_c; a coordinate that no asked client holds has no sum, gets no noise and stays as it is.
 
-Who drops out lowers neither noise nor denominators: h_c stays, and the step is shorter. Where more are asked
-than are needed, h_c counts the needed share of them.
+Dropouts lower neither noise nor denominators: h_c stays, and the step is shorter. If more clients are asked
+than needed, h_c counts the needed share of them.
 
 *The adaptive clip.* Each client also counts b_k - 1/2, where b_k says whether its norm is at most S. The
 noisy sum of these estimates the share b of unclipped updates, and S <- S exp(-rate (b - quantile)). Their
@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, lazy_a
 from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.means import divide_by_weight, kinds_of, weighted_sum
 from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.explanations import Observed
 from edge_server.strategy.privacy.accounting import Release, add_release, epsilon
 from edge_server.strategy.privacy.noise import noise_rows, round_key, standard_normal
 from edge_server.strategy.pruning.interface import Cut
@@ -47,15 +48,45 @@ from schemas.tensors.blobs import Array, Arrays
 
 Sums = Mapping[str, NDArray[np.float64]]
 Holders = Callable[[str, int, int], NDArray[np.float64]]
-"""`(name, start, stop) -> how many hold each coordinate of these rows`; it broadcasts to their shape."""
+"""`(name, start, stop) -> number of holders of each coordinate of these rows`; broadcasts to their shape."""
+
+
+class Draw(TypedDict):
+    """How many clients are `asked`, of a `population`."""
+
+    asked: int
+    population: int
+
+
+class PrivacyPlan(Draw):
+    """A planned round, closed by `needed` updates.
+
+    `cuts` counts equal sub-models: (spec as JSON, the layers sent back or None for all, count).
+    """
+
+    round: int
+    needed: int
+    cuts: Sequence[tuple[str, Sequence[str] | None, int]]
+
+
+class PrivacyState(TypedDict):
+    """The mechanism's state, of plain values: the noise's secret in hex, the clip, the releases, the plan.
+
+    Each release is (noise multiplier, sample, population, rounds).
+    """
+
+    secret: str
+    clip: float
+    releases: Sequence[tuple[float, int, int, int]]
+    plan: PrivacyPlan | None
 
 
 @dataclass(frozen=True)
 class Gaussian:
     """The mechanism: noise of `noise_multiplier` z times the clip S, S being `clip` or adaptive (None).
 
-    `quantile_noise` is s_b. `drawn`: that clients are chosen at random counts for privacy, by the relation
-    replace-one. No round is begun that would spend more than `budget` epsilon at `delta`.
+    `quantile_noise` is s_b. `drawn`: random selection of clients counts as privacy, by the relation
+    replace-one. No round begins that would spend more than `budget` epsilon at `delta`.
     """
 
     noise_multiplier: float = 1.0
@@ -70,52 +101,58 @@ class Gaussian:
 
     @property
     def relation(self) -> str:
-        """Which two runs are neighbours."""
+        """The relation between neighbouring runs."""
         return "replace-one" if self.drawn else "zero-out"
 
-    def spent(self, releases: Iterable[Sequence[float]]) -> float:
+    def spent(self, releases: Iterable[tuple[float, int, int, int]]) -> float:
         """The epsilon of the releases, as the state keeps them."""
         made = tuple(Release(float(z), int(n), int(of), int(rounds)) for z, n, of, rounds in releases)
         return epsilon(made, self.delta, replaced=self.drawn)
 
-    def release(self, plan: Mapping[str, Any] | None = None) -> Release:
-        """What one round spends; a draw that nobody remembers counts as none."""
+    def release(self, plan: Draw | None = None) -> Release:
+        """What one round spends; without a plan, as if every client took part."""
         if not self.drawn or plan is None:
             return Release(self.noise_multiplier, 1, 1)
         return Release(self.noise_multiplier, plan["asked"], plan["population"])
 
     def noises(self, cohort: float) -> tuple[float, float]:
-        """The updates' multiplier z' and the bits' deviation s_b, for so many clients."""
+        """The updates' multiplier z' and the bits' deviation s_b, for a cohort of this size."""
         if self.clip is not None:
             return self.noise_multiplier, 0.0
         bits = self.quantile_noise or max(cohort / 20, self.noise_multiplier)
         return (self.noise_multiplier**-2 - (2 * bits) ** -2) ** -0.5, bits
 
 
-def initial_state(mechanism: Gaussian, secret: bytes) -> dict[str, Any]:
-    """What the run's state keeps, plain: the secret of the noise, the clip, the releases so far, the plan."""
+def initial_state(mechanism: Gaussian, secret: bytes) -> PrivacyState:
+    """The state before round one."""
     clip = mechanism.initial_clip if mechanism.clip is None else mechanism.clip
     return {"secret": secret.hex(), "clip": clip, "releases": (), "plan": None}
 
 
 def with_plan(
-    privacy: Mapping[str, Any], number: int, cuts: Sequence[Cut], *, needed: int, population: int
-) -> dict[str, Any]:
-    """The state with the plan of round `number`: `cuts` of those asked, drawn of `population` clients."""
+    privacy: PrivacyState, number: int, cuts: Sequence[Cut], *, needed: int, population: int
+) -> PrivacyState:
+    """The state with the plan of round `number`: `cuts` of the clients asked, drawn of `population`."""
     counts: dict[tuple[str, tuple[str, ...] | None], int] = {}
     for cut in cuts:
         key = (cut.spec.model_dump_json(), cut.returned)
         counts[key] = counts.get(key, 0) + 1
     alike = tuple((spec, returned, count) for (spec, returned), count in counts.items())
-    plan = {"round": number, "asked": len(cuts), "needed": needed, "population": population, "cuts": alike}
+    plan: PrivacyPlan = {
+        "round": number,
+        "asked": len(cuts),
+        "needed": needed,
+        "population": population,
+        "cuts": alike,
+    }
     return {**privacy, "plan": plan}
 
 
-def over_budget(mechanism: Gaussian, privacy: Mapping[str, Any]) -> str:
-    """Why the planned round must not begin; empty where it may."""
+def over_budget(mechanism: Gaussian, privacy: PrivacyState) -> str:
+    """Why the planned round must not begin; empty if it may."""
     if mechanism.budget is None:
         return ""
-    made = tuple(Release(*one) for one in privacy["releases"])
+    made = tuple(Release(*spent) for spent in privacy["releases"])
     after = mechanism.spent(add_release(made, mechanism.release(privacy["plan"])))
     if after <= mechanism.budget:
         return ""
@@ -127,15 +164,15 @@ def over_budget(mechanism: Gaussian, privacy: Mapping[str, Any]) -> str:
 
 def noisy_change(
     mechanism: Gaussian,
-    privacy: Mapping[str, Any],
+    privacy: PrivacyState,
     number: int,
     updates: Sequence[GlobalUpdate],
     channel_map: ChannelMap,
-) -> tuple[Arrays, dict[str, Any]]:
+) -> tuple[Arrays, PrivacyState]:
     """The change of the model that round `number` releases, of the full shapes P, and the next state.
 
-    The same state and updates give the same change. A state without a plan of this round (the server began
-    anew in its middle) divides by who came, and counts on no draw.
+    The same state and updates give the same change. A state without a plan of this round (the server was
+    restarted during it) divides by the clients that sent updates, and counts no random selection.
     """
     clip, secret = float(privacy["clip"]), bytes.fromhex(privacy["secret"])
     plan = privacy["plan"]
@@ -158,16 +195,16 @@ def noisy_change(
     if mechanism.clip is None:
         unclipped = 0.5 + (bits + bit_noise * float(standard_normal(key, "/unclipped", ()))) / cohort
         clip *= math.exp(-mechanism.clip_learning_rate * (unclipped - mechanism.target_quantile))
-    releases = add_release((Release(*one) for one in privacy["releases"]), mechanism.release(plan))
-    kept = tuple(tuple(one) for one in releases)
+    releases = add_release((Release(*spent) for spent in privacy["releases"]), mechanism.release(plan))
+    kept = tuple((spent.noise_multiplier, spent.sample, spent.population, spent.rounds) for spent in releases)
     return change, {**privacy, "clip": clip, "releases": kept, "plan": None}
 
 
 def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Holders, float, int]:
-    """The sum of the clipped updates, the holders of each coordinate, the sum of b_k - 1/2, how many came.
+    """The sum of the clipped updates, the holders of each coordinate, the sum of b_k - 1/2, the count.
 
-    Arrays are of the full shapes P. Goes through the updates once for their norms, and again for the rows of
-    the sum that are asked for. An update that is not finite adds nothing.
+    Arrays are of the full shapes P. The updates are read once for their norms, and again for each row of the
+    sum that is asked for. An update that is not finite adds nothing.
     """
     norms = [norm_of(update) for update in updates]
     finite = [update for update, norm in zip(updates, norms, strict=True) if math.isfinite(norm)]
@@ -189,10 +226,7 @@ def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Hol
 
 
 def norm_of(update: GlobalUpdate) -> float:
-    """Of all that an update covers together.
-
-    In double precision: the norm of single numbers is short by more than rounding elsewhere allows.
-    """
+    """The L2 norm of everything that an update covers, in double precision: single precision is too low."""
     squares = 0.0
     for name in update.delta:
         for start, stop in row_blocks(kind_of(update.delta, name)[1], SUM_NUMBERS):
@@ -201,8 +235,8 @@ def norm_of(update: GlobalUpdate) -> float:
     return math.sqrt(squares)
 
 
-def _planned_holders(plan: Mapping[str, Any], channel_map: ChannelMap) -> Holders:
-    """h_c of rows of a parameter: of those asked the share that is needed, where their sub-models reach."""
+def _planned_holders(plan: PrivacyPlan, channel_map: ChannelMap) -> Holders:
+    """h_c for rows of a parameter: the needed share of the asked clients whose sub-models hold it."""
     cuts = [(SubModelSpec.model_validate_json(text), back, count) for text, back, count in plan["cuts"]]
     weights = [count * plan["needed"] / plan["asked"] for _, _, count in cuts]
 
@@ -217,14 +251,14 @@ def _planned_holders(plan: Mapping[str, Any], channel_map: ChannelMap) -> Holder
     return rows
 
 
-def observed(mechanism: Gaussian, privacy: Mapping[str, Any], clip: float) -> dict[str, Any]:
-    """What the history says after a round that was clipped at `clip`."""
+def observed(mechanism: Gaussian, privacy: PrivacyState, clip: float) -> Observed:
+    """What a round clipped at `clip` adds to the history."""
     return {"epsilon": mechanism.spent(privacy["releases"]), "delta": mechanism.delta, "clip": clip}
 
 
-def provenance(mechanism: Gaussian, privacy: Mapping[str, Any]) -> dict[str, str]:
-    """What a model says of the privacy of those who trained it."""
-    rounds = sum(int(one[3]) for one in privacy["releases"])
+def provenance(mechanism: Gaussian, privacy: PrivacyState) -> dict[str, str]:
+    """The privacy entries of a model's metadata."""
+    rounds = sum(int(release[3]) for release in privacy["releases"])
     return {
         "privacy.mechanism": "gaussian",
         "privacy.relation": mechanism.relation,

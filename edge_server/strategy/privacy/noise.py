@@ -1,8 +1,8 @@
-"""Gaussian noise that can be made again by whoever has the key, and by nobody else.
+"""Gaussian noise that only a holder of the key can reproduce.
 
-A round is to be the same whenever it is computed anew, so noise is a function of a secret and not of luck.
-Random bits are SHAKE-256 of the key and a label (FIPS 202), turned into normal numbers in pairs (Box and
-Muller 1958). Numbers are doubles: what their gaps give away (Mironov 2012) is not guarded against.
+Noise is a function of a secret, so a round gives the same result each time it is computed. Random bits are
+SHAKE-256 of the key and a label (FIPS 202), turned into normal numbers in pairs (Box and Muller 1958).
+Numbers are doubles; attacks on floating-point gaps (Mironov 2012) are not prevented.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from schemas.tensors.arrays import kind_of, rows_of
 
 KEY_BYTES = 32
 CELL_NUMBERS = 256 * 1024
-"""So many numbers are drawn at once, or one row of a parameter where that is longer."""
+"""Numbers drawn at once, or one row of a parameter if that is longer."""
 
 
 def round_key(secret: bytes, number: int, sums: Mapping[str, NDArray[np.float64]], count: float) -> bytes:
-    """The key of one release: of the secret, the round, and the very sums [P] and count that it hides.
+    """The key of one release, derived from the secret, the round, and the sums [P] and count that it hides.
 
-    Other sums get other noise: were a round closed twice with unlike updates, the difference of the two
-    results would otherwise be free of noise.
+    Different sums get different noise: otherwise, if a round were closed twice with different updates, the
+    difference of the two results would contain no noise.
     """
     digest = hashlib.blake2b(key=secret, digest_size=KEY_BYTES)
     digest.update(f"{number}/{count!r}".encode())
@@ -38,9 +38,9 @@ def round_key(secret: bytes, number: int, sums: Mapping[str, NDArray[np.float64]
 
 
 def noise_rows(key: bytes, name: str, shape: tuple[int, ...], start: int, stop: int) -> NDArray[np.float64]:
-    """Rows of a parameter's normal numbers, [stop - start, ...]: drawn by cells, each under its own label.
+    """Rows of a parameter's normal numbers, [stop - start, ...], drawn in cells with a label each.
 
-    The first cell's label is the parameter's name: what is smaller than a cell is drawn whole.
+    The first cell's label is the parameter's name.
     """
     shape = shape or (1,)
     cells = []

@@ -1,1 +1,1 @@
-"""Which devices train in a round, and with which pruning ratio."""
+"""Policies: which devices train in a round, and with which pruning ratio."""

@@ -10,35 +10,33 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from edge_client.pruning.channel_selection import Ratio, mean_ratio
 from edge_server.strategy.aggregation.updates import sources_of
-from edge_server.strategy.selection.interface import Client, Policy, RoundResult
+from edge_server.strategy.selection.interface import Arms, Client, LearnedRatios, RatioPolicy, RoundResult
 
 Arm = tuple[float, float]
-"""Ratios from the first number up to, not including, the second."""
+"""The interval of ratios from the first number up to, not including, the second."""
 Pull = tuple[float, float]
 """A ratio that a device trained with, and its reward."""
 FADED = 1e-3
-"""A pull that counts for less than this share of a new one is forgotten."""
+"""Pulls with less than this share of a new pull's weight are forgotten."""
 
 
 @dataclass(frozen=True)
-class Bandit(Policy[dict[str, Ratio]]):
-    """Pruning ratio: per device and round, drawn from the interval with the best prospect (E-UCB).
+class Bandit(RatioPolicy):
+    """Pruning ratio: per device and round, drawn from the interval with the best upper bound (E-UCB).
 
-    Intervals cover [the tier's ratio, `most`): a device never trains more than its tier allows. One is split
-    at every ratio that was trained in it, while it is longer than `threshold` (the paper's theta). A pull
-    counts `discount` (lambda) times as much after each later one of the same device; rounds that it sat out
-    age nothing.
+    Intervals cover [the tier's ratio, `most`): a device never trains more than its tier allows. An interval
+    longer than `threshold` (the paper's theta) is split at every ratio trained in it. Each later pull of the
+    same device multiplies a pull's weight by `discount` (lambda); rounds without the device age nothing.
 
-    Reward: the decrease of the device's training loss since its last round, over how far its time is from the
-    round's mean. Chosen here: the gap is a share of the mean time, and counts as at least `gap`, so that the
-    reward has no unit and is bounded where times are alike; a round without an earlier loss earns nothing.
-    The defaults are ours. The state is {device: {loss, splits, pulls}}, of plain values.
+    Reward: the decrease of the device's training loss since its last round, over the distance of its time
+    from the round's mean. Chosen here: the distance is a share of the mean time and at least `gap`, so that
+    the reward has no unit and is bounded where times are alike; a first round earns nothing. The defaults
+    are ours.
     """
 
     ratios: tuple[Ratio, ...]
@@ -56,9 +54,9 @@ class Bandit(Policy[dict[str, Ratio]]):
             raise ValueError("threshold and gap must be above 0")
 
     def act(
-        self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator
+        self, state: LearnedRatios | None, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> dict[str, Ratio]:
-        """A ratio per device, whatever the order of `clients`."""
+        """A ratio per device; the order of `clients` is irrelevant."""
         chosen = {}
         for client in sorted(clients, key=lambda client: client.name):
             tier, own = self._tier(client), (state or {}).get(client.name, _NOTHING)
@@ -67,10 +65,10 @@ class Bandit(Policy[dict[str, Ratio]]):
             chosen[client.name] = raised(tier, low + float(rng.random()) * (high - low))
         return chosen
 
-    def observe(self, state: Any, result: RoundResult) -> Mapping[str, Any]:
-        """Take in each device's loss, and where there was one before, its pull and the split."""
+    def observe(self, state: LearnedRatios | None, result: RoundResult) -> LearnedRatios:
+        """Record each device's loss and, from its second round on, its pull and the split."""
         metrics = {source.client: source.metrics for source in sources_of(result.updates)}
-        seconds = [one["seconds"] for one in metrics.values() if "seconds" in one]
+        seconds = [measured["seconds"] for measured in metrics.values() if "seconds" in measured]
         mean_s = sum(seconds) / len(seconds) if seconds else 0.0
         lowest = {client.name: mean_ratio(self._tier(client)) for client in result.clients}
         after = dict(state or {})
@@ -80,10 +78,8 @@ class Bandit(Policy[dict[str, Ratio]]):
                 after[name] = self._learned(known, measured, mean_s, lowest.get(name, 0.0))
         return after
 
-    def _learned(
-        self, own: Mapping[str, Any], measured: Mapping[str, float], mean_s: float, lowest: float
-    ) -> Mapping[str, Any]:
-        """One device's state after a round of `mean_s` seconds on average."""
+    def _learned(self, own: Arms, measured: Mapping[str, float], mean_s: float, lowest: float) -> Arms:
+        """One device's bandit after a round of `mean_s` seconds on average."""
         loss, ratio = measured["train_loss"], measured["ratio"]
         if own["loss"] is None:
             return {**own, "loss": loss}
@@ -100,26 +96,26 @@ class Bandit(Policy[dict[str, Ratio]]):
         return self.ratios[min(client.tier, len(self.ratios)) - 1]
 
 
-_NOTHING: Mapping[str, Any] = {"loss": None, "splits": (), "pulls": ()}
+_NOTHING: Arms = {"loss": None, "splits": (), "pulls": ()}
 
 
 def reward(decrease: float, seconds: float, mean_s: float, least_gap: float) -> float:
-    """What the loss fell by, over the share by which the device's time misses the round's mean time."""
+    """The decrease of the loss, over the relative distance of the device's time from the mean time."""
     gap = abs(seconds - mean_s) / mean_s if mean_s > 0 else 0.0
     return decrease / max(gap, least_gap)
 
 
 def arms(low: float, high: float, splits: Sequence[float]) -> list[Arm]:
-    """The intervals from `low` to `high` between the splits inside; an empty one if there is no room."""
-    inside = sorted(place for place in splits if low < place < high)
+    """The intervals from `low` to `high`, cut at `splits`; one empty interval if there is no room."""
+    inside = sorted(cut for cut in splits if low < cut < high)
     return list(itertools.pairwise((low, *inside, max(low, high))))
 
 
 def best_arm(choices: Sequence[Arm], pulls: Sequence[Pull], discount: float) -> Arm:
     """The interval with the largest discounted mean reward plus sqrt(2 ln n / N); the lowest of equals.
 
-    One that was never tried comes before all others.
-    N is the discounted number of pulls in the interval, n that in all; the newest pull counts 1, so n >= 1.
+    Untried intervals come first. N is the discounted number of pulls in the interval, n that in all
+    intervals; the newest pull counts 1, so n >= 1.
     """
     weights = [discount**age for age in range(len(pulls) - 1, -1, -1)]
 
@@ -137,7 +133,7 @@ def best_arm(choices: Sequence[Arm], pulls: Sequence[Pull], discount: float) -> 
 def split(
     splits: Sequence[float], choices: Sequence[Arm], ratio: float, threshold: float
 ) -> tuple[float, ...]:
-    """The splits, and `ratio` with them if it lies inside an interval that is longer than `threshold`."""
+    """The splits, plus `ratio` if it lies inside an interval longer than `threshold`."""
     for low, high in choices:
         if low < ratio < high and high - low > threshold:
             return tuple(sorted((*splits, ratio)))
@@ -145,10 +141,7 @@ def split(
 
 
 def raised(tier: Ratio, ratio: float) -> Ratio:
-    """A ratio of at least the tier's everywhere, with `ratio` as its mean.
-
-    A tier's table of ratios per layer goes towards 1 as a whole: 1 - p shrinks alike in every entry.
-    """
+    """The tier's ratio raised to the mean `ratio`; a table per layer shrinks 1 - p by the same factor."""
     if not isinstance(tier, Mapping):
         return ratio
     kept = (1 - ratio) / (1 - mean_ratio(tier))

@@ -1,29 +1,49 @@
-"""The shape of a policy: a choice made anew each round, from the devices that are there and what was learned.
+"""The interface of a policy: a choice made each round, from the available devices and the policy's state.
 
-Two pure functions around a state of the policy's own: `act(state, clients, round, rng) -> choice` and
-`observe(state, result) -> state`. A selection chooses devices, a ratio policy a pruning ratio per device.
+Two pure functions: `act(state, clients, round, rng) -> choice` and `observe(state, result) -> state`.
+A selection policy chooses devices, a ratio policy a pruning ratio per device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
 
+from edge_client.pruning.channel_selection import Ratio
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.explanations import Observed
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays
 
-Choice = TypeVar("Choice", covariant=True)
+Chosen = TypeVar("Chosen", covariant=True)
+PolicyState = TypeVar("PolicyState")
+Scores = Mapping[str, float]
+"""A score per device (AdaFL's attention)."""
+
+
+class Arms(TypedDict):
+    """A device's bandit: its last training loss, where its interval of ratios is split, and its pulls.
+
+    A pull is a ratio that the device trained with, and its reward; the newest comes last.
+    """
+
+    loss: float | None
+    splits: Sequence[float]
+    pulls: Sequence[tuple[float, float]]
+
+
+LearnedRatios = Mapping[str, Arms]
+"""A bandit per device (FedMP)."""
 _NO_CHANNELS = ChannelMap(groups={}, parameters={})
 
 
 @dataclass(frozen=True)
 class Client:
-    """What the strategy knows of a device: its tier (1 is the weakest) and how many examples it holds."""
+    """A device as the strategy sees it: its tier (1 is the weakest) and its number of training examples."""
 
     name: str
     tier: int
@@ -32,10 +52,10 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """What may be learned from a round: its updates, what each weighed, the model before and after it.
+    """A closed round: its updates, the weight of each, the model before and after it.
 
-    `clients` are all whom the round could choose from. Updates are worth going through once, not twice: each
-    is made anew when it is asked for. `keep` gives places for what the next state holds.
+    `clients` are all devices that the round could choose from. Go through `updates` once: each is computed
+    when it is asked for. `keep` makes stores for the arrays of the next state.
     """
 
     round: int
@@ -50,29 +70,37 @@ class RoundResult:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a device was chosen or not, in words for people, and the number that it went by, if any."""
+    """Why a device was chosen or not, for people, and the score that decided, if there is one."""
 
     because: str
     score: float | None = None
 
 
-class Policy(Protocol, Generic[Choice]):
-    """A choice per round, and what is learned from the result."""
+class Policy(Protocol, Generic[Chosen, PolicyState]):
+    """A choice per round, and a state that learns from each result (None at first)."""
 
-    def act(self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator) -> Choice:
+    def act(
+        self, state: PolicyState, clients: Sequence[Client], number: int, rng: np.random.Generator
+    ) -> Chosen:
         """Choose among `clients`: a selection `number` of them, a ratio policy for round `number`."""
         ...
 
     def explain(
-        self, state: Any, clients: Sequence[Client], chosen: Collection[str]
+        self, state: PolicyState, clients: Sequence[Client], chosen: Collection[str]
     ) -> Callable[[str], Explanation]:
-        """Why of `clients` those in `chosen` were: from a name to what `act` went by with the same state."""
+        """From a device's name to why `act` chose it or not, given the same state."""
         return lambda name: Explanation("chosen" if name in chosen else "not chosen this time")
 
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Return the policy's next state (None at first); nothing is learned unless a policy says so."""
+    def observe(self, state: PolicyState, result: RoundResult) -> PolicyState:
+        """Return the next state; by default nothing is learned."""
         return state
 
-    def observed(self, state: Any) -> Mapping[str, Any]:
-        """What of the state belongs into the run's history."""
+    def observed(self, state: PolicyState) -> Observed:
+        """The part of the state that the run's history keeps."""
         return {}
+
+
+SelectionPolicy = Policy[tuple[str, ...], Scores | None]
+"""Chooses devices."""
+RatioPolicy = Policy[dict[str, Ratio], LearnedRatios | None]
+"""Chooses a pruning ratio per device."""

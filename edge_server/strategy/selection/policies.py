@@ -1,29 +1,38 @@
-"""The policies: which devices train in a round, and how much of the network each of them."""
+"""The policies by name: which devices train in a round, and with which pruning ratio."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from edge_client.pruning.channel_selection import Ratio
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, row_blocks
 from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
+from edge_server.strategy.explanations import Observed
 from edge_server.strategy.selection.bandit import Bandit
-from edge_server.strategy.selection.interface import Client, Explanation, Policy, RoundResult
+from edge_server.strategy.selection.interface import (
+    Client,
+    Explanation,
+    LearnedRatios,
+    Policy,
+    RatioPolicy,
+    RoundResult,
+    Scores,
+    SelectionPolicy,
+)
 
 __all__ = ["RATIOS", "SELECTIONS", "Client", "Policy", "RoundResult"]
 
 
 @dataclass(frozen=True)
-class Uniform(Policy[tuple[str, ...]]):
+class Uniform(SelectionPolicy):
     """Selection: a share of the devices, each as likely as any other (McMahan et al. 2017)."""
 
     def act(
-        self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator
+        self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> tuple[str, ...]:
         """Names of `number` devices, sorted."""
         names = sorted(client.name for client in clients)
@@ -31,9 +40,9 @@ class Uniform(Policy[tuple[str, ...]]):
         return tuple(names[index] for index in sorted(chosen))
 
     def explain(
-        self, state: Any, clients: Sequence[Client], chosen: Collection[str]
+        self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
     ) -> Callable[[str], Explanation]:
-        """All are alike: the score is 1 / n."""
+        """Every device has the score 1 / n."""
         drawn, count = f"{len(chosen)} of {len(clients)}, each alike", len(clients)
         if len(chosen) == count:
             return lambda name: Explanation(f"all {count} take part", 1 / count)
@@ -42,12 +51,12 @@ class Uniform(Policy[tuple[str, ...]]):
 
 
 @dataclass(frozen=True)
-class Attention(Policy[tuple[str, ...]]):
+class Attention(SelectionPolicy):
     """Selection: the further a client's model ends from the new global one, the likelier it is drawn next.
 
     AdaFL (Chen et al. 2021), section 2.2 and Algorithm 1. The state is a score per client, a probability
-    vector over all that were ever there; at first a_k = n_k / n. A client that comes later gets the mean
-    score per example of those that are there, times its own examples, and all are scaled to sum to one.
+    vector over all clients ever seen; at first a_k = n_k / n. A later client gets the mean score per example
+    of the present clients, times its own examples; then all scores are scaled to sum to one.
     """
 
     alpha: float = 0.9
@@ -57,7 +66,7 @@ class Attention(Policy[tuple[str, ...]]):
             raise ValueError("alpha must be in [0, 1)")
 
     def act(
-        self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator
+        self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> tuple[str, ...]:
         """Names of `number` devices, sorted, drawn one by one in proportion to score."""
         names = sorted(client.name for client in clients)
@@ -69,9 +78,9 @@ class Attention(Policy[tuple[str, ...]]):
         return tuple(names[index] for index in sorted(first))
 
     def explain(
-        self, state: Any, clients: Sequence[Client], chosen: Collection[str]
+        self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
     ) -> Callable[[str], Explanation]:
-        """The scores that were drawn by, beside the mean of those that were there."""
+        """The device's score, and the mean score of the available devices."""
         scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
         mean = sum(scores[client.name] for client in clients) / max(1, len(clients))
         everyone = f"all {len(clients)} take part" if len(chosen) == len(clients) else ""
@@ -82,8 +91,8 @@ class Attention(Policy[tuple[str, ...]]):
 
         return why
 
-    def observe(self, state: Any, result: RoundResult) -> Mapping[str, float]:
-        """Equation 2: the selected share their scores' sum anew, by distance; the others keep theirs."""
+    def observe(self, state: Scores | None, result: RoundResult) -> Scores:
+        """Equation 2: redistribute the selected clients' total score by distance; the others keep theirs."""
         sent = {source.client: source.examples for source in sources_of(result.updates)}
         known = {client.name: client.examples for client in result.clients}
         scores = attention_scores(state or {}, {**sent, **known})
@@ -96,13 +105,13 @@ class Attention(Policy[tuple[str, ...]]):
             for name, d in distances.items()
         }
 
-    def observed(self, state: Any) -> Mapping[str, Any]:
+    def observed(self, state: Scores | None) -> Observed:
         """The scores after the round."""
         return {"attention": dict(state or {})}
 
 
 def attention_scores(known: Mapping[str, float], examples: Mapping[str, int]) -> dict[str, float]:
-    """The scores of `known` and of all in `examples` together; no examples count as one."""
+    """The scores of all clients in `known` and in `examples`; a client without examples counts as one."""
     counts = {name: max(1, count) for name, count in sorted(examples.items())}
     new = [name for name in counts if name not in known]
     if not new:
@@ -116,9 +125,9 @@ def attention_scores(known: Mapping[str, float], examples: Mapping[str, int]) ->
 
 
 def distance(update: GlobalUpdate, result: RoundResult) -> float:
-    """Equation 1 between unlike models: over what the client holds, by the root of its share of the model.
+    """Equation 1 for sub-models: the distance over the coordinates held, by the root of their share of all.
 
-    Parameters of any shape; running statistics are parameters like others (DESIGN.md section 6, decision 5).
+    Running statistics are parameters like others (DESIGN.md section 6, decision 5).
     """
     squares, held, size = 0.0, 0, 0
     for name in result.after:
@@ -136,28 +145,28 @@ def distance(update: GlobalUpdate, result: RoundResult) -> float:
 
 
 @dataclass(frozen=True)
-class ByTier(Policy[dict[str, Ratio]]):
-    """Pruning ratio: that of the device's capability tier; `ratios[0]` is tier 1's."""
+class ByTier(RatioPolicy):
+    """Pruning ratio of the device's capability tier; `ratios[0]` is tier 1's."""
 
     ratios: tuple[Ratio, ...]
 
     def act(
-        self, state: Any, clients: Sequence[Client], number: int, rng: np.random.Generator
+        self, state: LearnedRatios | None, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> dict[str, Ratio]:
         """A ratio per device; a tier beyond the list counts as the last one."""
         return {client.name: self.ratios[min(client.tier, len(self.ratios)) - 1] for client in clients}
 
 
-SELECTIONS: dict[str, Callable[..., Policy[tuple[str, ...]]]] = {
+SELECTIONS: dict[str, Callable[..., SelectionPolicy]] = {
     "attention": Attention,
     "uniform": Uniform,
 }
 
-RATIOS: dict[str, Callable[..., Policy[dict[str, Ratio]]]] = {
+RATIOS: dict[str, Callable[..., RatioPolicy]] = {
     "bandit": Bandit,
     "by-tier": ByTier,
 }
 STEADY = frozenset({"by-tier"})
-"""The ratios that stay the same from round to round."""
+"""Ratio policies whose ratios never change."""
 BLIND = frozenset({"by-tier", "uniform"})
-"""Those of both kinds that never look at what a round brought (differential privacy)."""
+"""Policies of both kinds that ignore the results of rounds (differential privacy)."""

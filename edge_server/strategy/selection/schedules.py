@@ -18,13 +18,13 @@ def constant(value: float = 1.0) -> Schedule:
 def step_up(start: float = 0.1, end: float = 0.5, steps: int = 5, rounds: int = 10) -> Schedule:
     """`steps` equally spaced values from `start` to `end`, each for as many rounds (AdaFL, section 2.3).
 
-    The run provides `rounds`. Where they do not divide, steps differ by one round; fewer rounds than steps
-    have a step each; rounds beyond the last stay at `end`.
+    The run provides `rounds`. If they do not divide evenly, steps differ by one round; with fewer rounds
+    than steps each round is a step; later rounds stay at `end`.
     """
     if not (start > 0 and end > 0 and steps >= 1):
         raise ValueError("start and end must be positive, and steps at least 1")
     count = min(steps, rounds)
-    # Rounded, so that people read 0.3 and not 0.30000000000000004.
+    # Rounded to 0.3, not 0.30000000000000004.
     values = [round(start + (end - start) * step / max(1, count - 1), 12) for step in range(count)]
     return lambda round_number: values[min((round_number - 1) * count // rounds, count - 1)]
 
@@ -34,8 +34,8 @@ def random_intervals(
 ) -> Schedule:
     """Local epochs between two rounds: `interval` in the first half, then random (FedRAD, section 3.1).
 
-    In all at most `epochs` (E; by default `interval` for each of the run's `rounds`). A run that has rounds
-    left when these are used up goes on with `interval`. The run provides `rounds` and `seed`.
+    At most `epochs` in total (E; by default `interval` times the run's `rounds`); rounds after that have
+    `interval` again. The run provides `rounds` and `seed`.
     """
     total = interval * rounds if epochs is None else epochs
     if not 1 <= interval <= total:

@@ -1,26 +1,25 @@
-"""Which tier a device trains, from what is known of it: the largest that fits its memory and the deadline.
+"""The tier that a device trains: the largest that fits its memory and the round's deadline.
 
-A device that states its tier has it. Of any other it is known what memory its process may still take and how
-fast it was on a reference block; what a tier needs of both comes from the cost model. After a round its pace
-is the one at which it has really trained, halfway from what was believed before. A device that had no memory
-for its task gets one tier less than its memory speaks for, once for every time that it said so.
+A device that states its tier gets it. Any other reports how much memory its process may still take and its
+speed on a reference block; the cost model says what each tier needs of both. After a round the device's pace
+moves halfway to the pace at which it trained. Each time a device declines a task for lack of memory, it
+gets one tier less than its memory allows.
 
-What a board needs for a network is told from multiply-accumulates and from bytes that are moved only up to a
-factor of about three (tests/training_memory/README.md): enough for a first round, which then says better.
+Multiply-accumulates and bytes moved predict a board's training time only up to a factor of about three
+(tests/training_memory/README.md): enough for a first round, whose measurement then corrects it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 MARGIN = 1.2
-"""So much more memory than is predicted must be free: a device asks for as much itself."""
+"""Free memory required over the predicted memory; devices apply the same factor."""
 DEADLINE_SHARE = 0.5
-"""Of a round's time for training; the rest is for what travels and what waits."""
+"""Share of a round's time for training; the rest is for transfers and queues."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,14 @@ class Speed:
 
 
 REFERENCE = Speed(10e9, 20e9)
-"""A made-up board; the pace of every device that has trained is told as so many times its seconds."""
+"""A fictitious board: a device's pace is its training time over this board's."""
 
 
 @dataclass(frozen=True)
 class TrainingNeeds:
-    """What training a tier's sub-model takes: bytes of memory, so many more per example; and per example the
-    multiply-accumulates and the bytes moved.
+    """What training a tier's sub-model takes.
+
+    Memory in `bytes` plus `bytes_per_example`; per example `macs` (multiply-accumulates) and bytes `moved`.
     """
 
     bytes: int
@@ -47,19 +47,19 @@ class TrainingNeeds:
     moved: float
 
     def memory(self, examples: int) -> float:
-        """Bytes on so many examples."""
+        """Bytes of memory for this number of examples."""
         return self.bytes + self.bytes_per_example * examples
 
     def seconds(self, examples: float, speed: Speed) -> float:
-        """For so many examples, each epoch's counted."""
+        """Seconds for this number of examples, counted once per epoch."""
         return examples * (self.macs / speed.macs + self.moved / speed.bytes)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is known of a device. `guess` is its tier where its free memory (bytes) is not known.
+    """What is known of a device. `guess` is its tier if its `free` memory (bytes) is unknown.
 
-    `speed` is what it has measured; `refusals`: how often it had no memory for a task.
+    `speed` is its own measurement; `refusals` counts the tasks that it declined for lack of memory.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trained:
-    """One device's training in a round, as it was measured; `ratio` is its sub-model's."""
+    """One device's measured training in a round; `ratio` is its sub-model's pruning ratio."""
 
     name: str
     examples: int
@@ -84,10 +84,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class ByEvidence:
-    """A policy: `needs` and `levels` (pruning ratios) are those of the tiers, the weakest first.
+    """A policy: `needs` and `levels` (pruning ratios) of the tiers, the weakest first.
 
-    `epochs` says how many a round asks for. The state is {device: its seconds per second of `REFERENCE`}, as
-    trainings have shown.
+    `epochs` gives the local epochs of a round. The state is the pace of each device that has trained:
+    its seconds per second of `REFERENCE`.
     """
 
     needs: Sequence[TrainingNeeds]
@@ -95,18 +95,21 @@ class ByEvidence:
     deadline_s: float
     epochs: Callable[[int], float] = field(default=lambda _: 1)
 
-    def act(self, state: Any, clients: Sequence[Candidate], number: int) -> dict[str, int]:
+    def act(
+        self, state: Mapping[str, float] | None, clients: Sequence[Candidate], number: int
+    ) -> dict[str, int]:
         """A tier per device for round `number`, 1 being the weakest."""
         return {client.name: self._tier(client, (state or {}).get(client.name), number) for client in clients}
 
-    def observe(self, state: Any, trained: Sequence[Trained]) -> Mapping[str, float]:
-        """What a round's trainings have shown; their order is irrelevant."""
+    def observe(self, state: Mapping[str, float] | None, trained: Sequence[Trained]) -> Mapping[str, float]:
+        """Update the paces with a round's trainings, in any order."""
         paces = dict(state or {})
-        for one in sorted(trained, key=lambda one: one.name):
-            expected = self._between(one.ratio).seconds(one.examples * one.epochs, REFERENCE)
-            if expected > 0 and one.seconds > 0:
-                found = one.seconds / expected
-                paces[one.name] = (paces[one.name] + found) / 2 if one.name in paces else found
+        for training in sorted(trained, key=lambda training: training.name):
+            name, examples = training.name, training.examples * training.epochs
+            expected = self._between(training.ratio).seconds(examples, REFERENCE)
+            if expected > 0 and training.seconds > 0:
+                pace = training.seconds / expected
+                paces[name] = (paces[name] + pace) / 2 if name in paces else pace
         return paces
 
     def _tier(self, client: Candidate, pace: float | None, number: int) -> int:
@@ -119,26 +122,26 @@ class ByEvidence:
     def _by_memory(self, client: Candidate) -> int:
         if client.free is None:
             return min(client.guess, len(self.needs))
-        return _largest([MARGIN * one.memory(client.examples) <= client.free for one in self.needs])
+        return _largest([MARGIN * tier.memory(client.examples) <= client.free for tier in self.needs])
 
     def _by_time(self, client: Candidate, pace: float | None, number: int) -> int:
         if pace is None and client.speed is None:
             return len(self.needs)
         count = client.examples * self.epochs(number)
         if pace is not None:
-            times = [pace * one.seconds(count, REFERENCE) for one in self.needs]
+            times = [pace * tier.seconds(count, REFERENCE) for tier in self.needs]
         else:
-            times = [one.seconds(count, client.speed or REFERENCE) for one in self.needs]
+            times = [tier.seconds(count, client.speed or REFERENCE) for tier in self.needs]
         return _largest([time <= DEADLINE_SHARE * self.deadline_s for time in times])
 
     def _between(self, ratio: float) -> TrainingNeeds:
-        """The work of a sub-model with this ratio, which need be no tier's: between those of the nearest."""
+        """The work of a sub-model with this ratio, interpolated between the nearest tiers."""
         known = sorted(zip(self.levels, self.needs, strict=True), key=lambda pair: pair[0])
         ratios = [level for level, _ in known]
-        macs = float(np.interp(ratio, ratios, [one.macs for _, one in known]))
-        return TrainingNeeds(0, 0.0, macs, float(np.interp(ratio, ratios, [one.moved for _, one in known])))
+        macs = float(np.interp(ratio, ratios, [tier.macs for _, tier in known]))
+        return TrainingNeeds(0, 0.0, macs, float(np.interp(ratio, ratios, [tier.moved for _, tier in known])))
 
 
 def _largest(fitting: Sequence[bool]) -> int:
-    """The largest tier that fits; the weakest where none does, for that is what can be tried."""
+    """The largest tier that fits; the weakest if none does."""
     return max((tier for tier, fits in enumerate(fitting, start=1) if fits), default=1)

@@ -1,8 +1,8 @@
-"""What devices say of themselves, held to what is usual: no rule sees a number before it is cut here.
+"""Bounds on what devices report about themselves; every component sees the bounded figures only.
 
-A device states how many examples it has, and what its losses and its accuracy are; a weighting, a selection
-or a bandit goes by that. One that exaggerates counts as far as is usual among the others: `factor` medians,
-or the median and some standard deviations by MAD. Nothing is refused here: unlike devices are honest, too.
+A device reports its number of examples, its losses and its accuracy; weightings, selections and bandits
+depend on them. A figure beyond the usual counts as the bound: `factor` medians, or the median plus some
+standard deviations by MAD. Nothing is refused here: honest devices differ, too.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from numpy.typing import NDArray
 from edge_server.strategy.aggregation.updates import ClientUpdate
 
 FEWEST = 3
-"""Among fewer nobody can say which is the odd one."""
+"""Reports needed before any of them can be called unusual."""
 SIGMA = 1.4826
 """A normal distribution's standard deviation over its MAD."""
 SPREAD = 10.0
-"""So many standard deviations from the median a number of examples may count as, or `factor` medians."""
+"""Standard deviations above the median that a number of examples may count as, or `factor` medians."""
 GROWTH = 2
-"""So many times the examples of its birth a device may train on, for data grows, or as many as is usual."""
+"""A device may train on this many times the examples of its birth (data grows), or on the usual number."""
 SPREADS = {"train_loss": (9.0, 10.0, 1.0), "received_loss": (9.0, 10.0, 1.0), "accuracy": (1.0, 3.0, 0.0)}
 """How far from the median a figure may count: medians, standard deviations by MAD, or its own unit (nats).
 
-Where a run has learned its data by heart the median of the losses is next to nothing, and a device of few
-examples has many times that.
+The unit is there for overfitted runs: their median loss is near 0, and a device of few examples has many
+times that.
 """
 
 
 @dataclass(frozen=True)
 class Claims:
-    """Bounds of what devices say: `most_examples` at all, and `factor` times the median of the others."""
+    """Bounds on reports: at most `most_examples`, and `factor` times the median of the others."""
 
     most_examples: float = math.inf
     factor: float = math.inf
 
     def examples(self, *groups: Iterable[int]) -> float:
-        """The most examples that count, by those of several groups of devices; who has none says nothing."""
+        """The most examples that count, given the counts of several groups; zeros are ignored."""
         most = max((self._most(counts) for counts in groups), default=0.0)
         return min(self.most_examples, most) if most else self.most_examples
 
     def _most(self, counts: Iterable[int]) -> float:
-        """Some medians, or the median and some standard deviations: unlike devices hold unlike numbers."""
+        """`factor` medians, or the median plus `SPREAD` standard deviations, whichever is more."""
         known = [count for count in counts if count > 0]
         usual = _median(known)
         deviation = SIGMA * _median((abs(count - usual) for count in known), least=-1)
@@ -55,9 +55,9 @@ class Claims:
     def believed(
         self, updates: Sequence[ClientUpdate], births: Mapping[str, int]
     ) -> tuple[Sequence[ClientUpdate], Mapping[str, str]]:
-        """The updates with figures that may count, and in words what was cut of whom.
+        """The updates with bounded figures, and by client, in words, what was bounded.
 
-        `births` are the examples of all clients that are known, as they counted at the last planning.
+        `births` are the examples of all known clients, as counted at their last planning.
         """
         sent = {update.client: update.examples for update in updates}
         if math.isinf(self.factor):
@@ -74,14 +74,14 @@ class Claims:
         return made, cut
 
     def limited(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights [K] that sum to one, none more than is usual among those above 0, by the same measure."""
-        heard = weights[weights > 0]
-        if math.isinf(self.factor) or len(heard) == 0:
+        """Weights [K] that sum to one, bounded in the same way by those above 0."""
+        positive = weights[weights > 0]
+        if math.isinf(self.factor) or len(positive) == 0:
             return weights
-        usual = _lower_middle(heard)
-        deviation = SIGMA * _lower_middle(np.abs(heard - usual))
+        usual = _lower_middle(positive)
+        deviation = SIGMA * _lower_middle(np.abs(positive - usual))
         most = max(self.factor * usual, usual + SPREAD * deviation)
-        if float(heard.max()) <= most:
+        if float(positive.max()) <= most:
             return weights
         cut = np.minimum(weights, most)
         shares: NDArray[np.float64] = cut / cut.sum()
@@ -93,13 +93,13 @@ def _lower_middle(values: NDArray[np.float64]) -> float:
 
 
 def _median(counts: Iterable[int], least: int = 0) -> int:
-    """Of those above `least`, one of them; 0 where there is none."""
+    """The lower median of the counts above `least`; 0 if there is none."""
     known = [count for count in counts if count > least]
     return median_low(known) if known else 0
 
 
 def _range(updates: Sequence[ClientUpdate], name: str) -> tuple[float, float]:
-    """The least and the most that a figure may count as; anything where too few state it."""
+    """The least and the most that a figure may count as; unbounded if too few devices report it."""
     known = [update.metrics[name] for update in updates if name in update.metrics]
     if len(known) < FEWEST:
         return -math.inf, math.inf
@@ -111,16 +111,16 @@ def _range(updates: Sequence[ClientUpdate], name: str) -> tuple[float, float]:
 
 
 def _cut(update: ClientUpdate, limits: Mapping[str, tuple[float, float]]) -> tuple[ClientUpdate, str]:
-    """The update within these limits, its steps as many as the examples that count; what was cut in words."""
-    said = {**update.metrics, "examples": update.examples}
-    held = {name: min(max(said[name], least), most) for name, (least, most) in limits.items() if name in said}
-    changed = {name: value for name, value in held.items() if value != said[name]}
+    """The update within these limits, its steps in proportion to its examples; and in words what changed."""
+    sent = {**update.metrics, "examples": update.examples}
+    held = {name: min(max(sent[name], least), most) for name, (least, most) in limits.items() if name in sent}
+    changed = {name: value for name, value in held.items() if value != sent[name]}
     if not changed:
         return update, ""
-    words = ", ".join(f"{name} {said[name]:.6g} counts as {value:.6g}" for name, value in changed.items())
+    words = ", ".join(f"{name} {sent[name]:.6g} counts as {value:.6g}" for name, value in changed.items())
     if "examples" in changed:
         examples = changed["examples"] = int(changed["examples"])
-        if "steps" in said:
-            changed["steps"] = math.ceil(said["steps"] * examples / update.examples)
+        if "steps" in sent:
+            changed["steps"] = math.ceil(sent["steps"] * examples / update.examples)
     metrics = {**update.metrics, **{name: value for name, value in changed.items() if name in update.metrics}}
     return replace(update, examples=int(held["examples"]), metrics=metrics), words

@@ -6,14 +6,14 @@ received, through a two-layer network NeuNet makes W into W'.
 
 Our reading (DESIGN.md section 6, decision 6), for the paper leaves much open. W is scaled so that
 sum_k W[k] N_k / N = 1, and so is W'. NeuNet is trained on sum_k W'[k] (N_k / N) loss_k, each client's share
-of SysLoss, so what it can learn is whom to trust. Clients come and go, so that K varies: NeuNet is applied to
+of SysLoss, so it can learn which clients to trust. K varies as clients come and go: NeuNet is applied to
 one client at a time, from its W[k] to a number z_k, and W'[k] is W[k] exp(z_k), scaled. It starts with
-z = 0, where W' = W; where all W are alike they stay alike, and this is FedAvg.
+z = 0, so W' = W; equal W stay equal, and this is FedAvg.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,23 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, sources_of
-from edge_server.strategy.selection.policies import RoundResult
-from edge_server.strategy.weighting.interface import Weighting
+from edge_server.strategy.selection.interface import RoundResult
+from edge_server.strategy.weighting.interface import Net, Weighting
 
 Floats = NDArray[np.float64]
-Net = Mapping[str, Floats]
-"""NeuNet: `slope` and `bias` of the hidden layer [H], and `out` of the output layer [H]."""
 LONGEST = 1.0
-"""A longer gradient is shortened to this: one client's loss shall not throw the network."""
+"""Largest norm of a gradient: one client's loss must not derail the network."""
 
 
 @dataclass(frozen=True)
-class FedRad(Weighting):
+class FedRad(Weighting[Net | None]):
     """Weights W'[k] N_k / N; with `dynamic = false` W[k] N_k / N (the paper's Wei-Agg, eq. 1 and 2).
 
-    Both accuracy and loss are the client's, on data that it holds out; one that tells none counts as the mean
-    of those that do. NeuNet has `hidden` tanh units and takes `steps` steps of `learning_rate` a round,
-    before its W' is used; `seed` draws its first weights. The defaults are ours. The state is NeuNet.
+    Accuracy and loss are the client's, on its held-out data; a client without them counts as the mean of the
+    others. NeuNet has `hidden` tanh units and takes `steps` steps of `learning_rate` a round, before its W'
+    is used; `seed` draws its first weights. The defaults are ours. The state is NeuNet.
     """
 
     measured: ClassVar[bool] = True
@@ -77,7 +75,7 @@ class FedRad(Weighting):
 
 
 def example_shares(sources: Sequence[ClientUpdate]) -> Floats:
-    """N_k / N [K]; equal ones when no client has any example."""
+    """N_k / N [K]; equal shares if no client has any example."""
     counts = np.array([source.examples for source in sources], dtype=np.float64)
     if counts.sum() == 0:
         counts = np.ones_like(counts)
@@ -86,7 +84,7 @@ def example_shares(sources: Sequence[ClientUpdate]) -> Floats:
 
 
 def first_weights(sources: Sequence[ClientUpdate]) -> Floats:
-    """Equation 2: W[k] = acc_k^2 / sum_j (N_j / N) acc_j^2, [K]; all 1 where that is 0 or nobody knows."""
+    """Equation 2: W[k] = acc_k^2 / sum_j (N_j / N) acc_j^2, [K]; all 1 if the sum is 0 or unknown."""
     squares = metric_per_client(sources, "accuracy") ** 2
     mean = float(example_shares(sources) @ squares)
     weights: Floats = squares / mean if mean > 0 else np.ones(len(squares))
@@ -94,7 +92,7 @@ def first_weights(sources: Sequence[ClientUpdate]) -> Floats:
 
 
 def metric_per_client(sources: Sequence[ClientUpdate], metric: str) -> Floats:
-    """What each client measured [K], the mean of the others where it did not; 0 where none did."""
+    """Each client's measurement [K]; the mean of the others if it has none, 0 if no client has one."""
     known = [source.metrics[metric] for source in sources if metric in source.metrics]
     mean = sum(known) / len(known) if known else 0.0
     return np.array([source.metrics.get(metric, mean) for source in sources], dtype=np.float64)
@@ -117,7 +115,7 @@ def hidden_layer(net: Net, first: Floats) -> Floats:
 
 
 def apply_net(net: Net, share: Floats, first: Floats) -> Floats:
-    """W'[k] N_k / N [K], which sum to one; the largest z is taken off first, so none is too large for exp."""
+    """W'[k] N_k / N [K], which sum to one; the largest z is subtracted first, so exp cannot overflow."""
     z = hidden_layer(net, first) @ net["out"]
     raised = share * first * np.exp(z - z[share * first > 0].max())
     weights: Floats = raised / raised.sum()
@@ -136,6 +134,6 @@ def gradient(net: Net, share: Floats, first: Floats, losses: Floats) -> Net:
 
 
 def clip_gradient(step: Net) -> Net:
-    """The gradient, no longer than `LONGEST` as one vector."""
+    """The gradient, scaled down to the norm `LONGEST`."""
     length = float(np.sqrt(sum(float(array @ array) for array in step.values())))
     return {name: array / max(1.0, length / LONGEST) for name, array in step.items()}

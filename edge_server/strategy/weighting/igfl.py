@@ -1,28 +1,27 @@
 """IGFL-S: attention over updates (Huang et al. 2021, Behavior Mimics Distribution, section 4, Algorithm 3).
 
 Equation 11: alpha_ij = softmax over j of psi(q_i, dw_j), and the model moves by the mean over i of
-sum_j alpha_ij dw_j; so client j weighs the mean over i of alpha_ij. psi is the dot product of whole update
-vectors, multiplied here by `scale`: 1 in the paper, less where a large model's dot products leave all the
-weight to one client (the softmax itself is safe at any size). Numbers of examples do not count: where all
-scores are alike this is FedAvg over the mean of clients, as in the paper's equation 5.
+sum_j alpha_ij dw_j; so the weight of client j is the mean over i of alpha_ij. psi is the dot product of whole
+update vectors, multiplied here by `scale`: 1 in the paper, less if a large model's dot products give all the
+weight to one client (the softmax itself is safe at any size). Numbers of examples do not count: with equal
+scores this is FedAvg over the mean of clients, as in the paper's equation 5.
 
-Unlike sub-models: coordinates that either side lacks add nothing to psi.
+With different sub-models, coordinates that either side lacks add nothing to psi.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, row_blocks
+from edge_server.strategy.aggregation.pairwise_products import dot_products
 from edge_server.strategy.aggregation.updates import GlobalUpdate
-from edge_server.strategy.selection.policies import RoundResult
-from edge_server.strategy.weighting.interface import WeighedUpdates, Weighting
-from edge_server.strategy.weighting.pairwise_products import dot_products
+from edge_server.strategy.selection.interface import RoundResult
+from edge_server.strategy.weighting.interface import LastUpdates, WeighedUpdates, Weighting
 from schemas.tensors.arrays import kind_of, rows_of
 from schemas.tensors.blobs import Arrays
 
@@ -30,52 +29,51 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class IgflSelf(Weighting):
-    """Option I, self-attention: every client's update asks, q_i = dw_i."""
+class IgflSelf(Weighting[None]):
+    """Option I, self-attention: every client's update is a query, q_i = dw_i."""
 
     scale: float = 1.0
 
     def __post_init__(self) -> None:
         _check(self.scale)
 
-    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Floats:
+    def weigh(self, state: None, updates: Sequence[GlobalUpdate]) -> Floats:
         """Weights [K], the mean over the queries i of alpha_ij."""
-        return self.weighed(state, updates).weights
+        return self.weigh_updates(state, updates).weights
 
-    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
+    def weigh_updates(self, state: None, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
         """The same with psi [K, K]."""
         psi = dot_products(updates)
         return WeighedUpdates(softmax(self.scale * psi).mean(axis=0), psi)
 
 
 @dataclass(frozen=True)
-class IgflGlobal(Weighting):
-    """Option II, global attention: the plain mean of the updates asks, q = sum_i dw_i / K."""
+class IgflGlobal(Weighting[None]):
+    """Option II, global attention: the plain mean of the updates is the query, q = sum_i dw_i / K."""
 
     scale: float = 1.0
 
     def __post_init__(self) -> None:
         _check(self.scale)
 
-    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Floats:
+    def weigh(self, state: None, updates: Sequence[GlobalUpdate]) -> Floats:
         """Weights [K]; psi(mean_i dw_i, dw_j) is the mean over i of psi(dw_i, dw_j)."""
-        return self.weighed(state, updates).weights
+        return self.weigh_updates(state, updates).weights
 
-    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
+    def weigh_updates(self, state: None, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
         """The same with psi [K, K]."""
         psi = dot_products(updates)
         return WeighedUpdates(softmax(self.scale * psi.mean(axis=0)), psi)
 
 
 @dataclass(frozen=True)
-class IgflTime(Weighting):
+class IgflTime(Weighting[LastUpdates | None]):
     """Option III, time-attention: alpha_j = softmax over j of psi(dw_j of its last round, dw_j).
 
     Our reading: in the denominator, too, each term has its own client's query; with client j's in all terms,
     as section 4.3 prints it, the weights would not sum to one. Our choice: a client without an earlier update
-    gets the mean score of those that have one, so that it counts as an average client; where none has, as in
-    round one, all count alike. The state is the last update of every client seen, of the full shapes P: no
-    other piece needs memory for a model per client.
+    gets the mean score of those that have one; if none has, as in round one, all weights are equal. The state
+    holds a model per client; no other component needs that much memory.
     """
 
     scale: float = 1.0
@@ -83,7 +81,7 @@ class IgflTime(Weighting):
     def __post_init__(self) -> None:
         _check(self.scale)
 
-    def weigh(self, state: Mapping[str, Arrays] | None, updates: Sequence[GlobalUpdate]) -> Floats:
+    def weigh(self, state: LastUpdates | None, updates: Sequence[GlobalUpdate]) -> Floats:
         """Weights [K]."""
         last = state or {}
         scores = {
@@ -95,7 +93,7 @@ class IgflTime(Weighting):
         psi = np.array([scores.get(update.source.client, average) for update in updates])
         return softmax(self.scale * psi)
 
-    def observe(self, state: Mapping[str, Arrays] | None, result: RoundResult) -> Mapping[str, Arrays]:
+    def observe(self, state: LastUpdates | None, result: RoundResult) -> LastUpdates:
         """Keep this round's updates as its clients' last ones."""
         kept = {update.source.client: dict(update.delta) for update in result.updates}
         return {**(state or {}), **kept}

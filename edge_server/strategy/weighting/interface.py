@@ -1,55 +1,63 @@
-"""The shape of a weighting: how much each of a round's updates counts, and what was seen on the way there."""
+"""The interface of a weighting: how much each of a round's updates counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate
-from edge_server.strategy.explanations import MOST_SIMILAR
-from edge_server.strategy.selection.policies import RoundResult
+from edge_server.strategy.explanations import MOST_SIMILAR, SimilarityTable
+from edge_server.strategy.selection.interface import RoundResult
+from schemas.tensors.blobs import Arrays
 
 Weights = NDArray[np.float64]
+Net = Mapping[str, NDArray[np.float64]]
+"""FedRAD's NeuNet: `slope` and `bias` of the hidden layer [H], and `out` of the output layer [H]."""
+LastUpdates = Mapping[str, Arrays]
+"""IGFL: the last update of every client, of the full shapes P."""
+WeightingState = Net | LastUpdates | None
+OwnState = TypeVar("OwnState")
 
 
 @dataclass(frozen=True, eq=False)
 class WeighedUpdates:
-    """Weights [K] and, where they go by them, the dot products of all pairs of updates [K, K]."""
+    """Weights [K] and, if they were computed for them, the dot products of all pairs of updates [K, K]."""
 
     weights: Weights
     products: NDArray[np.float64] | None = None
 
 
-class Weighting(Protocol):
-    """Weights from the round's updates, and from what earlier rounds left in the state (None at first).
+class Weighting(Protocol, Generic[OwnState]):
+    """Weights from the round's updates and the weighting's own state (None at first).
 
-    `measured`: they go by losses or accuracies that devices have measured, and not by examples alone.
+    `measured`: the weights depend on losses or accuracies that devices report, and not on examples alone.
     """
 
     measured: ClassVar[bool] = False
 
-    def weigh(self, state: Any, updates: Sequence[GlobalUpdate]) -> Weights:
+    def weigh(self, state: OwnState, updates: Sequence[GlobalUpdate]) -> Weights:
         """Weights [K], in the order of the updates."""
         ...
 
-    def weighed(self, state: Any, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
-        """The same weights with what was computed for them."""
+    def weigh_updates(self, state: OwnState, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
+        """The same weights with the products computed for them."""
         return WeighedUpdates(self.weigh(state, updates))
 
-    def observe(self, state: Any, result: RoundResult) -> Any:
-        """Return the next state; nothing is learned unless a weighting says so."""
+    def observe(self, state: OwnState, result: RoundResult) -> OwnState:
+        """Return the next state; by default nothing is learned."""
         return state
 
 
-def similarity(products: NDArray[np.float64], clients: Sequence[str]) -> dict[str, Any]:
-    """The products [K, K] over the lengths of both updates, as plain data; 0 with an update that is zero.
+AnyWeighting = Weighting[Any]
+"""A weighting with the state of its own kind."""
 
-    Of very many clients the first are in it.
-    """
+
+def similarity(products: NDArray[np.float64], clients: Sequence[str]) -> SimilarityTable:
+    """Cosine similarities from the products [K, K] of the first clients; 0 for an update that is zero."""
     few = products[:MOST_SIMILAR, :MOST_SIMILAR]
     lengths = np.sqrt(np.maximum(np.diag(few), 0))
     both = np.outer(lengths, lengths)

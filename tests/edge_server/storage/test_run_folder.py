@@ -203,7 +203,7 @@ def test_a_state_whose_model_cannot_be_read_is_refused(folder, left):
     folder.model(1).unlink()
     if left is not None:
         folder.model(1).write_bytes(left)
-    with pytest.raises(ConfigError, match="the model that belongs to it cannot be read"):
+    with pytest.raises(ConfigError, match="its model cannot be read"):
         folder.load_state(1)
 
 

@@ -54,7 +54,7 @@ def test_a_state_of_an_earlier_version_has_its_model_in_it(tmp_path):
 @pytest.mark.parametrize("model", [{}, {"model": {}}, {"control": arrays(1)}], ids=list)
 def test_a_model_that_is_not_the_states_own_is_said_to_be_missing(tmp_path, model):
     save_checkpoint(tmp_path / "state", State(params=arrays(1)))
-    with pytest.raises(ConfigError, match="state: the model that belongs to it cannot be read"):
+    with pytest.raises(ConfigError, match="state: its model cannot be read"):
         load_checkpoint(tmp_path / "state", model)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from edge_server.strategy.build import make_strategy
 from edge_server.strategy.components import make_component
-from edge_server.strategy.strategy import make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 

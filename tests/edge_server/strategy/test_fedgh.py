@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edge_client.pruning.slicing import extract
+from edge_server.strategy.build import make_strategy
 from edge_server.strategy.groups.header import Header
-from edge_server.strategy.strategy import State, close, downlink_groups, make_strategy, start
+from edge_server.strategy.strategy import State, close, downlink_groups, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -16,8 +16,9 @@ from edge_client.agent.task_runner import do_training
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.storage.private_state import PrivateState
+from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.strategy import State, close, downlink_groups, make_strategy, start
+from edge_server.strategy.strategy import State, close, downlink_groups, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.strategy.strategy import close, downlink_groups, make_strategy, start
+from edge_server.strategy.build import make_strategy
+from edge_server.strategy.strategy import close, downlink_groups, start
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update

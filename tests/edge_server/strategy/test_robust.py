@@ -8,9 +8,9 @@ import pytest
 from edge_server.strategy.aggregation.combiners import COMBINERS, krum, median, trimmed_mean
 from edge_server.strategy.aggregation.krum import krum_scores
 from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
+from edge_server.strategy.aggregation.pairwise_products import squared_distances
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.components import make_component
-from edge_server.strategy.weighting.pairwise_products import squared_distances
 from schemas.errors import ConfigError
 from schemas.strategy import Component
 from schemas.submodel import SubModelSpec

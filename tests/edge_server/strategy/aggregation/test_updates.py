@@ -13,7 +13,8 @@ from edge_server.strategy.aggregation.updates import (
     sources_of,
     to_global,
 )
-from edge_server.strategy.strategy import close, make_strategy
+from edge_server.strategy.build import make_strategy
+from edge_server.strategy.strategy import close
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import FileGroups

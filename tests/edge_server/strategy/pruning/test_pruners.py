@@ -7,9 +7,10 @@ import pytest
 
 from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
+from edge_server.strategy.build import make_strategy
 from edge_server.strategy.pruning.pruners import PRUNERS, Evidence, Index, Magnitude, Random, l1_norms
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import State, close, make_strategy, plan, tier_spec
+from edge_server.strategy.strategy import State, close, plan, tier_spec
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, arrays, state, update

@@ -1,0 +1,48 @@
+"""Build a strategy from the names and options in a recipe."""
+
+from __future__ import annotations
+
+from edge_client.compression.chain import make_chain
+from edge_client.compression.downlink import make_downlink
+from edge_client.pruning.channel_selection import Ratio
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.components import make_component
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.pruning.pruners import PRUNERS
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
+from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.strategy import Strategy
+from edge_server.strategy.weighting.registry import WEIGHTINGS
+from schemas.strategy import Component, StrategySpec
+
+_ALL_DEVICES = Component(name="constant", options={"value": 1.0})
+
+
+def make_strategy(
+    spec: StrategySpec, ratios: tuple[Ratio, ...], *, rounds: int = 10, seed: int = 0
+) -> Strategy:
+    """Build every component that the spec names; raises `ConfigError` for the first that is wrong.
+
+    `ratios`, `rounds` and `seed` are the run's, for components that ask for them.
+    """
+    run = {"rounds": rounds, "seed": seed}
+    fraction = make_component("schedule", SCHEDULES, spec.fraction or _ALL_DEVICES, **run)
+    epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
+    make_chain(spec.uplink or ())
+    return Strategy(
+        fraction=fraction,
+        local_epochs=epochs,
+        selection=make_component("selection", SELECTIONS, spec.selection),
+        ratio=make_component("ratio policy", RATIOS, spec.ratio, ratios=ratios),
+        pruner=make_component("pruner", PRUNERS, spec.pruner),
+        objectives=spec.objectives,
+        groups=tuple(make_component("group rule", GROUPS, rule) for rule in spec.groups),
+        transforms=tuple(make_component("transform", TRANSFORMS, transform) for transform in spec.transforms),
+        weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
+        combiner=make_component("combiner", COMBINERS, spec.combiner),
+        server_optimizer=make_component("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
+        uplink=spec.uplink or (),
+        downlink=make_downlink(spec.downlink or ()),
+    )
