@@ -58,7 +58,7 @@ def serve(
     from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_start
     from edge_server.coordinator.object_store import opened_depot
-    from edge_server.integrations.open import bridges
+    from edge_server.integrations.open import open_bridges
     from edge_server.observability.report.provenance_file import write_provenance
     from edge_server.releases.registry.register import default_registry, try_enter_run
     from edge_server.security.manifest_signer import open_manifest_signer
@@ -67,7 +67,7 @@ def serve(
     with (
         locked(out),
         opened_depot(config.blobs, out / "depot") as depot,
-        bridges(config, address, shelf) as beside,
+        open_bridges(config, address, shelf) as beside,
     ):
         folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
         write_provenance(folder.path)

@@ -1,1 +1,1 @@
-"""Bridges to other systems, each in a thread of its own."""
+"""Bridges to other systems, each with its own connection and thread."""

@@ -1,4 +1,4 @@
-"""A thread beside a run: it takes what comes in, and a turn every so often; what fails there ends nothing."""
+"""A thread that handles an inbox's events and takes a regular turn; errors are logged and end nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END_S = 10
 
 
 class BackgroundThread:
-    """`handle` gets each event of the inbox, `turn` the time (seconds) every `every_s`, in one thread."""
+    """Calls `handle` with each event of the inbox and `turn` with the time every `every_s` seconds."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class BackgroundThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """End, and wait for that."""
+        """Stop the thread and wait up to `END_S` seconds for it."""
         self._ending.set()
         self._thread.join(timeout=END_S)
 
@@ -55,7 +55,7 @@ class BackgroundThread:
             except queue.Empty:
                 continue
             except PeerError as error:
-                about_it = {"reason": error.reason}
-                log.warning("%s: ignored (%s): %s", self._name, error.reason, error, extra=about_it)
+                extra = {"reason": error.reason}
+                log.warning("%s: ignored (%s): %s", self._name, error.reason, error, extra=extra)
             except Exception:
-                log.exception("%s: not told of this", self._name)
+                log.exception("%s: an update was not sent", self._name)

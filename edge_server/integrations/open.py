@@ -1,7 +1,6 @@
-"""Bridges from a run to what stands beside it: Home Assistant, and SCADA hosts that speak Sparkplug.
+"""Bridges from a run to other systems: Home Assistant, and SCADA hosts by Sparkplug.
 
-Each is asked for by a section of the federation file, and has a connection of its own: a run goes on whatever
-becomes of them.
+Each is switched on by a section of the federation file and has its own connection; its failure ends no run.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from edge_server.observability.snapshot import Watcher, WatcherGroup
 
 
 @contextlib.contextmanager
-def bridges(config: Config, address: BrokerAddress, registry: Path) -> Iterator[Watcher]:
-    """All that the file asks for, as one who watches; raises `ConfigError` for what cannot be opened."""
+def open_bridges(config: Config, address: BrokerAddress, registry: Path) -> Iterator[Watcher]:
+    """All configured bridges as one watcher; raises `ConfigError` for a bridge that cannot be opened."""
     name = config.federation.name
     with contextlib.ExitStack() as stack:
         opened: list[Watcher] = []
         if config.home_assistant.discovery:
-            from edge_server.integrations.home_assistant.open import opened_home_assistant
+            from edge_server.integrations.home_assistant.open import open_home_assistant
 
-            home = opened_home_assistant(config.home_assistant, name, address, registry)
+            home = open_home_assistant(config.home_assistant, name, address, registry)
             opened.append(stack.enter_context(home))
         if config.sparkplug.group is not None:
-            from edge_server.integrations.sparkplug.open import opened_sparkplug
+            from edge_server.integrations.sparkplug.open import open_sparkplug
 
-            node = opened_sparkplug(config.sparkplug, name, address, registry.parent)
+            node = open_sparkplug(config.sparkplug, name, address, registry.parent)
             opened.append(stack.enter_context(node))
         yield WatcherGroup(*opened)

@@ -1,1 +1,1 @@
-"""Devices in Home Assistant: discovery, states, and an update that its Install button brings to a device."""
+"""Devices in Home Assistant: discovery, states, and an Install button for model versions."""

@@ -1,7 +1,7 @@
-"""What Home Assistant is told of a device once: its sensors and its update entity, in one message.
+"""The discovery message of a device: its sensors and its update entity.
 
 Device-based discovery (Home Assistant 2024.11 and later, "MQTT device discovery"), with its abbreviations.
-Templates name keys and nothing else: what a device calls itself, or a reason, is never part of one.
+Templates contain keys only, never a text that a device sent.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ _WHERE_KNOWN: dict[str, dict[str, Any]] = {
 }
 
 
-def device_config(places: HomeAssistantTopics, view: DeviceView) -> bytes:
+def device_config(topics: HomeAssistantTopics, view: DeviceView) -> bytes:
     """The discovery message of a device, as JSON."""
     config = {
-        "dev": _device(places, view),
+        "dev": _device(topics, view),
         "o": ORIGIN,
-        "avty": [{"t": places.status}, {"t": places.of(view.device, "availability")}],
+        "avty": [{"t": topics.status}, {"t": topics.of(view.device, "availability")}],
         "avty_mode": "all",
-        "stat_t": places.of(view.device, "state"),
-        "cmps": _components(places, view),
+        "stat_t": topics.of(view.device, "state"),
+        "cmps": _components(topics, view),
     }
     return json.dumps(config, separators=(",", ":")).encode()
 
 
-def known(view: DeviceView) -> dict[str, float]:
-    """What is known of how the board is: degrees Celsius, percent, megabytes that its process holds."""
+def board_readings(view: DeviceView) -> dict[str, float]:
+    """The board's known readings: degrees Celsius, battery percent, megabytes of its process."""
     found: dict[str, float] = {}
     if view.celsius is not None:
         found["celsius"] = round(view.celsius, 1)
@@ -78,34 +78,34 @@ def known(view: DeviceView) -> dict[str, float]:
     return found
 
 
-def _device(places: HomeAssistantTopics, view: DeviceView) -> dict[str, Any]:
+def _device(topics: HomeAssistantTopics, view: DeviceView) -> dict[str, Any]:
     profile = view.profile
     model = "" if profile is None else clean(profile.machine or profile.processor)[:MOST_TEXT]
     software = "" if profile is None else clean(profile.software.get("edge-federation", ""))[:MOST_TEXT]
-    said = {
-        "ids": [f"edge-federation/{places.federation}/{view.device}"],
+    about = {
+        "ids": [f"edge-federation/{topics.federation}/{view.device}"],
         "name": view.device,
         "mf": "edge-federation",
         "mdl": model,
         "sw": software,
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in about.items() if value}
 
 
-def _components(places: HomeAssistantTopics, view: DeviceView) -> dict[str, dict[str, Any]]:
-    own = f"edge-federation_{identifier(places.federation)}_{identifier(view.device)}"
-    sensors = {**_ALWAYS, **{key: _WHERE_KNOWN[key] for key in _WHERE_KNOWN if key in known(view)}}
+def _components(topics: HomeAssistantTopics, view: DeviceView) -> dict[str, dict[str, Any]]:
+    own = f"edge-federation_{identifier(topics.federation)}_{identifier(view.device)}"
+    sensors = {**_ALWAYS, **{key: _WHERE_KNOWN[key] for key in _WHERE_KNOWN if key in board_readings(view)}}
     found: dict[str, dict[str, Any]] = {
         key: {"p": "sensor", "uniq_id": f"{own}_{key}", "val_tpl": f"{{{{ value_json.{key} }}}}", **what}
         for key, what in sensors.items()
     }
-    found["state"]["json_attr_t"] = places.of(view.device, "state")
+    found["state"]["json_attr_t"] = topics.of(view.device, "state")
     found["model"] = {
         "p": "update",
         "name": "Model",
         "uniq_id": f"{own}_model",
-        "stat_t": places.of(view.device, "update"),
-        "cmd_t": places.of(view.device, "install"),
+        "stat_t": topics.of(view.device, "update"),
+        "cmd_t": topics.of(view.device, "install"),
         "pl_inst": INSTALL.decode(),
     }
     return found

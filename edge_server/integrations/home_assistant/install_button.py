@@ -1,4 +1,4 @@
-"""What a press of the Install button begins: a rollout of the approved version to that one device."""
+"""The Install button: a rollout of the approved version to one device."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from schemas.messages.rollout_terms import TrialTerms
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[Installation], None]
+ReportInstallation = Callable[[Installation], None]
 PATIENCE_S = 60.0
-"""So long is waited for a device that does not show, or has gone: then the offer is taken back."""
-SHOWN = {
+"""Seconds to wait for an absent device before the rollout is withdrawn."""
+PERCENT = {
     TargetStatus.WAITING: 0,
     TargetStatus.ASKED: 5,
     TargetStatus.FETCHING: 10,
@@ -34,11 +34,11 @@ SHOWN = {
     TargetStatus.WATCHING: 70,
     TargetStatus.KEPT: 100,
 }
-"""Percent by stage: a device says how far it is, not how long it will take."""
+"""Progress in percent by stage; a device reports its stage, not its remaining time."""
 
 
 def rules_for(device: str, watch_s: float) -> RolloutRules:
-    """One device, all of which must keep it; the terms are those of any rollout."""
+    """Rollout rules for a single device."""
     return RolloutRules(
         only=(device,),
         canary="100%",
@@ -50,49 +50,54 @@ def rules_for(device: str, watch_s: float) -> RolloutRules:
     )
 
 
-def shown(device: str, rollout: Rollout) -> Installation:
-    """How far it is."""
+def progress_of(device: str, rollout: Rollout) -> Installation:
+    """The progress of a rollout on its device."""
     target = rollout.targets.get(device)
     if target is None:
         return Installation(device, 0, f"{rollout.version}: waiting for {device}.")
-    return Installation(device, SHOWN.get(target.status, 0), f"{rollout.version}: {target_line(target)}.")
+    return Installation(device, PERCENT.get(target.status, 0), f"{rollout.version}: {target_line(target)}.")
 
 
-def outcome(device: str, rollout: Rollout) -> Installation:
-    """How it ended; a device that goes back has said why."""
+def outcome_of(device: str, rollout: Rollout) -> Installation:
+    """The outcome of a rollout; a device that rolled back has reported its reason."""
     target = rollout.targets.get(device)
     about = target_line(target) if target is not None and target.report is not None else ""
-    said = about if rollout.phase is RolloutPhase.FINISHED else (about or rollout.why)
-    return Installation(device, None, f"{rollout.version}: {said}.")
+    text = about if rollout.phase is RolloutPhase.FINISHED else (about or rollout.why)
+    return Installation(device, None, f"{rollout.version}: {text}.")
 
 
 class Installer:
-    """Brings the approved version to one device at a time; `tell` hears of each step, from another thread."""
+    """Rolls the approved version out to one device at a time; calls `report` from its own thread."""
 
     def __init__(
-        self, registry: Registry, federation: str, address: BrokerAddress, watch_s: float, tell: Tell
+        self,
+        registry: Registry,
+        federation: str,
+        address: BrokerAddress,
+        watch_s: float,
+        report: ReportInstallation,
     ) -> None:
         self._registry, self._federation, self._address = registry, federation, address
-        self._watch_s, self._tell = watch_s, tell
+        self._watch_s, self._report = watch_s, report
         self._busy_with, self._thread = "", threading.Thread()
         self._service: RolloutService | None = None
-        self._waits_since: float | None = None
+        self._absent_since: float | None = None
 
     def begin(self, device: str) -> bool:
-        """Begin, or say why not; returns whether it has begun."""
+        """Begin an installation, or report why it cannot begin; returns whether it has begun."""
         if self._thread.is_alive():
             if device != self._busy_with:
-                said = f"{self._busy_with} is being seen to: press Install again when that is over."
-                self._tell(Installation(device, None, said))
+                text = f"{self._busy_with} is still installing: press Install again when it has finished."
+                self._report(Installation(device, None, text))
             return False
-        self._busy_with, self._service, self._waits_since = device, None, None
-        self._tell(Installation(device, 0))
+        self._busy_with, self._service, self._absent_since = device, None, None
+        self._report(Installation(device, 0))
         self._thread = threading.Thread(target=self._run, args=(device,), name="installing", daemon=True)
         self._thread.start()
         return True
 
     def close(self) -> None:
-        """Leave a rollout that is under way as it is: the same button goes on with it another time."""
+        """Interrupt a rollout that is under way; the same button resumes it."""
         if self._service is not None:
             self._service.interrupt()
         if self._thread.is_alive():
@@ -104,12 +109,12 @@ class Installer:
         except Interrupted:
             return
         except EdgeError as error:
-            self._tell(Installation(device, None, str(error)))
+            self._report(Installation(device, None, str(error)))
         except Exception as error:
             log.exception("the model for %s could not be rolled out", device)
-            self._tell(Installation(device, None, f"{type(error).__name__}: {error}"))
+            self._report(Installation(device, None, f"{type(error).__name__}: {error}"))
         else:
-            self._tell(outcome(device, ended))
+            self._report(outcome_of(device, ended))
 
     def _rolled_out(self, device: str) -> Rollout:
         registry = Registry.existing(self._registry.folder)
@@ -123,18 +128,18 @@ class Installer:
             return self._service.run()
 
     def _shown(self, rollout: Rollout, no_link: str) -> None:
-        """Tell how it stands, and give up where the device is not there for too long."""
+        """Report the rollout's progress; withdraw it where the device is absent for too long."""
         device = self._busy_with
-        self._tell(shown(device, rollout))
+        self._report(progress_of(device, rollout))
         target = rollout.targets.get(device)
         lost = target is None or target.status is TargetStatus.AWAY
         now = time.monotonic()
-        self._waits_since = (self._waits_since or now) if lost else None
+        self._absent_since = (self._absent_since or now) if lost else None
         gone = target is not None and target.status is TargetStatus.AWAY
-        late = self._waits_since is not None and now - self._waits_since > PATIENCE_S
+        late = self._absent_since is not None and now - self._absent_since > PATIENCE_S
         if (
             (gone or late)
             and rollout.phase in (RolloutPhase.GATHERING, RolloutPhase.RUNNING)
             and self._service is not None
         ):
-            self._service.withdraw(f"{device} is not there")
+            self._service.withdraw(f"{device} is not connected")

@@ -1,4 +1,4 @@
-"""From a federation file to Home Assistant's edge, for as long as a run lasts."""
+"""Opens the Home Assistant bridge that a federation file asks for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edge_server.security.identity.service_certificates import service_broker_ad
 
 
 @contextlib.contextmanager
-def opened_home_assistant(
+def open_home_assistant(
     settings: HomeAssistantSettings, federation: str, address: BrokerAddress, registry: Path
 ) -> Iterator[Watcher]:
-    """Tell Home Assistant of the run; raises `ConfigError` where a certificate is missing."""
+    """Run the bridge until the block ends; raises `ConfigError` where a certificate is missing."""
     home = HomeAssistant(
         settings,
         federation,

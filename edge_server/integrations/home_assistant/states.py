@@ -1,4 +1,4 @@
-"""From a moment of the run to every retained message that Home Assistant is to find then: a pure mapping."""
+"""Every retained message for Home Assistant, computed from the current state of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_server.config.units import clean
-from edge_server.integrations.home_assistant.discovery import device_config, known
+from edge_server.integrations.home_assistant.discovery import board_readings, device_config
 from edge_server.integrations.home_assistant.model_versions import ModelVersions
 from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView, Snapshot
@@ -16,72 +16,69 @@ from edge_server.observability.snapshot import DeviceView, Snapshot
 ONLINE, OFFLINE = b"online", b"offline"
 UNKNOWN = "unknown"
 MOST_REASON, MOST_SUMMARY = 200, 255
-"""Home Assistant cuts a release summary after so many characters."""
+"""Maximum characters of a reason and of a release summary; Home Assistant truncates longer summaries."""
 Messages = dict[str, bytes]
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What became of a press of the button: `percent` while it is under way, and what is said of it."""
+    """A pressed Install button: `percent` while the installation is under way, `text` as release summary."""
 
     device: str
     percent: int | None = None
-    said: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class CurrentState:
-    """All that is told of: the run, the registry, what was asked for by button."""
+    """Everything that messages are made from: the run, the model versions, pressed Install buttons."""
 
     snapshot: Snapshot
-    shelf: ModelVersions = field(default_factory=ModelVersions)
+    versions: ModelVersions = field(default_factory=ModelVersions)
     installations: Mapping[str, Installation] = field(default_factory=dict)
 
 
 class DeviceMessages:
-    """The messages of each device as they were found last: a thousand that stay as they are cost little."""
+    """The messages of each device, cached until something that they are made from changes."""
 
-    def __init__(self, places: HomeAssistantTopics) -> None:
-        self._places = places
-        self._found: dict[str, tuple[tuple[object, ...], Messages]] = {}
+    def __init__(self, topics: HomeAssistantTopics) -> None:
+        self._topics = topics
+        self._cache: dict[str, tuple[tuple[object, ...], Messages]] = {}
 
-    def wanted(self, moment: CurrentState, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
-        """What is to lie on each topic; devices that are `gone` for good have none.
-
-        Who was told of before and is not in the run is `away`: no more is known than that.
-        """
-        found: Messages = {self._places.of(device, "availability"): OFFLINE for device in away}
-        for view in moment.snapshot.devices:
+    def wanted(self, state: CurrentState, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
+        """The wanted payload of each topic: none for devices that are `gone`, offline for those `away`."""
+        found: Messages = {self._topics.of(device, "availability"): OFFLINE for device in away}
+        for view in state.snapshot.devices:
             if view.device not in gone:
-                found |= self._of(moment, view)
+                found |= self._of(state, view)
         return found
 
-    def _of(self, moment: CurrentState, view: DeviceView) -> Messages:
-        asked, kept = moment.installations.get(view.device), moment.shelf.kept.get(view.device)
-        about = (view, moment.snapshot.round, moment.shelf.approved, kept, asked)
-        known = self._found.get(view.device)
-        if known is None or known[0] != about:
-            known = self._found[view.device] = (about, _of_device(self._places, moment, view))
-        return known[1]
+    def _of(self, state: CurrentState, view: DeviceView) -> Messages:
+        asked, kept = state.installations.get(view.device), state.versions.kept.get(view.device)
+        key = (view, state.snapshot.round, state.versions.approved, kept, asked)
+        cached = self._cache.get(view.device)
+        if cached is None or cached[0] != key:
+            cached = self._cache[view.device] = (key, _of_device(self._topics, state, view))
+        return cached[1]
 
 
-def cleared(places: HomeAssistantTopics, devices: Iterable[str]) -> Messages:
-    """What makes Home Assistant forget devices."""
-    return {topic: b"" for device in devices for topic in places.all_of(device)}
+def clear_devices(topics: HomeAssistantTopics, devices: Iterable[str]) -> Messages:
+    """Empty payloads that make Home Assistant forget devices."""
+    return {topic: b"" for device in devices for topic in topics.all_of(device)}
 
 
-def _of_device(places: HomeAssistantTopics, moment: CurrentState, view: DeviceView) -> Messages:
+def _of_device(topics: HomeAssistantTopics, state: CurrentState, view: DeviceView) -> Messages:
     return {
-        places.config(view.device): device_config(places, view),
-        places.of(view.device, "availability"): OFFLINE if view.state == "offline" else ONLINE,
-        places.of(view.device, "state"): _json(state_of(view, moment.snapshot.round)),
-        places.of(view.device, "update"): _json(update_of(view.device, moment)),
+        topics.config(view.device): device_config(topics, view),
+        topics.of(view.device, "availability"): OFFLINE if view.state == "offline" else ONLINE,
+        topics.of(view.device, "state"): _json(state_of(view, state.snapshot.round)),
+        topics.of(view.device, "update"): _json(update_of(view.device, state)),
     }
 
 
 def state_of(view: DeviceView, round_number: int) -> dict[str, Any]:
-    """One key per sensor, null where nothing is known; shares in percent."""
-    board = known(view)
+    """One key per sensor, null where the value is not known; shares in percent."""
+    board = board_readings(view)
     return {
         "state": view.state,
         "round": round_number,
@@ -97,23 +94,23 @@ def state_of(view: DeviceView, round_number: int) -> dict[str, Any]:
     }
 
 
-def update_of(device: str, moment: CurrentState) -> dict[str, Any]:
-    """The model that the device has and the one that it could have, as Home Assistant's update entity asks.
+def update_of(device: str, state: CurrentState) -> dict[str, Any]:
+    """The installed and the approved model version, in the form of Home Assistant's update entity.
 
-    Without an approved version there is nothing to install, so the two are the same.
+    Without an approved version both are the installed one, so that there is nothing to install.
     """
-    installed = moment.shelf.kept.get(device, UNKNOWN)
-    asked = moment.installations.get(device)
-    said = asked.said if asked is not None else ""
-    if not said and moment.shelf.approved is None:
-        said = "No version is approved: edge-server models set-active names one."
+    installed = state.versions.kept.get(device, UNKNOWN)
+    asked = state.installations.get(device)
+    text = asked.text if asked is not None else ""
+    if not text and state.versions.approved is None:
+        text = "No version is approved: edge-server models set-active names one."
     return {
         "installed_version": installed,
-        "latest_version": moment.shelf.approved or installed,
+        "latest_version": state.versions.approved or installed,
         "title": "Model",
         "in_progress": asked is not None and asked.percent is not None,
         "update_percentage": None if asked is None else asked.percent,
-        "release_summary": clean(said)[:MOST_SUMMARY],
+        "release_summary": clean(text)[:MOST_SUMMARY],
     }
 
 

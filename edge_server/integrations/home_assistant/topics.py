@@ -1,11 +1,11 @@
 """The topics that Home Assistant reads, and the one that it writes.
 
-PREFIX/device/FEDERATION/DEVICE/config          retained: what the device is, for Home Assistant
-fed/v1/FEDERATION/home/status                   retained: online while a server serves; else its last will
+PREFIX/device/FEDERATION/DEVICE/config                retained: discovery message of the device
+fed/v1/FEDERATION/home/status                         retained: online while a server runs; else its last will
 fed/v1/FEDERATION/home/devices/DEVICE/availability    retained: online or offline
 fed/v1/FEDERATION/home/devices/DEVICE/state           retained: JSON, one key per sensor
-fed/v1/FEDERATION/home/devices/DEVICE/update          retained: JSON, the model that it has and could have
-fed/v1/FEDERATION/home/devices/DEVICE/install         Home Assistant's button
+fed/v1/FEDERATION/home/devices/DEVICE/update          retained: JSON, the installed and the approved model
+fed/v1/FEDERATION/home/devices/DEVICE/install         written by Home Assistant's Install button
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ Kind = Literal["birth", "config", "install"]
 
 @dataclass(frozen=True)
 class HomeAssistantTopics:
-    """The topics of one federation, below Home Assistant's `prefix` and our own root."""
+    """The topics of one federation, below Home Assistant's `prefix` and the federation's own root."""
 
     federation: str
     prefix: str = "homeassistant"
 
     @property
     def status(self) -> str:
-        """Whether anybody serves."""
+        """Whether a server runs."""
         return f"{ROOT}/{self.federation}/home/status"
 
     def config(self, device: str) -> str:
-        """What Home Assistant finds a device by."""
+        """The discovery message of a device."""
         return f"{self.prefix}/device/{identifier(self.federation)}/{identifier(device)}/config"
 
     def of(self, device: str, part: Literal["availability", "state", "update", "install"]) -> str:
-        """A topic of a device of our own."""
+        """A topic of a device below the federation's root."""
         return f"{ROOT}/{self.federation}/home/devices/{device}/{part}"
 
     def all_of(self, device: str) -> tuple[str, ...]:
-        """Every topic that holds something retained of a device."""
+        """Every topic with a retained message of a device."""
         return (
             self.config(device),
             self.of(device, "availability"),
@@ -52,15 +52,15 @@ class HomeAssistantTopics:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """What is listened to: births, what was told Home Assistant before, its button."""
+        """The subscriptions: births of devices, their discovery messages, the Install button."""
         return (
             f"{ROOT}/{self.federation}/devices/+/{Channel.BIRTH}",
             f"{self.prefix}/device/{identifier(self.federation)}/+/config",
             f"{ROOT}/{self.federation}/home/devices/+/install",
         )
 
-    def read(self, topic: str) -> tuple[Kind, str] | None:
-        """What a topic is of, and of which device; None for any other."""
+    def parse(self, topic: str) -> tuple[Kind, str] | None:
+        """The kind of a topic and its device; None for any other topic."""
         parts = topic.split("/")
         candidates: tuple[tuple[Kind, str], ...] = (
             ("birth", parts[-3] if len(parts) > 3 else ""),

@@ -1,6 +1,6 @@
-"""From a moment of the run to the metrics of the node and of its devices.
+"""The metrics of the node and of its devices, computed from a snapshot.
 
-The same names each time, null where nothing is known: what is said later must have been announced at birth.
+The names are always the same, with null for unknown values: data may only use names announced at birth.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MOST_TEXT = 200
 
 
 def node_metrics(snapshot: Snapshot) -> Metrics:
-    """Of the federation: bytes are MQTT payloads since the run began, accuracy (0 to 1) is the server's."""
-    tested = [one.test_accuracy for one in snapshot.history if one.test_accuracy is not None]
-    online = [one for one in snapshot.devices if one.state != "offline"]
+    """The federation: bytes over the devices' links, accuracy (0 to 1) on the server's test data."""
+    tested = [record.test_accuracy for record in snapshot.history if record.test_accuracy is not None]
+    online = [view for view in snapshot.devices if view.state != "offline"]
     return {
         "Run/Name": _text(snapshot.run),
         "Run/Phase": _text(snapshot.phase),
@@ -28,15 +28,15 @@ def node_metrics(snapshot: Snapshot) -> Metrics:
         "Run/Accuracy": _share(tested[-1] if tested else None),
         "Devices/Online": _count(len(online)),
         "Devices/Known": _count(len(snapshot.devices)),
-        "Traffic/Uplink bytes": _count(sum(one.uplink_bytes for one in snapshot.devices)),
-        "Traffic/Downlink bytes": _count(sum(one.downlink_bytes for one in snapshot.devices)),
-        "Refusals": _count(sum(sum(one.refused.values()) for one in snapshot.devices)),
+        "Traffic/Uplink bytes": _count(sum(view.uplink_bytes for view in snapshot.devices)),
+        "Traffic/Downlink bytes": _count(sum(view.downlink_bytes for view in snapshot.devices)),
+        "Refusals": _count(sum(sum(view.refused.values()) for view in snapshot.devices)),
     }
 
 
 def device_metrics(snapshot: Snapshot) -> dict[str, Metrics]:
-    """Of every device that is connected."""
-    return {one.device: _of(one, snapshot.round) for one in snapshot.devices if one.state != "offline"}
+    """Metrics of every connected device."""
+    return {view.device: _of(view, snapshot.round) for view in snapshot.devices if view.state != "offline"}
 
 
 def _of(view: DeviceView, round_number: int) -> Metrics:

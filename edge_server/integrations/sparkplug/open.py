@@ -1,4 +1,4 @@
-"""From a federation file to the edge node, for as long as a run lasts."""
+"""Opens the Sparkplug bridge that a federation file asks for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from schemas.errors import ConfigError
 
 
 @contextlib.contextmanager
-def opened_sparkplug(
+def open_sparkplug(
     settings: SparkplugSettings, federation: str, address: BrokerAddress, folder: Path
 ) -> Iterator[Watcher]:
-    """Tell SCADA hosts of the run; the number of the node's connections is kept in `folder` over all runs.
+    """Run the bridge until the block ends; the connection number is kept in `folder` over all runs.
 
     Raises `ConfigError` where a certificate or protobuf is missing.
     """
@@ -27,10 +27,10 @@ def opened_sparkplug(
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[sparkplug]'"
         raise ConfigError(f"[sparkplug] group: {error.name} is not installed: {remedy}") from error
-    place = service_broker_address(address, "sparkplug", settings.authority, section="sparkplug")
+    broker = service_broker_address(address, "sparkplug", settings.authority, section="sparkplug")
     folder.mkdir(parents=True, exist_ok=True)
     connections = folder / f"sparkplug-{settings.group}-{federation}"
-    node = Sparkplug(settings.group, federation, place, connections)
+    node = Sparkplug(settings.group, federation, broker, connections)
     node.open()
     try:
         yield node

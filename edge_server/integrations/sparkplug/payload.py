@@ -1,8 +1,8 @@
-"""Sparkplug B payloads as bytes, by protobuf.
+"""Sparkplug B payloads as protobuf bytes.
 
 The schema is that of the Sparkplug specification 3.0.0, section 6.4.1, as far as scalar metrics need it;
-other fields of what comes are passed over. It is described here field by field, so that it works with every
-version of protobuf and no generated file has to follow them.
+other fields are ignored. It is described field by field, so that it works with every version of protobuf
+without generated code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scalar = int | float | bool | str | None
 
 
 class Datatype(IntEnum):
-    """What a metric's value is (section 6.4.16): those that are used here."""
+    """Types of metric values (section 6.4.16) that are used here."""
 
     INT64 = 4
     UINT64 = 8
@@ -33,7 +33,7 @@ class Datatype(IntEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One value, None where it is not known; only births state its `datatype`."""
+    """One value, None where it is unknown; only births carry its `datatype`."""
 
     name: str
     value: Scalar
@@ -42,7 +42,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Payload:
-    """A message: milliseconds since 1970, its number (a death has none), its metrics."""
+    """A message: milliseconds since 1970, its metrics, its sequence number (none for a death)."""
 
     timestamp: int
     metrics: tuple[Metric, ...] = ()
@@ -67,7 +67,7 @@ _VALUES = (
     ("boolean_value", 14, _Field.TYPE_BOOL),
     ("string_value", 15, _Field.TYPE_STRING),
 )
-_PLACE = {
+_VALUE_FIELD = {
     Datatype.INT64: "long_value",
     Datatype.UINT64: "long_value",
     Datatype.DOUBLE: "double_value",
@@ -75,11 +75,11 @@ _PLACE = {
     Datatype.STRING: "string_value",
 }
 _UNSIGNED = 2**64
-"""Negative whole numbers travel as their complement to this (section 6.4.17)."""
+"""Negative integers are encoded as their complement to this number (section 6.4.17)."""
 
 
-def _described() -> Any:
-    """The class of protobuf's messages for a payload."""
+def _payload_class() -> Any:
+    """Protobuf's message class for a payload."""
     file = descriptor_pb2.FileDescriptorProto(name="sparkplug.proto", package="sparkplug", syntax="proto2")
     metric = file.message_type.add(name="Metric")
     for name, number, kind in _METRIC:
@@ -102,44 +102,44 @@ def _described() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("sparkplug.Payload"))
 
 
-_Message = _described()
+_Message = _payload_class()
 
 
 def encode_payload(payload: Payload, kinds: Iterable[Datatype]) -> bytes:
-    """As bytes; `kinds` says of each metric what its value is, which only births state."""
+    """Encode a payload; `kinds` gives each metric's type, also where the metric does not carry it."""
     message = _Message(timestamp=payload.timestamp)
     for metric, kind in zip(payload.metrics, kinds, strict=True):
-        one = message.metrics.add(name=metric.name, timestamp=payload.timestamp)
+        encoded = message.metrics.add(name=metric.name, timestamp=payload.timestamp)
         if metric.datatype is not None:
-            one.datatype = metric.datatype
+            encoded.datatype = metric.datatype
         if metric.value is None:
-            one.is_null = True
+            encoded.is_null = True
         else:
-            whole = isinstance(metric.value, int) and _PLACE[kind] == "long_value"
-            setattr(one, _PLACE[kind], int(metric.value) % _UNSIGNED if whole else metric.value)
+            whole = isinstance(metric.value, int) and _VALUE_FIELD[kind] == "long_value"
+            setattr(encoded, _VALUE_FIELD[kind], int(metric.value) % _UNSIGNED if whole else metric.value)
     if payload.seq is not None:
         message.seq = payload.seq
     return bytes(message.SerializeToString())
 
 
 def decode_payload(data: bytes) -> Payload:
-    """Read a payload; raises `PeerError` for what is none."""
+    """Decode a payload; raises `PeerError` for anything else."""
     if len(data) > MOST_BYTES:
         raise PeerError(f"a Sparkplug payload of {len(data)} bytes", reason="oversized")
     message = _Message()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise PeerError(f"no Sparkplug payload: {error}") from error
-    metrics = tuple(_metric(one) for one in message.metrics)
+        raise PeerError(f"not a Sparkplug payload: {error}") from error
+    metrics = tuple(map(_metric, message.metrics))
     return Payload(message.timestamp, metrics, message.seq if message.HasField("seq") else None)
 
 
-def _metric(one: Any) -> Metric:
-    place = one.WhichOneof("value")
-    known = one.HasField("datatype") and one.datatype in set(Datatype)
-    kind = Datatype(one.datatype) if known else None
-    value = None if place is None or one.is_null else getattr(one, place)
+def _metric(encoded: Any) -> Metric:
+    name = encoded.WhichOneof("value")
+    known = encoded.HasField("datatype") and encoded.datatype in set(Datatype)
+    kind = Datatype(encoded.datatype) if known else None
+    value = None if name is None or encoded.is_null else getattr(encoded, name)
     if kind is Datatype.INT64 and isinstance(value, int) and value >= _UNSIGNED // 2:
         value -= _UNSIGNED
-    return Metric(one.name, value, kind)
+    return Metric(encoded.name, value, kind)

@@ -1,4 +1,4 @@
-"""The edge: a connection and a thread of its own, whose will is the node's death."""
+"""The Sparkplug bridge: its own MQTT connection and thread; the connection's will is the node's death."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_DELAY_S = 2.0
 
 
 class Sparkplug:
-    """Watches a run and tells SCADA hosts; the file `connections` holds the number of its last one."""
+    """Publishes a run to SCADA hosts; the file `connections` holds the number of the last connection."""
 
     def __init__(self, group: str, federation: str, address: BrokerAddress, connections: Path) -> None:
         self._node = EdgeNode(group, federation)
@@ -51,27 +51,27 @@ class Sparkplug:
             first_session=next_connection(connections),
             longest_delay_s=LONGEST_DELAY_S,
         )
-        self._beside = BackgroundThread(
+        self._thread = BackgroundThread(
             "sparkplug", self.inbox, every_s=TURN_S, turn=self._turn, handle=self._handle
         )
 
     def show(self, snapshot: Snapshot) -> None:
-        """Take the state of the run; what is to be said of it is found out in another thread."""
+        """Keep the newest snapshot; the background thread publishes it."""
         self._latest = snapshot
 
     def open(self) -> None:
-        """Begin."""
+        """Connect and start the thread."""
         self._link.open()
-        self._beside.start()
+        self._thread.start()
 
     def close(self) -> None:
-        """End: the node says that it goes, and the broker says so too (section 5.5)."""
-        self._beside.end()
+        """Publish the node's death and disconnect with the will (section 5.5)."""
+        self._thread.end()
         self._step(Leaving())
         self._link.close(with_will=True)
 
     def _will(self, connection: int) -> tuple[str, bytes]:
-        """Called before each connection is made: its number is on disk before a broker may know it."""
+        """The death of a new connection, whose number is written to disk before the broker learns it."""
         note_session(self._connections, connection)
         will = machine.death(self._node, machine.next_bd_seq(connection), _now_ms())
         return will.topic, will.payload
@@ -92,19 +92,19 @@ class Sparkplug:
                 self._step(RebirthAsked())
 
     def _step(self, event: Event) -> None:
-        self._node, said = machine.step(self._node, event, _now_ms())
-        for one in said:
-            self._link.publish(one.topic, one.payload, qos=one.qos)
+        self._node, messages = machine.step(self._node, event, _now_ms())
+        for message in messages:
+            self._link.publish(message.topic, message.payload, qos=message.qos)
 
 
 def asks_for_rebirth(payload: bytes) -> bool:
-    """Whether a command of a host is that; raises `PeerError` for what is no payload."""
+    """Whether a host's command asks for a rebirth; raises `PeerError` for a malformed payload."""
     metrics = decode_payload(payload).metrics
-    return any(one.name == REBIRTH and one.value is True for one in metrics)
+    return any(metric.name == REBIRTH and metric.value is True for metric in metrics)
 
 
 def next_connection(path: Path) -> int:
-    """The number of the next connection: the first of all is 0 (tck-id-topics-nbirth-bdseq-increment)."""
+    """The number of the next connection; the first is 0 (tck-id-topics-nbirth-bdseq-increment)."""
     try:
         return int(path.read_text()) + 1
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Where to listen, as it stands on the command line. Needs nothing that is not installed everywhere."""
+"""The address of `--metrics`, as given on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT = "127.0.0.1:9464"
 
 @dataclass(frozen=True)
 class Listen:
-    """An address to listen at."""
+    """A host and a port to listen at."""
 
     host: str
     port: int
@@ -23,11 +23,11 @@ class Listen:
 
 
 def parse_listen(text: str) -> Listen:
-    """`HOST:PORT`, `[IPV6]:PORT`; raises `ConfigError` for anything else, all addresses unnamed included."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError` for anything else, also for `:PORT`."""
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%]+)\]|([A-Za-z0-9.-]+)):(\d{1,5})", text)
     if match is None or int(match[3]) > 65535:
         raise ConfigError(
             f"--metrics {text!r}: expected HOST:PORT, for instance {DEFAULT}, or 0.0.0.0:9464 for all of "
-            "this machine's addresses; without one --metrics stands last"
+            "this machine's addresses; without an address, put --metrics last"
         )
     return Listen(match[1] or match[2], int(match[3]))

@@ -1,4 +1,4 @@
-"""`--metrics`: from the words of a command to somebody who watches the run for Prometheus."""
+"""`--metrics`: serves a run's or a rollout's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def add_metrics_option(parser: argparse.ArgumentParser) -> None:
         action=OptionalAddress,
         const=DEFAULT,
         metavar="HOST:PORT",
-        help=f"serve /metrics for Prometheus (default address: {DEFAULT}; who is to be asked from elsewhere "
-        "says so, e.g. 0.0.0.0:9464)",
+        help=f"serve /metrics for Prometheus (default address: {DEFAULT}; for requests from other machines "
+        "e.g. 0.0.0.0:9464)",
     )
 
 
 @contextlib.contextmanager
 def metrics_watcher(text: str, out: Path) -> Iterator[Watcher]:
-    """Serve what the run in `out` comes to at this address, as long as the block lasts."""
+    """Serve the metrics of the run in `out` at the address `text` until the block ends."""
     listen = parse_listen(text)
     from edge_server.observability.prometheus.collector import RunCollector
 
@@ -45,7 +45,7 @@ def metrics_watcher(text: str, out: Path) -> Iterator[Watcher]:
 
 @contextlib.contextmanager
 def rollout_watcher(text: str | None, show: Show) -> Iterator[Show]:
-    """Whom to show a rollout: `show`, and at this address, if there is one, Prometheus."""
+    """Yield `show`; with an address, the rollout's metrics are also served there until the block ends."""
     if text is None:
         yield show
         return
@@ -68,6 +68,6 @@ def _served(listen: Listen, collector: Collector) -> Iterator[None]:
     from edge_server.observability.prometheus.http_endpoint import serve_metrics
 
     with serve_metrics(listen, run_registry(collector)) as url:
-        # Standard output is the display's.
+        # Standard output belongs to the display.
         print(f"metrics at {url}", file=sys.stderr, flush=True)
         yield

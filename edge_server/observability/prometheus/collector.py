@@ -1,4 +1,4 @@
-"""From the last snapshot of a run to what Prometheus reads, made when it asks."""
+"""The metrics of a run, computed from its last snapshot at each scrape."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from edge_server.observability.snapshot import Snapshot
 
 
 class RunCollector(Collector):
-    """Watches a run and tells Prometheus of it; before the first snapshot there is nothing to tell.
+    """Watches a run and collects its metrics; there are none before the first snapshot.
 
-    `clock` gives seconds since 1970, `out` is the run folder. Snapshots come in one thread, and another asks.
+    `clock` returns seconds since 1970, `out` is the run folder. `show` and `collect` have their own threads.
     """
 
     def __init__(self, out: Path, clock: Callable[[], float] = time.time) -> None:
@@ -36,7 +36,7 @@ class RunCollector(Collector):
         self._last = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """All families of the run as it is now."""
+        """All metric families of the newest snapshot."""
         last = self._last
         if last is None:
             return
@@ -49,9 +49,9 @@ class RunCollector(Collector):
 
 
 def run_registry(collector: Collector) -> CollectorRegistry:
-    """What is watched, and this process: memory, processor time, files, Python."""
+    """The collector's metrics, and those of this process: memory, processor time, open files, Python."""
     registry = CollectorRegistry()
-    # Its names are not asked for beforehand: they depend on what the run has come to.
+    # Registered without `describe`: which metrics there are depends on the state of the run.
     registry.register(collector)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

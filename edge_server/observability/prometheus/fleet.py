@@ -1,4 +1,4 @@
-"""The devices, counted: no label ever names one, for each name would be a series of its own for good."""
+"""Metrics of the fleet. No label names a device, as each name would be a series of its own."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from schemas.values import Reason
 
 STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
 OTHER = "other"
-"""Whatever has no name of ours: what devices say must not make labels."""
+"""Label for unknown words: texts that devices send must not become labels."""
 
 
 def fleet_families(snapshot: Snapshot) -> Iterator[Metric]:
-    """Devices by state and tier, what became of updates, refusals by reason."""
+    """Devices by state and tier, outcomes of updates, refusals by reason."""
     counted = Counter((known(view.state, STATES), view.tier) for view in snapshot.devices)
     tiers = sorted({view.tier for view in snapshot.devices})
     states = (*STATES, *([OTHER] if any(state == OTHER for state, _ in counted) else []))
-    # Zeros too: a series that is gone looks as if its last value still held.
+    # Zeros are sent too: a missing series would look as if its last value still held.
     devices: Labelled = {
         (state, str(tier)): float(counted[state, tier]) for state in states for tier in tiers
     }
-    yield from gauges("devices", "Devices by what they do and by tier.", ("state", "tier"), devices)
+    yield from gauges("devices", "Devices by state and tier.", ("state", "tier"), devices)
     over_links: Counter[tuple[str, ...]] = Counter()
     for view in snapshot.devices:
         over_links["received", str(view.tier)] += view.downlink_bytes
         over_links["sent", str(view.tier)] += view.uplink_bytes
     yield from gauges(
         "device_link_bytes",
-        "What went over the devices' own links, by tier; each that hears a broadcast counts it.",
+        "Bytes over the devices' own links, by tier; a broadcast counts for each device that received it.",
         ("direction", "tier"),
-        {said: float(size) for said, size in over_links.items()},
+        {labels: float(size) for labels, size in over_links.items()},
     )
-    yield from counters("updates", "Parts of devices in closed rounds.", ("outcome",), _updates(snapshot))
+    yield from counters("updates", "Updates of closed rounds by outcome.", ("outcome",), _updates(snapshot))
     refusals: dict[tuple[str, ...], float] = {(str(reason),): 0.0 for reason in Reason}
     for reason, count in snapshot.load.refusals.items():
-        said = (known(reason, tuple(Reason)),)
-        refusals[said] = refusals.get(said, 0.0) + count
-    yield from counters("refusals", "What was refused of devices, by reason.", ("reason",), refusals)
+        labels = (known(reason, tuple(Reason)),)
+        refusals[labels] = refusals.get(labels, 0.0) + count
+    yield from counters("refusals", "Refused messages of devices, by reason.", ("reason",), refusals)
 
 
 def known(word: str, words: tuple[str, ...]) -> str:
-    """The word if it is one of these."""
+    """The word if it is in `words`, else `OTHER`."""
     return word if word in words else OTHER
 
 

@@ -1,77 +1,75 @@
-"""`GET /metrics` over HTTP, and nothing else: no device is named there, and nothing can be done."""
+"""`GET /metrics` over HTTP: prometheus_client's WSGI application behind a server with bounded connections.
+
+prometheus_client's own server serves the metrics at every path, names the Python version, and has neither a
+connection limit nor a timeout for clients that send nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from edge_server.observability.prometheus.address import Listen
-from edge_server.observability.prometheus.exposition import exposition
 from edge_server.transport.http_server import BoundedHttpServer
 from schemas.errors import ConfigError
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
 IDLE_S = 10.0
-"""A request that takes longer to come is given up."""
+"""A connection that sends nothing for this long is closed."""
 MAX_CONNECTIONS = 16
+SERVER = ("Server", "edge-server")
 
 
-class MetricsServer(BoundedHttpServer):
-    """Answers from a registry."""
+class MetricsServer(BoundedHttpServer, WSGIServer):
+    """Serves a WSGI application to at most `MAX_CONNECTIONS` clients at once."""
 
     request_queue_size = 2 * MAX_CONNECTIONS
 
-    def __init__(self, listen: Listen, registry: CollectorRegistry) -> None:
-        self.registry = registry
-        super().__init__((listen.host, listen.port), Handler, most=MAX_CONNECTIONS)
 
-
-class Handler(BaseHTTPRequestHandler):
-    """One request."""
-
+class _Handler(WSGIRequestHandler):
     timeout = IDLE_S
-    server: MetricsServer
-
-    def do_GET(self) -> None:
-        """`/metrics`."""
-        if self.path.partition("?")[0] != "/metrics":
-            self._send(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"there is GET /metrics\n")
-            return
-        self._send(HTTPStatus.OK, *exposition(self.server.registry, self.headers.get("Accept", "")))
-
-    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def version_string(self) -> str:
-        """What the header `Server` says: not which Python this is."""
-        return "edge-server"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing per request."""
+        """Log no requests."""
+
+
+def metrics_app(registry: CollectorRegistry) -> WSGIApplication:
+    """The registry's metrics at `/metrics`; 404 at any other path."""
+    metrics = make_wsgi_app(registry, disable_compression=True)
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/metrics":
+            start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8"), SERVER])
+            return [b"there is GET /metrics\n"]
+        answer: Iterable[bytes] = metrics(
+            environ, lambda status, headers: start_response(status, [*headers, SERVER])
+        )
+        return answer
+
+    return app
 
 
 @contextlib.contextmanager
 def serve_metrics(listen: Listen, registry: CollectorRegistry) -> Iterator[str]:
-    """Serve as long as the block lasts; gives the URL. Raises `ConfigError` where it cannot listen."""
+    """Serve until the block ends; yields the URL. Raises `ConfigError` where the address cannot be bound."""
     try:
-        door = MetricsServer(listen, registry)
+        server = MetricsServer((listen.host, listen.port), _Handler, most=MAX_CONNECTIONS)
     except OSError as error:
         remedy = "name another address with --metrics HOST:PORT; port 0 takes a free one"
         raise ConfigError(f"--metrics {listen}: cannot listen there: {error.strerror}; {remedy}") from error
-    thread = threading.Thread(target=door.serve_forever, args=(0.1,), name="metrics", daemon=True)
+    server.set_app(metrics_app(registry))
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
     thread.start()
     try:
-        yield f"http://{Listen(listen.host, door.server_port)}/metrics"
+        yield f"http://{Listen(listen.host, server.server_port)}/metrics"
     finally:
-        door.shutdown()
+        server.shutdown()
         thread.join()
-        door.server_close()
+        server.server_close()

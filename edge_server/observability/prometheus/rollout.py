@@ -1,4 +1,4 @@
-"""A rollout for Prometheus: its phase, and its devices by status and tier."""
+"""Metrics of a rollout: its phase, its groups, its devices by status and tier."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from edge_server.releases.rollout.target import TargetStatus
 
 
 class RolloutCollector(Collector):
-    """Is shown a rollout after each event, and tells Prometheus of it when it asks."""
+    """Keeps a rollout's newest state and collects its metrics."""
 
     def __init__(self) -> None:
         self._last: tuple[Rollout, str] | None = None
 
     def show(self, rollout: Rollout, no_link: str) -> None:
-        """Take the state of the rollout."""
+        """Keep the newest state; `no_link` says why there is no connection to the broker."""
         self._last = rollout, no_link
 
     def collect(self) -> Iterator[Metric]:
-        """All families of the rollout as it is now."""
+        """All metric families of the newest state."""
         if self._last is not None:
             yield from rollout_families(*self._last)
 
 
 def rollout_families(rollout: Rollout, no_link: str) -> Iterator[Metric]:
-    """The rollout's; no device is named."""
+    """The rollout's metric families; no label names a device."""
     about: Labelled = {(rollout.federation, rollout.version): 1.0}
-    yield from gauges("rollout_info", "Which version goes where.", ("federation", "version"), about)
+    yield from gauges(
+        "rollout_info", "The rollout's federation and version.", ("federation", "version"), about
+    )
     yield from gauge("broker_connected", "Whether there is a connection to the broker.", not no_link)
     phases: Labelled = {(str(phase),): float(phase is rollout.phase) for phase in RolloutPhase}
     yield from gauges("rollout_phase", "1 for the phase that the rollout is in.", ("phase",), phases)

@@ -1,4 +1,4 @@
-"""Where a run is, how good its model is, and what its privacy has cost."""
+"""Metrics of a run: its progress, its model's accuracy, its privacy budget."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from edge_server.storage.records import RoundRecord
 
 
 def run_families(snapshot: Snapshot, *, closed_at: float) -> Iterator[Metric]:
-    """The run's; `closed_at` is when its last round was seen closed, or it began (seconds since 1970)."""
+    """The run's metric families.
+
+    `closed_at` (seconds since 1970) is when a round was last seen closed, or when this process began.
+    """
     about: Labelled = {(snapshot.federation, snapshot.run): 1.0}
-    yield from gauges("run_info", "Which run this is.", ("federation", "run"), about)
+    yield from gauges("run_info", "The run's federation and name.", ("federation", "run"), about)
     phases: Labelled = {(str(phase),): float(phase == snapshot.phase) for phase in Phase}
     yield from gauges("phase", "1 for the phase that the run is in.", ("phase",), phases)
     yield from gauge("broker_connected", "Whether there is a connection to the broker.", not snapshot.no_link)
@@ -30,13 +33,13 @@ def run_families(snapshot: Snapshot, *, closed_at: float) -> Iterator[Metric]:
 
 
 def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
-    """What the last closed round came to; a figure that it lacks is that of the round before."""
+    """Figures of the last closed round; a missing figure is taken from the newest round that has it."""
 
     def last(name: str) -> float | None:
         found = (getattr(record, name) for record in reversed(history))
         return next((float(value) for value in found if value is not None), None)
 
-    yield from gauge("last_round_duration_seconds", "Of the last closed round.", last("duration_s"))
+    yield from gauge("last_round_duration_seconds", "Duration of the last closed round.", last("duration_s"))
     yield from gauge("train_loss", "Loss on the devices, of the last closed round.", last("train_loss"))
     yield from gauge("test_loss", "Loss on the server's test data.", last("test_loss"))
     yield from gauge(
@@ -52,5 +55,5 @@ def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
         ("tier",),
         {(str(tier),): accuracy for tier, accuracy in sorted(tiers.items())},
     )
-    yield from gauge("privacy_epsilon", "Epsilon that all rounds so far have spent.", last("epsilon"))
-    yield from gauge("privacy_delta", "Delta at which epsilon is counted.", last("delta"))
+    yield from gauge("privacy_epsilon", "Epsilon spent by all rounds so far.", last("epsilon"))
+    yield from gauge("privacy_delta", "Delta at which epsilon is computed.", last("delta"))

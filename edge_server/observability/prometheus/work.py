@@ -1,4 +1,4 @@
-"""What the server has to do and has done: bytes, queues, durations, room on the disk."""
+"""Metrics of the server's work: bytes, queues, durations, disk space."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edge_server.observability.workload import Workload
 
 
 def work_families(load: Workload) -> Iterator[Metric]:
-    """The server's work."""
+    """The metric families of the server's work."""
     yield from counter("received_bytes", "MQTT payloads that the server received.", load.uplink_bytes)
     yield from counter(
         "sent_bytes", "MQTT payloads that the server sent; a broadcast counts once.", load.downlink_bytes
     )
-    yield from counter("dropped_messages", "Messages not heard, the inbox being full.", load.unheard)
+    yield from counter("dropped_messages", "Messages dropped because the inbox was full.", load.unheard)
     queues: Labelled = {
         ("inbox",): float(load.inbox),
         ("jobs",): float(load.jobs),
@@ -25,7 +25,7 @@ def work_families(load: Workload) -> Iterator[Metric]:
     }
     yield from gauges(
         "queue_length",
-        "Events for the server, jobs of its coordinator, uploads before their turn, messages for the broker.",
+        "Events for the server, jobs to run, uploads waiting for their turn, messages for the broker.",
         ("queue",),
         queues,
     )
@@ -37,13 +37,13 @@ def work_families(load: Workload) -> Iterator[Metric]:
     )
     yield from histogram(
         "work_duration_seconds",
-        "How long jobs took: closing a round includes aggregating and testing it.",
+        "How long jobs took; closing a round includes aggregating and testing it.",
         "work",
         load.work,
     )
 
 
 def disk_families(free: int, size: int) -> Iterator[Metric]:
-    """Room where the run folder lies, in bytes."""
-    yield from gauge("disk_free_bytes", "Free where the run folder lies.", free)
-    yield from gauge("disk_size_bytes", "Size of the disk where the run folder lies.", size)
+    """Free and total bytes of the disk that holds the run folder."""
+    yield from gauge("disk_free_bytes", "Free bytes on the disk that holds the run folder.", free)
+    yield from gauge("disk_size_bytes", "Size of the disk that holds the run folder.", size)

@@ -27,7 +27,7 @@ def snapshot(*devices: DeviceView, round_number: int = 5) -> Snapshot:
 
 def moment(*devices: DeviceView, **more: Any) -> CurrentState:
     """The same with a registry in which v2 is approved and the kitchen has v1."""
-    told = {"shelf": ModelVersions("v2", {"pi-4.kitchen": "v1"}), **more}
+    told = {"versions": ModelVersions("v2", {"pi-4.kitchen": "v1"}), **more}
     return CurrentState(snapshot(*devices), **told)
 
 

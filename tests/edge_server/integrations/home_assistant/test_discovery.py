@@ -18,7 +18,7 @@ from edge_server.integrations.home_assistant.states import (
     CurrentState,
     DeviceMessages,
     Installation,
-    cleared,
+    clear_devices,
 )
 from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
 from schemas.values import CapabilityProfile
@@ -139,8 +139,8 @@ def test_devices_that_are_gone_are_cleared_and_told_of_no_more() -> None:
     )
     assert not [topic for topic in found if "garage" in topic]
     assert found[PLACES.of("pi-5", "availability")] == OFFLINE
-    assert set(cleared(PLACES, ["pi_garage"]).values()) == {b""}
-    assert len(cleared(PLACES, ["pi_garage"])) == 4
+    assert set(clear_devices(PLACES, ["pi_garage"]).values()) == {b""}
+    assert len(clear_devices(PLACES, ["pi_garage"])) == 4
 
 
 def test_the_update_says_what_is_installed_what_could_be_and_how_far_it_is() -> None:
@@ -153,14 +153,14 @@ def test_the_update_says_what_is_installed_what_could_be_and_how_far_it_is() -> 
 
 
 def test_where_nothing_is_approved_there_is_nothing_to_install() -> None:
-    told = update_state(messages(KITCHEN, shelf=ModelVersions())[PLACES.of("pi-4.kitchen", "update")])
+    told = update_state(messages(KITCHEN, versions=ModelVersions())[PLACES.of("pi-4.kitchen", "update")])
     assert told.installed_version == told.latest_version == "unknown"
     assert told.release_summary == "No version is approved: edge-server models set-active names one."
 
 
 def test_topics_of_others_are_nobodys() -> None:
     places = HomeAssistantTopics("home", "ha/discovery")
-    assert places.read("ha/discovery/device/home/pi__1/config") == ("config", "pi_1")
+    assert places.parse("ha/discovery/device/home/pi__1/config") == ("config", "pi_1")
     for topic in (
         "ha/discovery/device/office/pi/config",
         "ha/discovery/device/home/pi",
@@ -169,7 +169,7 @@ def test_topics_of_others_are_nobodys() -> None:
         "config",
         "",
     ):
-        assert places.read(topic) is None
+        assert places.parse(topic) is None
 
 
 def test_what_was_found_before_is_found_again_and_what_changes_anew() -> None:
@@ -180,9 +180,9 @@ def test_what_was_found_before_is_found_again_and_what_changes_anew() -> None:
         before,
         moment(replace(KITCHEN, state="idle"), GARAGE),
         moment(replace(KITCHEN, board=None), GARAGE),
-        CurrentState(snapshot(KITCHEN, GARAGE, round_number=6), before.shelf),
-        moment(KITCHEN, GARAGE, shelf=ModelVersions("v3", {"pi-4.kitchen": "v1"})),
-        moment(KITCHEN, GARAGE, shelf=ModelVersions("v2", {"pi-4.kitchen": "v2"})),
+        CurrentState(snapshot(KITCHEN, GARAGE, round_number=6), before.versions),
+        moment(KITCHEN, GARAGE, versions=ModelVersions("v3", {"pi-4.kitchen": "v1"})),
+        moment(KITCHEN, GARAGE, versions=ModelVersions("v2", {"pi-4.kitchen": "v2"})),
         moment(KITCHEN, GARAGE, installations=UNDER_WAY),
     ]
     seen = [mapped.wanted(other, gone=frozenset(), away=()) for other in others]

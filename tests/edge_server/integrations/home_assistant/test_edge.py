@@ -186,4 +186,4 @@ def test_a_snapshot_is_taken_without_waiting_for_the_broker(tmp_path) -> None:
     moment: Snapshot = snapshot(KITCHEN)
     edge.show(moment)
     assert edge.inbox.empty()
-    assert edge._outbox.said == {}
+    assert edge._sent.payloads == {}

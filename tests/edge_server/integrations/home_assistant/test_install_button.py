@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from edge_client.transport.broker_address import parse_address
-from edge_server.integrations.home_assistant.install_button import Installer, outcome, rules_for, shown
+from edge_server.integrations.home_assistant.install_button import (
+    Installer,
+    outcome_of,
+    progress_of,
+    rules_for,
+)
 from edge_server.integrations.home_assistant.model_versions import ModelVersions, read_model_versions
 from edge_server.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
@@ -36,12 +41,12 @@ class Room:
 
     def __init__(self, folder: Path) -> None:
         self.registry = Registry(folder / "registry")
-        self.said: queue.SimpleQueue[Installation] = queue.SimpleQueue()
+        self.text: queue.SimpleQueue[Installation] = queue.SimpleQueue()
         address = parse_address("mqtt://127.0.0.1:1")
-        self.installer = Installer(self.registry, "home", address, 0.0, self.said.put)
+        self.installer = Installer(self.registry, "home", address, 0.0, self.text.put)
 
     def hears(self) -> Installation:
-        return self.said.get(timeout=DEADLINE_S)
+        return self.text.get(timeout=DEADLINE_S)
 
     def press(self, device: str = "pi-1") -> Installation:
         """Press, and wait for the answer after the first 0 percent."""
@@ -57,14 +62,14 @@ def room(tmp_path: Path) -> Room:
 
 def test_without_a_registry_it_says_so(room) -> None:
     answer = room.press()
-    assert (answer.percent, answer.said.split(":")[0][:20]) == (None, "there is no registry")
+    assert (answer.percent, answer.text.split(":")[0][:20]) == (None, "there is no registry")
 
 
 def test_without_an_approved_version_it_says_so(room, tmp_path) -> None:
     entered(room.registry, "v1", fitted(), key_in(tmp_path))
     answer = room.press()
     assert answer.percent is None
-    assert "none is active yet" in answer.said
+    assert "none is active yet" in answer.text
 
 
 def test_while_a_rollout_to_all_is_under_way_it_says_so(room, tmp_path) -> None:
@@ -87,7 +92,7 @@ def test_one_device_after_the_other(room, monkeypatch) -> None:
     assert room.installer.begin("pi-1")
     assert room.hears().percent == 0
     assert not room.installer.begin("pi-2")
-    assert room.hears().said == "pi-1 is being seen to: press Install again when that is over."
+    assert room.hears().text == "pi-1 is still installing: press Install again when it has finished."
     assert not room.installer.begin("pi-1")
     go_on.set()
     assert room.hears() == Installation("pi-1", None, "v1: enough.")
@@ -98,9 +103,9 @@ def test_what_breaks_is_said_and_the_next_press_works(room, monkeypatch) -> None
         raise OSError("no space left")
 
     monkeypatch.setattr(Installer, "_rolled_out", broken)
-    assert room.press().said == "OSError: no space left"
+    assert room.press().text == "OSError: no space left"
     room.installer._thread.join(DEADLINE_S)
-    assert room.press("pi-2").said == "OSError: no space left"
+    assert room.press("pi-2").text == "OSError: no space left"
 
 
 def rollout_at(stage: Stage | None, **more: Any) -> Rollout:
@@ -119,16 +124,16 @@ def rollout_at(stage: Stage | None, **more: Any) -> Rollout:
     [(None, 5), (Stage.OFFERED, 10), (Stage.FETCHED, 40), (Stage.COMPARED, 60), (Stage.SWITCHED, 70)],
 )
 def test_how_far_it_is_goes_by_stage(stage, percent) -> None:
-    assert shown("pi-1", rollout_at(stage)).percent == percent
+    assert progress_of("pi-1", rollout_at(stage)).percent == percent
 
 
 def test_how_it_ended_is_what_the_device_said() -> None:
     kept = rollout_at(Stage.KEPT, candidate=DONE, running=DONE)
     assert kept.phase is RolloutPhase.FINISHED
-    assert outcome("pi-1", kept) == Installation("pi-1", None, "v2: pi-1 keeps it.")
+    assert outcome_of("pi-1", kept) == Installation("pi-1", None, "v2: pi-1 keeps it.")
     refused = rollout_at(Stage.REFUSED, cause=Cause.ACCURACY, detail="worse on 9 of 100")
     assert refused.phase is RolloutPhase.STOPPED
-    assert outcome("pi-1", refused).said == "v2: pi-1 refuses it (accuracy): worse on 9 of 100."
+    assert outcome_of("pi-1", refused).text == "v2: pi-1 refuses it (accuracy): worse on 9 of 100."
 
 
 def test_a_device_that_is_lost_before_it_switched_is_given_up(room) -> None:
@@ -144,7 +149,7 @@ def test_a_device_that_is_lost_before_it_switched_is_given_up(room) -> None:
     assert given_up == []
     away = replace(rollout.targets["pi-1"], status=TargetStatus.AWAY)
     room.installer._shown(rollout.put(away), "")
-    assert given_up == ["pi-1 is not there"]
+    assert given_up == ["pi-1 is not connected"]
 
 
 def test_the_shelf_knows_what_each_device_kept_last(room, tmp_path) -> None:

@@ -7,7 +7,7 @@ from edge_server.integrations.home_assistant.rate_limit import (
     SPACING_S,
     SentMessages,
     due,
-    forgotten,
+    forget_sent,
 )
 from edge_server.integrations.home_assistant.states import DeviceMessages
 from tests.edge_server.integrations.home_assistant.moments import PLACES, moment, named
@@ -69,5 +69,5 @@ def test_after_a_reconnect_all_is_said_again_no_faster() -> None:
     outbox = SentMessages()
     for turn in range(20):
         outbox, _ = due(outbox, messages, turn / 2)
-    outbox, new = due(forgotten(outbox), messages, 10.0)
+    outbox, new = due(forget_sent(outbox), messages, 10.0)
     assert 0 < len(new) <= MOST_PER_S

@@ -9,7 +9,7 @@ import pytest
 from edge_client.transport.broker_address import TlsFiles, parse_address
 from edge_server.cli.main import main
 from edge_server.config.load import check_config
-from edge_server.integrations.open import bridges
+from edge_server.integrations.open import open_bridges
 from edge_server.security.identity.service_certificates import service_broker_address
 from schemas.errors import ConfigError
 
@@ -18,7 +18,7 @@ def test_both_are_off_unless_asked_for(tmp_path: Path) -> None:
     config = check_config({}, "file")
     assert (config.home_assistant.discovery, config.sparkplug.group) == (False, None)
     # Where one is opened there is a thread, a link, a folder for its numbers.
-    with bridges(config, parse_address("mqtt://127.0.0.1:1"), tmp_path / "registry") as watcher:
+    with open_bridges(config, parse_address("mqtt://127.0.0.1:1"), tmp_path / "registry") as watcher:
         assert watcher._watchers == ()
     assert list(tmp_path.iterdir()) == []
 
