@@ -19,12 +19,14 @@ FUZZ_SECONDS ?= 60
 # How often `make chaos` kills something.
 BLOWS ?= 500
 
-.PHONY: help demo test test-flower test-tutorial test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs test test-flower test-memory bench bench-bytes profile chaos fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
+	@echo "make docs     build the documentation as a site, in deploy/docs/_build"
+	@echo "make reference  write the reference pages from the code"
+	@echo "make try-docs  run every command of the guides, and compare what it prints (5 minutes)"
 	@echo "make test-flower  install Flower beside it and run its apps on our devices (2 minutes)"
-	@echo "make test-tutorial  run every block of deploy/tutorial/ (2 minutes)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make bench    measure bytes, memory, rounds and simulations beside floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
@@ -63,9 +65,6 @@ test-flower: $(INSTALLED)
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) 'flwr>=1.20'
 	$(FLOWER)/bin/python -m pytest tests/edge_client/training/flower
 
-test-tutorial: $(INSTALLED)
-	TUTORIAL=all $(BIN)/python -m pytest tests/deploy/test_tutorial.py
-
 test-memory: $(INSTALLED)
 	TRAINING_MEMORY=all $(BIN)/python -m pytest -s tests/training_memory
 
@@ -95,6 +94,19 @@ check-deploy:
 
 arm64: $(INSTALLED)
 	deploy/arm64/arm64.sh
+
+# The site's tools lie apart from the product's.
+docs:
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --requirement deploy/docs/requirements.txt
+	$(VENV)/docs/bin/sphinx-build --fail-on-warning --nitpicky --quiet deploy/docs deploy/docs/_build
+	@echo "deploy/docs/_build/index.html"
+
+reference: $(INSTALLED)
+	$(BIN)/python -m deploy.docs.generator
+
+try-docs: $(INSTALLED)
+	TRY_DOCS=all $(BIN)/python -m pytest tests/deploy/test_pages.py tests/deploy/test_tutorial.py
 
 contents:
 	$(PYTHON) deploy/contents.py

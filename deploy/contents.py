@@ -17,7 +17,7 @@ SUMMARY = (
     "`edge-client`, whose `--help` teaches."
 )
 SECTIONS = {
-    "Start": ("README.md", "deploy/tutorial/README.md", "deploy/examples/README.md", "edge_server/README.md"),
+    "Start": ("README.md", "deploy/docs", "deploy/examples/README.md"),
     "Devices": ("edge_client",),
     "Server": ("edge_server",),
     "Contract": ("schemas",),
@@ -48,7 +48,10 @@ def _pages(place: Path) -> list[Path]:
 
 def _is_made(page: Path) -> bool:
     """Tables that programs write are found through the page beside them."""
-    return page.name != "README.md" and page.parent not in (ROOT / "deploy", ROOT / "deploy" / "boards")
+    if page.is_relative_to(ROOT / "deploy" / "docs" / "reference"):
+        return page.name != "index.md"
+    pages = (ROOT / "deploy" / "docs", ROOT / "deploy" / "boards")
+    return page.name != "README.md" and not any(page.is_relative_to(folder) for folder in pages)
 
 
 def _line(page: Path) -> str:

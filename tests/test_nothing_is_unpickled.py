@@ -58,7 +58,7 @@ def test_what_is_known_is_still_there():
 
 
 def test_every_place_that_is_known_stands_in_the_threat_model():
-    text = (ROOT / "deploy" / "THREAT_MODEL.md").read_text()
+    text = (ROOT / "deploy" / "docs" / "explanation" / "threat-model.md").read_text()
     assert [path for path, _ in sorted(KNOWN) if path not in text] == []
 
 

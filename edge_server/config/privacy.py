@@ -15,7 +15,7 @@ from schemas.security.secure_aggregation import LEAST_HOLDERS
 class PrivacySettings(Settings):
     """What the model may tell of single devices, and the server learn: both off unless they are named.
 
-    Client-level differential privacy (deploy/PRIVACY.md) has a `mechanism`.
+    Client-level differential privacy (deploy/docs/explanation/privacy.md) has a `mechanism`.
 
     Each update is clipped to the L2 norm `clip`, and their sum gets noise of `noise_multiplier` times that.
     An "adaptive" clip begins at `initial_clip` and follows the norms' `target_quantile` by
@@ -25,7 +25,7 @@ class PrivacySettings(Settings):
 
     With `secure_aggregation` the server reads only sums over at least `min_holders` updates, which the share
     `threshold` of a cohort must help to open; each step of agreeing may take `masking_step_s` seconds. Every
-    number of an update is clipped to +-`value_range` (deploy/SECURE_AGGREGATION.md).
+    number of an update is clipped to +-`value_range` (deploy/docs/explanation/secure-aggregation.md).
     """
 
     mechanism: Literal["none", "gaussian"] = "none"

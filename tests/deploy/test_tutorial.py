@@ -21,7 +21,7 @@ from edge_server.storage.run_files import read_run_files
 from edge_server.transport.broker.launch import find_mosquitto
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "deploy" / "tutorial" / "README.md"
+PAGE = ROOT / "deploy" / "docs" / "guides" / "own-model-and-data.md"
 DEADLINE_S = 900
 COMMANDS = """set -euo pipefail
 run() { PYTHONPATH="$ROOT:${PYTHONPATH:-}" "$PYTHON" -m "$@"; }
@@ -71,7 +71,7 @@ def test_the_users_own_part_is_as_short_as_the_page_says() -> None:
 
 
 def test_the_files_of_the_page_make_a_federation(folder: Path) -> None:
-    """One round of what `make test-tutorial` runs whole, and no ONNX files at its end."""
+    """One round of what `make try-docs` runs whole, and no ONNX files at its end."""
     subprocess.run([sys.executable, "make_data.py"], check=True, timeout=DEADLINE_S)
     config = load_config("federation.toml", ["rounds=1", "local-epochs=1", "simulation.workers=1"])
     summary = simulate(config, out=folder / "run", watcher=Unwatched(), export=False)
@@ -87,7 +87,7 @@ def free_port() -> int:
 
 
 @pytest.mark.timeout(2 * DEADLINE_S)
-@pytest.mark.skipif(os.environ.get("TUTORIAL") != "all", reason="two minutes: make test-tutorial")
+@pytest.mark.skipif(os.environ.get("TRY_DOCS") != "all", reason="two minutes: make try-docs")
 @pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
 def test_the_whole_page_runs_as_it_stands(folder: Path) -> None:
     port = str(free_port())

@@ -9,7 +9,7 @@ from edge_server.observability.report.document import Block, FactList, Paragraph
 
 NO_NOISE = (
     "No differential privacy: nothing bounds what the model tells of a single device's data. "
-    '[privacy] mechanism = "gaussian" would (deploy/PRIVACY.md).'
+    '[privacy] mechanism = "gaussian" would (deploy/docs/explanation/privacy.md).'
 )
 OPEN_UPDATES = (
     "No secure aggregation: the server could read each device's update. What never left a device are its "
@@ -67,6 +67,6 @@ def _masks(run: RunContents) -> tuple[Block, ...]:
     holders = run.setting("privacy", "min-holders", "several")
     told = (
         f"Secure aggregation: updates were masked, and the server read only sums over at least {holders} of "
-        "them (deploy/SECURE_AGGREGATION.md)."
+        "them (deploy/docs/explanation/secure-aggregation.md)."
     )
     return (Paragraph(told),)

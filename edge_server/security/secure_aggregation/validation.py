@@ -1,7 +1,7 @@
 """What the update firewall can still check of a masked update: its form, and nothing of its content.
 
 Every masked number is as good as any other. That each is finite and within `value-range` once unmasked is
-the device's own doing: a hostile one may send what it likes (deploy/SECURE_AGGREGATION.md).
+the device's own doing: a hostile one may send what it likes (deploy/docs/explanation/secure-aggregation.md).
 """
 
 from __future__ import annotations

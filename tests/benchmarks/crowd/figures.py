@@ -112,8 +112,8 @@ def _round_figures(size: int, taken: Rounds, floors: list[float]) -> list[Figure
             detail=f"{moved[0]:,.0f} MB to the devices and {moved[1]:,.0f} MB from them; the floor writes "
             f"what comes to files and does not wait for the disk; {taken.lost} answers lost",
             reason="the server unpacks, checks and aggregates every update, one after the other "
-            "(deploy/SCALE.md has what each takes), on cores that broker and devices use too: without any "
-            f"server their processor time alone, spread over {cores} cores, is {alone:.2f} floors",
+            "(deploy/docs/explanation/scale.md has what each takes), on cores that broker and devices "
+            f"use: without a server their processor time alone, over {cores} cores, is {alone:.2f} floors",
             raw={"seconds": taken.seconds, "floor": floors, "closed": list(taken.closed)},
         ),
         Figure(AREA, "the same, seconds", "s", taken.seconds),

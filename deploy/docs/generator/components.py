@@ -1,0 +1,98 @@
+"""The recipes, and every component that a recipe may name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from deploy.docs.generator.markdown import code, page, summary, table
+from edge_client.compression.chain import CODECS
+from edge_client.models.registry import MODELS
+from edge_client.training.objectives.registry import OBJECTIVES
+from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.pruning.pruners import PRUNERS
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
+from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.weighting.registry import WEIGHTINGS
+
+CONCEPTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "fraction": ("The share of devices that a round asks, by round.", SCHEDULES),
+    "selection": ("Which devices a round asks.", SELECTIONS),
+    "ratio": ("The pruning ratio of each device.", RATIOS),
+    "pruner": ("Which channels a device keeps.", PRUNERS),
+    "objectives": ("What local training adds to the loss of the data.", OBJECTIVES),
+    "groups": ("Arrays that travel beside the model.", GROUPS),
+    "uplink, downlink": ("How updates and models are encoded.", CODECS),
+    "transforms": ("What happens to updates before they are combined.", TRANSFORMS),
+    "weighting": ("How much each update counts.", WEIGHTINGS),
+    "combiner": ("How updates become one.", COMBINERS),
+    "server-optimizer": ("How the combined update changes the global model.", SERVER_OPTIMIZERS),
+}
+
+
+def components_page() -> str:
+    """Every concept with its components."""
+    intro = (
+        "A strategy has one component, or a list of components, per concept. "
+        "In `[strategy]` a component is its name, "
+        'or a table with its name and its options: `selection = "attention"`, '
+        '`weighting = { name = "fedrad", lambda = 0.5 }`.'
+    )
+    sections = [
+        f"## {concept}\n\n{text}\n\n" + table(("component", "what it does"), _rows(known))
+        for concept, (text, known) in CONCEPTS.items()
+    ]
+    networks = table(
+        ("network", "what it is"), _rows({name: entry.factory for name, entry in MODELS.items()})
+    )
+    return page("Components", intro, *sections, f"## Networks\n\n{networks}")
+
+
+def _rows(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+    return [(code(name), summary(thing)) for name, thing in known.items()]
+
+
+def recipes_page() -> str:
+    """Every shipped recipe with its components and its source."""
+    tables = [read_recipe(name) for name in recipe_names()]
+    rows = [
+        (
+            f"[{code(found['recipe']['name'])}](#{found['recipe']['name']})",
+            found["recipe"]["summary"],
+            found["recipe"]["citation"],
+        )
+        for found in tables
+    ]
+    intro = (
+        "A recipe is a TOML file that names the components of an algorithm. "
+        'Use it with `recipe = "NAME"` in a federation file, '
+        "or in place of the file: `edge-server simulate NAME`."
+    )
+    return page("Recipes", intro, table(("recipe", "what it does", "source"), rows), *map(_recipe, tables))
+
+
+def _recipe(found: Mapping[str, Any]) -> str:
+    about = found["recipe"]
+    keys = [
+        (code(f"{section}.{key}"), code(_written(value)))
+        for section, values in found.items()
+        if section != "recipe"
+        for key, value in values.items()
+    ]
+    return f"## {about['name']}\n\n{about['summary']} ({about['citation']})\n\n" + table(
+        ("key", "value"), keys
+    )
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_written(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

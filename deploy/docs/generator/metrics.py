@@ -1,0 +1,50 @@
+"""The Prometheus metrics of the server, read from the calls that make them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.docs.generator.markdown import code, page, table
+from edge_server.observability import prometheus
+from edge_server.observability.prometheus.metric_names import PREFIX
+
+MAKERS = {
+    "gauge": "gauge",
+    "gauges": "gauge",
+    "counter": "counter",
+    "counters": "counter",
+    "histogram": "histogram",
+    "histograms": "histogram",
+}
+FILES = ("run.py", "fleet.py", "work.py", "rollout.py")
+
+
+def metrics_page() -> str:
+    """All metrics that `--metrics` serves."""
+    intro = (
+        "`edge-server run | simulate | demo | rollout --metrics [HOST:PORT]` serves these at `/metrics`; "
+        "the page of a run serves them as well. [Observability](../guides/observability.md) shows their use."
+    )
+    folder = Path(str(prometheus.__file__)).parent
+    rows = [row for name in FILES for row in _metrics(folder / name)]
+    return page("Metrics", intro, table(("metric", "kind", "labels", "meaning"), rows))
+
+
+def _metrics(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in MAKERS):
+            continue
+        kind, arguments = MAKERS[call.func.id], call.args
+        texts = [part.value for part in arguments[:2] if isinstance(part, ast.Constant)]
+        if len(texts) != 2:
+            continue
+        labels = arguments[2] if len(arguments) > 2 else None
+        names = (
+            [str(part.value) for part in labels.elts if isinstance(part, ast.Constant)]
+            if isinstance(labels, ast.Tuple)
+            else []
+        )
+        name = f"{PREFIX}{texts[0]}" + ("_total" if kind == "counter" else "")
+        yield code(name), kind, ", ".join(map(code, names)), str(texts[1])

@@ -1,0 +1,26 @@
+"""The protocol: every message with its fields."""
+
+from __future__ import annotations
+
+from deploy.docs.generator.markdown import code, page, summary, table
+from deploy.docs.generator.settings import _properties, _type
+from schemas.messages import MESSAGES
+from schemas.values import Reason
+
+
+def protocol_page() -> str:
+    """Every message, and the reasons of refusals."""
+    intro = (
+        "Messages are JSON objects with a `kind`; tensors travel as binary chunks. "
+        "`edge-server schemas --out FOLDER` writes JSON Schemas of all of them. "
+        "[schemas](../../../schemas/README.md) describes the exchange and the frame of a chunk."
+    )
+    sections = [
+        f"## {kind}\n\n{summary(model)}\n\n"
+        + table(
+            ("field", "value"), [(code(name), _type(field)) for name, field in _properties(model).items()]
+        )
+        for kind, model in sorted(MESSAGES.items())
+    ]
+    reasons = "## Reasons of refusals\n\n" + ", ".join(code(str(reason)) for reason in Reason)
+    return page("Protocol", intro, *sections, reasons)

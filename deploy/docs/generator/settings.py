@@ -1,0 +1,193 @@
+"""The keys of `federation.toml` and `client.toml`: a page per section, and JSON Schemas for editors."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from deploy.docs.generator.markdown import code, page, table
+from edge_client.cli.config_file import ClientFile
+from edge_server.config.config import Config
+from schemas.base import kebab
+
+SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+
+
+def federation_pages() -> dict[str, str]:
+    """The pages of `federation.toml`, and its schema."""
+    sections = {kebab(name): _model(field.annotation) for name, field in Config.model_fields.items()}
+    found = {name: model for name, model in sections.items() if model is not None}
+    rows = [(f"[`[{name}]`]({name}.md)", first_sentence(model)) for name, model in found.items()]
+    intro = (
+        "A federation file names a recipe or states the components of a strategy; every key has a default. "
+        "`edge-server check FILE` prints the file with every default. On the command line a key is written "
+        "`section.key=value`, or `key=value` where one section alone has the key. "
+        "Editors that know JSON Schema complete and check the file with `#:schema federation.schema.json` "
+        "in its first line ([schema](federation.schema.json))."
+    )
+    pages = {f"{name}.md": _section_page(name, model) for name, model in found.items()}
+    return {
+        **pages,
+        "index.md": page("federation.toml", intro, table(("section", "what it states"), rows), _tree(found)),
+        "federation.schema.json": _schema(Config, "federation.toml"),
+    }
+
+
+def client_pages() -> dict[str, str]:
+    """The pages of `client.toml`, and its schema."""
+    rules = _model(ClientFile.model_fields["eligibility"].annotation)
+    assert rules is not None
+    intro = (
+        "The file states options of `edge-client run` ([edge-client](../edge-client.md#edge-client-run)); "
+        "an option on the command line replaces the file's key. Paths are relative to the file's folder. "
+        "The keys of `[eligibility]` are on [a page of their own](eligibility.md). "
+        "Editors take [the schema](client.schema.json)."
+    )
+    return {
+        "index.md": page(
+            "client.toml", intro, _keys(ClientFile, leave_out={"eligibility"}), _tree({"eligibility": rules})
+        ),
+        "eligibility.md": _section_page("eligibility", rules),
+        "client.schema.json": _schema(ClientFile, "client.toml"),
+    }
+
+
+def _tree(names: Mapping[str, object]) -> str:
+    return "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```"
+
+
+def _section_page(name: str, model: type[BaseModel]) -> str:
+    return page(f"[{name}]", _text(inspect.getdoc(model) or ""), _keys(model))
+
+
+def _keys(model: type[BaseModel], leave_out: set[str] = frozenset()) -> str:  # type: ignore[assignment]
+    described = descriptions(model)
+    properties = _properties(model)
+    rows = [
+        (code(key), _type(schema), _default(schema), described.get(key, ""))
+        for key, schema in properties.items()
+        if key not in leave_out
+    ]
+    return table(("key", "value", "default", "meaning"), rows)
+
+
+def _properties(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    schema = model.model_json_schema(by_alias=True)
+    return {key: _resolved(value, schema) for key, value in schema["properties"].items()}
+
+
+def _resolved(value: Any, schema: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping):
+        if "$ref" in value:
+            found = _resolved(schema["$defs"][value["$ref"].rpartition("/")[2]], schema)
+            return {**found, **{key: item for key, item in value.items() if key != "$ref"}}
+        return {key: _resolved(item, schema) for key, item in value.items() if key != "$defs"}
+    return [_resolved(item, schema) for item in value] if isinstance(value, list) else value
+
+
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """What is said of each key: the text below the field."""
+    found: dict[str, str] = {}
+    for owner in reversed(model.__mro__):
+        if owner in (BaseModel, object) or not issubclass(owner, BaseModel):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+            ):
+                value = text.value
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    found[kebab(field.target.id.rstrip("_"))] = _text(value.value)
+    return found
+
+
+def _text(docstring: str) -> str:
+    """A docstring with keys as TOML writes them."""
+    return re.sub(r"`([a-z][a-z_]*_[a-z_]+)`", lambda name: f"`{name.group(1).replace('_', '-')}`", docstring)
+
+
+def first_sentence(model: type[BaseModel]) -> str:
+    """The first sentence of a docstring."""
+    return re.split(r"(?<=[.:])\s", _text(inspect.getdoc(model) or ""))[0].replace("\n", " ")
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(code(json.dumps(value)) for value in schema["enum"])
+    if "const" in schema:
+        return code(json.dumps(schema["const"]))
+    if "anyOf" in schema or "oneOf" in schema:
+        kinds = [kind for kind in schema.get("anyOf", schema.get("oneOf", ())) if kind.get("type") != "null"]
+        return " or ".join(dict.fromkeys(map(_type, kinds)))
+    kind = schema.get("type")
+    if kind == "array":
+        inner = _type(schema["items"]) if isinstance(schema.get("items"), Mapping) else ""
+        return f"list of {inner}" if inner else "list"
+    words = {
+        "integer": "whole number",
+        "number": "number",
+        "string": "text",
+        "boolean": "`true` or `false`",
+        "object": "table",
+    }
+    bounds = [
+        f"{word} {schema[key]:g}"
+        for key, word in (
+            ("minimum", "≥"),
+            ("exclusiveMinimum", ">"),
+            ("maximum", "≤"),
+            ("exclusiveMaximum", "<"),
+        )
+        if key in schema
+    ]
+    return " ".join([words.get(str(kind), ""), *bounds]).strip()
+
+
+def _default(schema: Mapping[str, Any]) -> str:
+    value = schema.get("default")
+    if value is None or isinstance(value, Mapping):
+        return ""
+    return code(json.dumps(value, ensure_ascii=False))
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    kinds = (annotation, *getattr(annotation, "__args__", ()))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _schema(model: type[BaseModel], title: str) -> str:
+    schema = model.model_json_schema(by_alias=True)
+    documented = {model.__name__: model, **_models(model)}
+    for name, part in [(model.__name__, schema), *schema.get("$defs", {}).items()]:
+        if name not in documented:
+            continue
+        part["description"] = re.sub(r"\s+", " ", _text(inspect.getdoc(documented[name]) or ""))
+        for key, text in descriptions(documented[name]).items():
+            if key in part.get("properties", {}):
+                part["properties"][key]["description"] = re.sub(r"\s+", " ", text)
+    return (
+        json.dumps(
+            {"$schema": SCHEMA, **schema, "title": title}, indent=1, ensure_ascii=False, sort_keys=True
+        )
+        + "\n"
+    )
+
+
+def _models(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    found = {}
+    for field in model.model_fields.values():
+        inner = _model(field.annotation)
+        if inner is not None:
+            found |= {inner.__name__: inner, **_models(inner)}
+    return found

@@ -1,0 +1,84 @@
+"""Pages of the documentation as programs: files are written, commands run, output compared.
+
+A block that starts with `# NAME` is the file NAME. A line `$ COMMAND` of a `console` block is run by bash;
+the lines after it are what it prints. `...` stands for any text, a line `...` for any lines. `wait-for FILE
+TEXT` waits until the file contains the text.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "deploy" / "docs"
+DEADLINE_S = 300
+SETUP = """set -euo pipefail
+run() { PYTHONPATH="$ROOT:$PWD" "$PYTHON" -m "$@"; }
+edge-server() { run edge_server.cli.main "$@"; }
+edge-client() { run edge_client.cli.main "$@"; }
+python() { "$PYTHON" "$@"; }
+mosquitto() { "$MOSQUITTO" "$@"; }
+wait-for() { timeout 240 sh -c 'until grep -qs "$1" "$0"; do sleep 0.1; done' "$@"; }
+trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
+"""
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """Language and text of each fenced block."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    yield from found
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the page's files into `folder`."""
+    for _, text in blocks(page):
+        if name := re.match(r"# ([\w.-]+\.(?:py|toml))\n", text):
+            (folder / name.group(1)).write_text(text)
+
+
+def commands(page: Path) -> list[tuple[str, str]]:
+    """Every command with the output that the page shows."""
+    consoles = "".join(text for language, text in blocks(page) if language == "console")
+    parts = re.split(r"^\$ ", consoles, flags=re.MULTILINE)[1:]
+    return [(command, output) for command, _, output in (part.partition("\n") for part in parts)]
+
+
+def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
+    """Run the page's commands in one shell; returns what each printed."""
+    marked = "\n".join(f"{command}\necho '<<<>>>'" for command, _ in commands(page))
+    done = subprocess.run(
+        ["bash", "-c", SETUP + marked],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=DEADLINE_S,
+        env={
+            "ROOT": str(ROOT),
+            "PYTHON": sys.executable,
+            "MOSQUITTO": mosquitto,
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder),
+            "COLUMNS": "200",
+        },
+    )
+    assert done.returncode == 0, f"{page.name}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout.split("<<<>>>\n")[:-1]
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether a command has printed what its page shows."""
+    return _lines_match(shown.strip("\n").split("\n"), printed.strip("\n").split("\n"))
+
+
+def _lines_match(shown: list[str], printed: list[str]) -> bool:
+    if not shown:
+        return not printed
+    first, *rest = shown
+    if first.strip() == "...":
+        return any(_lines_match(rest, printed[count:]) for count in range(len(printed) + 1))
+    pattern = re.escape(first).replace(r"\.\.\.", ".*")
+    return bool(printed) and bool(re.fullmatch(pattern, printed[0])) and _lines_match(rest, printed[1:])

@@ -1,0 +1,76 @@
+"""The guides' commands, run as they stand on their pages."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.docs.generator.pages import BY_HAND, REFERENCE, pages
+from edge_server.transport.broker.launch import find_mosquitto
+from tests.deploy.pages import DOCS, ROOT, commands, matches, run_commands, write_files
+
+PAGES = sorted(page for page in [ROOT / "README.md", *DOCS.rglob("*.md")] if commands(page))
+NOT_OURS = {".venv", "runs", "_build"}
+EVERY_PAGE = sorted(page for page in ROOT.rglob("*.md") if not NOT_OURS & set(page.relative_to(ROOT).parts))
+QUICK = {"simulation.md"}
+ALL = os.environ.get("TRY_DOCS") == "all"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+    if page.name not in QUICK and not ALL:
+        pytest.skip("make try-docs runs every page")
+    mosquitto = find_mosquitto()
+    if mosquitto is None:
+        pytest.skip("mosquitto is not installed")
+    write_files(page, tmp_path)
+    printed = run_commands(page, tmp_path, str(mosquitto))
+    for (command, shown), text in zip(commands(page), printed, strict=True):
+        assert matches(shown, text), f"$ {command}\nthe page shows:\n{shown}\nit prints:\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("", "", True),
+        ("a\n", "a\n", True),
+        ("a\n", "b\n", False),
+        ("accuracy ...%\n", "accuracy 97.2%\n", True),
+        ("...\nlast\n", "one\ntwo\nlast\n", True),
+        ("first\n...\n", "first\n", True),
+        ("first\n...\nlast\n", "first\nlast\n", True),
+        ("first\n...\nlast\n", "first\nother\n", False),
+    ],
+)
+def test_what_a_page_shows_is_compared(shown: str, printed: str, same: bool) -> None:
+    assert matches(shown, printed) is same
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    wanted = pages()
+    found = {path for ending in ("*.md", "*.json") for path in REFERENCE.rglob(ending)} - BY_HAND
+    assert found == set(wanted), "make reference writes the pages anew"
+    for path, text in wanted.items():
+        assert path.read_text(encoding="utf-8") == text, f"make reference writes {path.name} anew"
