@@ -1,4 +1,4 @@
-"""A disk that may be full or failing: what it will not take never ends the device."""
+"""Writes that a full or failing disk may refuse, which must never end the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def keep_chunk(store: BlobStore, chunk: WriteChunk) -> ChunkLost | None:
-    """Write a chunk down; tells where that could not be done."""
+    """Write a chunk; returns the event if that fails."""
     try:
         store.write_chunk(chunk.ref, chunk.index, chunk.data, chunk.crc)
     except OSError as error:
@@ -25,7 +25,7 @@ def keep_chunk(store: BlobStore, chunk: WriteChunk) -> ChunkLost | None:
 
 
 def keep_blob(store: BlobStore, ref: BlobRef) -> BlobChecked | ChunkLost:
-    """Check a blob and keep it; where the disk fails, it is tried again when its last chunk comes again."""
+    """Verify a complete blob; if the disk fails, its last chunk is requested again and then retried."""
     try:
         return BlobChecked(ref.digest, store.verify(ref))
     except OSError as error:
@@ -34,7 +34,7 @@ def keep_blob(store: BlobStore, ref: BlobRef) -> BlobChecked | ChunkLost:
 
 
 def forget_others(store: BlobStore, needed: frozenset[str]) -> None:
-    """Make room: only the blobs that are needed stay."""
+    """Remove all blobs but those needed."""
     try:
         store.keep_only(needed)
     except OSError as error:
@@ -42,12 +42,12 @@ def forget_others(store: BlobStore, needed: frozenset[str]) -> None:
 
 
 def settle(private: PrivateState, settled: Settled) -> None:
-    """Let what was kept of a round count, or not, as the server has said."""
+    """Commit the private state of a round whose update was accepted; discard it otherwise."""
     result = settled.result
     if not isinstance(result, Update):
         return
-    put_down = private.commit if settled.refusal is None else private.discard
+    finish = private.commit if settled.refusal is None else private.discard
     try:
-        put_down(result.run, result.round, result.attempt)
+        finish(result.run, result.round, result.attempt)
     except OSError as error:
-        log.warning("round %d: what this device keeps of it cannot be put down: %s", result.round, error)
+        log.warning("round %d: the private state cannot be saved: %s", result.round, error)

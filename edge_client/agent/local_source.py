@@ -1,4 +1,4 @@
-"""A device's own data: read at its start, and again before a task where it has changed since."""
+"""The device's data: read at the start, and again before a task if it has changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.errors import ConfigError
 log = logging.getLogger(__name__)
 
 FUNCTION_SHARE = 10
-"""A function is asked again after so many times what it took: it has a tenth of the device's time at most."""
+"""Pause between two calls of a data function, as a multiple of its duration."""
 
 
 WHOLE = Partition("iid")
@@ -28,7 +28,7 @@ WHOLE = Partition("iid")
 
 @dataclass(frozen=True)
 class DataChoice:
-    """Which data: the source, this device's share of it (`index` from 0), how much it holds out."""
+    """The data source, this device's share of it (`index` from 0), and the fraction to hold out."""
 
     source: str
     data_root: Path | None = None
@@ -40,7 +40,7 @@ class DataChoice:
 
     @property
     def in_words(self) -> str:
-        """The source, with the share if it is shared."""
+        """The source, and the share if there are several."""
         return self.source if self.count == 1 else f"{self.source} (share {self.index + 1}/{self.count})"
 
 
@@ -55,31 +55,31 @@ class LocalSource:
         self._data: LocalData | None = None
 
     def read(self) -> LocalData:
-        """Read it for the first time, and say how much there is; raises `ConfigError` where it is none."""
+        """Read the data for the first time, log its size; raises `ConfigError` if it cannot be read."""
         self._mark = mark_of_files(self._files) if self._files is not None else None
         mine = self._mine(self._load())
         self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
-        self._say("")
+        self._log("")
         if len(mine) and len(np.unique(mine.labels)) == 1:
             name = mine.class_names[int(mine.labels[0])]
             log.warning("%s: all %d examples are of one class, '%s'", self._choice.in_words, len(mine), name)
         return self._data
 
     def reload_if_changed(self) -> LocalData | None:
-        """The data as it is now, or None where it is as before.
+        """Return the data if it has changed, else None.
 
-        What was held out stays so. Data that cannot be read, such as a file that is just being written, is
-        warned of, and what there was stays.
+        Examples that were held out stay so. If the data cannot be read, such as a half-written file, the
+        earlier data stays in use and a warning is logged.
         """
         try:
             found = self._changed()
         except ConfigError as error:
-            log.warning("the data has changed and cannot be used, what was read before stays: %s", error)
+            log.warning("the data has changed and cannot be used, the earlier data is kept: %s", error)
             return None
         if found is None or self._data is None:
             return None
         self._data = self._grown(self._data, self._mine(found))
-        self._say("changed: ")
+        self._log("changed: ")
         return self._data
 
     def _changed(self) -> LabelledData | None:
@@ -87,7 +87,7 @@ class LocalSource:
             mark = mark_of_files(self._files)
             if mark == self._mark:
                 return None
-            # Taken before reading: what is written meanwhile is another change.
+            # Taken before reading, so that a write meanwhile counts as another change.
             self._mark = mark
             return self._load()
         if not is_function(self._choice.source) or self._clock() < self._next_call:
@@ -109,25 +109,25 @@ class LocalSource:
         return share(data, chosen.partition, index=chosen.index, count=chosen.count, seed=chosen.seed)
 
     def _grown(self, before: LocalData, mine: LabelledData) -> LocalData:
-        """The examples of now, each on the side on which it was."""
+        """The current examples, each on the side (training, held out) it was on before."""
         held, trained = (frozenset(marks_of_images(part.images)) for part in (before.held_out, before.train))
         sides = [
             HELD if mark in held else TRAINED if mark in trained else NEW
             for mark in marks_of_images(mine.images)
         ]
-        train, aside = split_indices(
+        train, held_out = split_indices(
             np.arange(len(mine)),
             mine.labels,
             fraction=self._choice.hold_out,
             seed=self._choice.seed,
             before=np.asarray(sides, np.int64),
         )
-        return LocalData(mine.subset(train), mine.subset(aside))
+        return LocalData(mine.subset(train), mine.subset(held_out))
 
-    def _say(self, what: str) -> None:
+    def _log(self, prefix: str) -> None:
         assert self._data is not None
         train, held = len(self._data.train), len(self._data.held_out)
         log.info(
             "%s: %s%d examples, %d trained on, %d held out",
-            *(self._choice.in_words, what, train + held, train, held),
+            *(self._choice.in_words, prefix, train + held, train, held),
         )

@@ -1,6 +1,6 @@
-"""That a device is there: its births and deaths, each with the number of the connection that it is about.
+"""Makes a device's births and deaths, each with the number of its connection.
 
-A later connection has a higher number, in a later process too: a will that comes late ends no newer one.
+Numbers grow, also across processes, so that a late last will does not end a newer connection.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Presence:
-    """Of one device, with what it says of its data; `session` is the number of its last connection.
+    """The presence messages of one device; `session` is the number of its last connection.
 
-    `certificate_until` tells when its certificate ends, in seconds since 1970; None without one.
+    `certificate_until` returns when the certificate expires, in seconds since 1970; None without one.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Presence:
         self.renew(train)
 
     def renew(self, train: LabelledData) -> None:
-        """What the device says of its data from its next birth on."""
+        """Describe this data in later births."""
         self._card = card_of(train, source=self._settings.source)
 
     def next_session(self) -> int:
-        """Higher than any session of this device before, also where the clock was set back."""
+        """A number above those of all earlier connections, even if the clock was set back."""
         try:
             last = int(self._sessions.read_text())
         except (OSError, ValueError):
@@ -58,18 +58,18 @@ class Presence:
         return max(last + 1, int(time.time() * 1000))
 
     def will(self, session: int) -> tuple[str, bytes]:
-        """What the broker says for the device where it can no more, and on which topic."""
+        """The topic and payload of the last will."""
         topic = DeviceTopic(self._settings.federation, self._settings.device, Channel.BIRTH)
         return str(topic), encode_message(self._death(session))
 
     def connected(self, session: int, verdict: EligibilityVerdict = MAY_TRAIN) -> Birth:
-        """The connection with this number is up, and from now on all is said in its name."""
+        """The birth of a new connection with this number."""
         self.session, self._origin = session, origin(self._settings.address)
         note_session(self._sessions, session)
         return self.standing(verdict)
 
     def standing(self, verdict: EligibilityVerdict) -> Birth:
-        """The device is there, and may train or not; class names that do not fit its birth are left out."""
+        """The birth for this verdict; class names that do not fit into the message are left out."""
         birth = self._birth(verdict, self._card)
         if len(birth.model_dump_json()) <= Birth.max_bytes:
             return birth
@@ -90,7 +90,7 @@ class Presence:
         )
 
     def question(self) -> BlobRequest:
-        """What any server answers at once: it has no such blob."""
+        """A request that any server answers at once: for a blob that does not exist."""
         return BlobRequest(
             federation=self._settings.federation,
             device=self._settings.device,
@@ -100,7 +100,7 @@ class Presence:
         )
 
     def death(self) -> Death:
-        """The device leaves: a clean disconnect sends no last will."""
+        """The death to publish before a clean disconnect, which sends no last will."""
         return self._death(self.session)
 
     def _death(self, session: int) -> Death:
@@ -108,13 +108,13 @@ class Presence:
 
 
 def origin(broker: BrokerAddress) -> str:
-    """This machine in words: its name, and its address on the way to the broker, where that can be told."""
-    said = f"{socket.gethostname()[:100]}, process {os.getpid()}"
+    """This machine's name, process, and address as seen from the broker if it is known."""
+    machine = f"{socket.gethostname()[:100]}, process {os.getpid()}"
     try:
-        family, kind, _, _, where = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_DGRAM)[0]
+        family, kind, _, _, address = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
-            # Of a datagram socket that only chooses the way; nothing is sent.
-            probe.connect(where)
-            return f"{said}, {probe.getsockname()[0]}"
+            # On a datagram socket this only selects the route; nothing is sent.
+            probe.connect(address)
+            return f"{machine}, {probe.getsockname()[0]}"
     except OSError:
-        return said
+        return machine

@@ -1,4 +1,4 @@
-"""A device's memory on disk: written after each change, all at once, and read when the process begins."""
+"""The session's snapshot on disk: replaced atomically after each change, read when the process starts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotFile:
-    """A device's memory on disk; where it cannot be written or read there is none, and the device goes on.
+    """The snapshot file; the device goes on without one if it cannot be written or read.
 
-    The disk is waited for where a power cut would cost a training, or what was promised of masks. Of all else
-    it costs what a kill at the same moment would: a task is offered anew, or a result is told once more.
+    Writes are synced to disk if a power cut would lose a result, or the rounds in which masks were used.
+    Losing any other change only costs a repeated offer or a repeated result.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,22 +26,22 @@ class SnapshotFile:
         self._last: SessionSnapshot | None = None
 
     def load(self, federation: str, device: str) -> SessionSnapshot:
-        """What was remembered last; nothing of a file that is damaged or another device's or version's."""
-        nothing = SessionSnapshot(federation=federation, device=device)
+        """The last snapshot; an empty one if the file is damaged, or of another device or version."""
+        empty = SessionSnapshot(federation=federation, device=device)
         try:
             memory = SessionSnapshot.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
-            return nothing
+            return empty
         except (OSError, ValidationError) as error:
             log.warning("%s is ignored: %s", self._path, str(error).partition("\n")[0])
-            return nothing
+            return empty
         if (memory.federation, memory.device) != (federation, device):
-            log.warning("%s is ignored: it is of %s in %s", self._path, memory.device, memory.federation)
-            return nothing
+            log.warning("%s is ignored: it belongs to %s in %s", self._path, memory.device, memory.federation)
+            return empty
         return memory
 
     def save(self, memory: SessionSnapshot) -> bool:
-        """Remember this instead; returns whether it is anything new."""
+        """Replace the snapshot; returns whether it has changed."""
         if memory == self._last:
             return False
         masked = self._last.masked if self._last is not None else {}
@@ -50,7 +50,7 @@ class SnapshotFile:
         try:
             write_synced(self._path, memory.model_dump_json().encode(), durable=durable)
         except OSError as error:
-            # An older memory would bring back a task that is over; none at all is never wrong.
+            # Better no snapshot than an old one, which would bring back a task that is over.
             log.warning("%s cannot be written, a restart will begin the task anew: %s", self._path, error)
             with contextlib.suppress(OSError):
                 self._path.unlink()

@@ -1,4 +1,4 @@
-"""Who a device is and how it takes part."""
+"""The settings of a device's agent."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Who this device is and how it takes part; `once`: end with the first run that it took part in.
+    """Who this device is and how it takes part.
 
-    `checkpoint_s` is the shortest time between two checkpoints of a training.
-    `wish`: which variants of its finished model are tried. So often it says where it is, in seconds
-    (`telemetry_every_s`), beside what it says of its work; 0: never.
-    `only_masked`: no update leaves this device that the server could read by itself. `eligibility` says when
-    it may train. `work` trains instead of this package (`local_work`). One that is to
-    `keep_trying` never gives up on its broker, whatever that says.
+    `once`: end with the first run that ends. `source`: the data source, as in `--data`. `model_code`:
+    factories outside this package that tasks may name. `trust`: key that must have signed tasks and models.
+    `checkpoint_s`: minimum seconds between two checkpoints of a training. `only_masked`: decline to send an
+    update that the server could read by itself. `wish`: the variants of a finished model to try.
+    `telemetry_every_s`: seconds between status messages; 0 disables them. `work`: trains instead of this
+    package's own loop. `keep_trying`: never give up on the broker.
     """
 
     federation: str

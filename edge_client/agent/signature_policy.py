@@ -1,4 +1,4 @@
-"""What a device does with the server's signatures: it lets signed tasks in, puts signed models in use."""
+"""Accepts only tasks and models that the server has signed, if the device trusts a key."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class SignaturePolicy:
-    """Checks every message that comes; without a key a device takes part as if nothing was ever signed.
+    """Checks each message of the server; without a key every task is accepted.
 
-    Below `state` lie the models and the memory of the newest task.
+    The folder `state` holds the models, and the newest task seen, which excludes replays.
     """
 
     def __init__(self, federation: str, device: str, state: Path, key: TrustedKey | None) -> None:
@@ -28,7 +28,7 @@ class SignaturePolicy:
         installed_model.repair(self._models)
 
     def check(self, message: AnyMessage) -> None:
-        """Raises `PeerError` for a task, or a word on a model, that the trusted key does not vouch for."""
+        """Raises `PeerError` for a task or a model's manifest that the trusted key has not signed."""
         if isinstance(message, Task) and self._gate is not None:
             self._gate.admit(message)
         if isinstance(message, Acknowledgement) and message.manifest is not None:
@@ -36,8 +36,10 @@ class SignaturePolicy:
 
     def _take_signature(self, signed: SignedManifest) -> None:
         manifest = signed.manifest if self._key is None else self._key.check(signed)
-        said = (manifest.what, manifest.federation, manifest.device)
-        if said != ("device-export", self._federation, self._device):
-            raise untrusted(f"the manifest is of a {said[0]} for {said[2]} in {said[1]}, not of this model")
+        named = (manifest.what, manifest.federation, manifest.device)
+        if named != ("device-export", self._federation, self._device):
+            raise untrusted(
+                f"the manifest is of a {named[0]} for {named[2]} in {named[1]}, not of this model"
+            )
         if installed_model.take_signature(self._models, signed):
-            log.info("the server has signed for the model of run %s", manifest.run)
+            log.info("the server has signed the model of run %s", manifest.run)

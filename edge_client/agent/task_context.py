@@ -1,4 +1,4 @@
-"""Where a device works: its data, its blobs, its models; all that a task needs beside the task."""
+"""What a task is run with on this device."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """Where a device works: its blobs, its data, the folder for finished models, what it keeps to itself.
+    """The device's blobs, data, folder of finished models, private state and settings for a task.
 
-    `model_code` names the factories outside this package that a task may use. With `signed_only` a finished
-    model is not served before the server has signed for it; with `checkpoints`, a training that was killed
-    goes on after its last finished epoch. `wish` says which variants of a finished model are tried. Below
-    `board` lie the `/proc` and `/sys` that say what memory there is. `work` trains; None: this package does.
-    `reload_if_changed` returns the data where it has changed since it was asked last.
+    `model_code`: factories outside this package that a task may name. `signed_only`: serve a finished model
+    only once the server has signed it. `checkpoints`: resume a killed training after its last epoch. `wish`:
+    the variants of a finished model to try. `board`: the directory above `/proc` and `/sys`. `work`: trains
+    instead of this package's own loop. `reload_if_changed`: returns the data if it has changed.
     """
 
     device: str
@@ -48,7 +47,7 @@ class TaskContext:
     reload_if_changed: Callable[[], LocalData | None] | None = None
 
     def check_model(self, name: str) -> None:
-        """Refuse to import code that only the server has named; raises `PeerError`."""
+        """Raise `PeerError` for a model whose code the owner has not allowed to import."""
         if name not in MODELS and name not in self.model_code:
             raise PeerError(
                 f"model '{name}' is not one that this device may import: start it with --model-code {name}",

@@ -1,4 +1,4 @@
-"""What a task asks of a device: train a sub-model, or export it for good. Imports torch: import it late."""
+"""Does a task: trains a sub-model, or exports it. Imports torch: import this module late."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from schemas.values import DeliveryMetrics
 
 def do_training(
     task: Task,
-    place: TaskContext,
+    context: TaskContext,
     *,
     on_epoch: Callable[[EpochReport], None],
     should_stop: Callable[[], bool],
@@ -38,13 +38,13 @@ def do_training(
     """Train the task's sub-model on local data; the update's blob is in the store when this returns.
 
     The group `model` is trained minus received, in the coordinates of the update's spec, encoded as the task
-    asks. What objectives, and codecs, keep for the next round is proposed to the place's private state.
-    `sub_models` spares building networks, a `recorder` most of what a step costs beside its kernels.
+    asks. Objectives and codecs may propose private state for the next round. `sub_models` caches networks, a
+    `recorder` captures training steps so that repeating them costs little more than their kernels.
     """
-    with _received(task, place) as (channel_map, received):
+    with _received(task, context) as (channel_map, received):
         return _trained(
             task,
-            place,
+            context,
             channel_map,
             received,
             on_epoch=on_epoch,
@@ -56,7 +56,7 @@ def do_training(
 
 def _trained(
     task: Task,
-    place: TaskContext,
+    context: TaskContext,
     channel_map: ChannelMap,
     received: Groups,
     *,
@@ -66,7 +66,7 @@ def _trained(
     recorder: Recorder | None,
 ) -> Update:
     assert task.training is not None
-    work, data = place.work or OWN, place.data.as_the_server_says(task)
+    work, data = context.work or OWN, context.data.as_the_server_says(task)
     work.check(task)
     module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
     job = Job(
@@ -75,29 +75,31 @@ def _trained(
         module,
         data,
         received=received,
-        kept=_kept(task, place, channel_map),
-        board=place.board,
+        kept=_kept(task, context, channel_map),
+        board=context.board,
         on_epoch=on_epoch,
         should_stop=should_stop,
-        checkpoint=place.checkpoints.of(task, examples=len(data.train)) if place.checkpoints else None,
+        checkpoint=context.checkpoints.of(task, examples=len(data.train)) if context.checkpoints else None,
         recorder=recorder,
     )
     before = work.evaluate(job)
     result = work.train(job)
-    # The answer is made from the module and the received file while it is written, not in memory.
+    # The update is computed from the module and the received file while it is written, to save memory.
     module.zero_grad(set_to_none=True)
     delta = trained_since(module, received["model"])
     answer = Answer(task, channel_map, result.groups)
-    previous = _previous(task, place)
+    previous = _previous(task, context)
     sending = encode_answer(answer, delta, task, channel_map, previous)
-    blob = place.store.put_groups(sending.groups, chunk_bytes=place.chunk_bytes, write=sending.chain.write)
-    if place.private is not None:
+    blob = context.store.put_groups(
+        sending.groups, chunk_bytes=context.chunk_bytes, write=sending.chain.write
+    )
+    if context.private is not None:
         keeping = in_global(result.kept, previous, task.spec, channel_map, answer.order)
-        place.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
+        context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
     after = work.evaluate(job)
     return Update(
         federation=task.federation,
-        device=place.device,
+        device=context.device,
         run=task.run,
         round=task.round,
         attempt=task.attempt,
@@ -109,32 +111,32 @@ def _trained(
     )
 
 
-def do_delivery(task: Task, place: TaskContext) -> Delivery:
-    """Export the task's sub-model, measure it on the device's held-out data, use it if it is good enough.
+def do_delivery(task: Task, context: TaskContext) -> Delivery:
+    """Export the task's sub-model, measure it on held-out data, and serve it if it is good enough.
 
-    It is then `models/model.onnx`; where only signed models are served it waits for that (see `placement`).
+    It becomes `models/model.onnx`; a device that serves only signed models waits for the signature.
     """
-    # Imported here: a device that only trains has no use for onnx and its runtime, and no memory to spare.
+    # Imported here: a device that only trains needs neither onnx nor its runtime.
     from edge_client.agent.rollout.delivery import put_delivered_in_use
     from edge_client.inference.export.onnx import export_onnx
     from edge_client.inference.quantization.trial import keep_best, note_of
 
-    with _received(task, place) as (channel_map, received):
-        data = place.data.as_the_server_says(task)
+    with _received(task, context) as (channel_map, received):
+        data = context.data.as_the_server_says(task)
         module = SubModels().get(task.model, task.spec, channel_map, received["model"]).eval()
     report = export_onnx(
         module,
-        installed_model.begin(place.models),
+        installed_model.begin(context.models),
         input_shape=task.model.input_shape,
         preprocessing=task.preprocessing,
         provenance=task.provenance,
         sample=data.held_out.images[:8] if len(data.held_out) else None,
-        graphs=_given_graph(task, place),
+        graphs=_given_graph(task, context),
     )
-    tried = keep_best(report.path, place.wish, calibration=data.train, held_out=data.held_out)
+    tried = keep_best(report.path, context.wish, calibration=data.train, held_out=data.held_out)
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
     torch_accuracy = evaluate(module, data.held_out).accuracy
-    delivered = put_delivered_in_use(place, note, task.trial)
+    delivered = put_delivered_in_use(context, note, task.trial)
     model = delivered.model
     metrics = DeliveryMetrics(
         parameters=parameter_count(module),
@@ -153,7 +155,7 @@ def do_delivery(task: Task, place: TaskContext) -> Delivery:
     )
     return Delivery(
         federation=task.federation,
-        device=place.device,
+        device=context.device,
         run=task.run,
         round=task.round,
         attempt=task.attempt,
@@ -161,32 +163,32 @@ def do_delivery(task: Task, place: TaskContext) -> Delivery:
     )
 
 
-def _given_graph(task: Task, place: TaskContext) -> Iterator[bytes]:
-    """The network without its weights, where the task has brought it."""
+def _given_graph(task: Task, context: TaskContext) -> Iterator[bytes]:
+    """The exported graph without weights, if the task includes it."""
     ref = task.blobs.get("graph")
     if ref is not None:
-        yield place.store.path(ref.digest).read_bytes()
+        yield context.store.path(ref.digest).read_bytes()
 
 
 @contextmanager
-def _received(task: Task, place: TaskContext) -> Iterator[tuple[ChannelMap, Groups]]:
-    """What the task starts from, to be read within the block."""
-    place.check_model(task.model.name)
-    channel_map = _channel_map(place.store.path(task.blobs["channel-map"].digest))
-    with unpacked(task, place.store) as shelf:
-        yield channel_map, decoded(received_groups(task, shelf, channel_map))
+def _received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap, Groups]]:
+    """The channel map and the received state, readable within the block."""
+    context.check_model(task.model.name)
+    channel_map = _channel_map(context.store.path(task.blobs["channel-map"].digest))
+    with unpacked(task, context.store) as unpacked_groups:
+        yield channel_map, decoded(received_groups(task, unpacked_groups, channel_map))
 
 
 @lru_cache(maxsize=2)
 def _channel_map(path: Path) -> ChannelMap:
-    """A blob's name is its digest, so the same path is the same map."""
+    """Cached by path: a blob is named by its digest, so its content never changes."""
     return decode_json(ChannelMap, path.read_bytes(), source="channel map")
 
 
-def _previous(task: Task, place: TaskContext) -> Groups:
-    return place.private.load(task.run, task.round) if place.private is not None else {}
+def _previous(task: Task, context: TaskContext) -> Groups:
+    return context.private.load(task.run, task.round) if context.private is not None else {}
 
 
-def _kept(task: Task, place: TaskContext, channel_map: ChannelMap) -> Groups:
-    """What the device kept after its last round, cut to this round's sub-model."""
-    return in_sub_model(_previous(task, place), task.spec, channel_map)
+def _kept(task: Task, context: TaskContext, channel_map: ChannelMap) -> Groups:
+    """The private state after the last round, cut to this round's sub-model."""
+    return in_sub_model(_previous(task, context), task.spec, channel_map)

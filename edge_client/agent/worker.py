@@ -1,4 +1,4 @@
-"""Tasks in a thread of their own, so that training never keeps the link waiting."""
+"""Runs tasks in a thread of their own, so that training never blocks the connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ended = WorkDone | UpdateMasked
 
 @dataclass(frozen=True)
 class Progress:
-    """Event: an epoch of the task is done; `loss` is None where it is not finite."""
+    """Event: an epoch has ended; `loss` is None if it is not finite."""
 
     task: Task
     epoch: int
@@ -38,15 +38,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class DataChanged:
-    """Event: the device's own data is another now."""
+    """Event: the device's data has changed."""
 
     data: LocalData
 
 
 class Worker:
-    """Does one task at a time; `stop` ends the one under way within a batch, and its result is dropped.
+    """Does one task at a time; `stop` ends it within a batch and drops its result.
 
-    From `hold` to `go_on` training waits before its next batch, whichever task it is for.
+    From `hold` to `go_on` training waits before its next batch, whatever the task.
     """
 
     def __init__(self, inbox: Inbox, *, threads: int | None = None) -> None:
@@ -60,18 +60,18 @@ class Worker:
         self._newest: LocalData | None = None
 
     def warm_up(self) -> None:
-        """Import torch now, in idle time, rather than when the first task is there."""
+        """Import torch in idle time rather than with the first task."""
         threading.Thread(target=_import_work, name="warm-up", daemon=True).start()
 
-    def start(self, task: Task, place: TaskContext) -> None:
-        """Begin a task; its end comes as `WorkDone` or `WorkFailed`."""
-        self._begin(task, partial(self._do, task, place))
+    def start(self, task: Task, context: TaskContext) -> None:
+        """Begin a task, which ends in the event `WorkDone` or `WorkFailed`."""
+        self._begin(task, partial(self._do, task, context))
 
-    def mask(self, update: Update, membership: Membership, place: TaskContext) -> None:
-        """Begin to mask an update; its end comes as `UpdateMasked` or `WorkFailed`."""
+    def mask(self, update: Update, membership: Membership, context: TaskContext) -> None:
+        """Begin to mask an update, which ends in the event `UpdateMasked` or `WorkFailed`."""
         from edge_client.security.secure_aggregation.mask_update import mask_update
 
-        masking = partial(mask_update, update, membership, place.store, chunk_bytes=place.chunk_bytes)
+        masking = partial(mask_update, update, membership, context.store, chunk_bytes=context.chunk_bytes)
         self._begin(membership.task, lambda _: UpdateMasked(masking()))
 
     def _begin(self, task: Task, job: Callable[[threading.Event], Ended]) -> None:
@@ -82,7 +82,7 @@ class Worker:
         self._thread.start()
 
     def stop(self, *, wait_s: float = 0.0) -> None:
-        """End the task under way, waiting for it at most `wait_s` seconds."""
+        """End the task, waiting for its thread at most `wait_s` seconds."""
         with self._changed:
             self._cancelled.set()
             self._changed.notify_all()
@@ -90,17 +90,17 @@ class Worker:
             self._thread.join(wait_s)
 
     def hold(self) -> None:
-        """Let training wait."""
+        """Pause training."""
         self._held = True
 
     def go_on(self) -> None:
-        """Let it go on with the batch that it waits at."""
+        """Resume training."""
         with self._changed:
             self._held = False
             self._changed.notify_all()
 
     def _should_stop(self, cancelled: threading.Event) -> bool:
-        """Asked before every batch: returns once training need not wait."""
+        """Called before every batch; blocks while training is paused."""
         if self._held:
             with self._changed:
                 self._changed.wait_for(lambda: not self._held or cancelled.is_set())
@@ -112,19 +112,19 @@ class Worker:
         if not cancelled.is_set():
             self._inbox.put(event)
 
-    def _do(self, task: Task, place: TaskContext, cancelled: threading.Event) -> Ended:
-        result = self._work(task, self._as_it_is_now(place), cancelled)
-        # A result that is too large to be told is no result: say so rather than stay silent.
+    def _do(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Ended:
+        result = self._work(task, self._with_current_data(context), cancelled)
+        # A result too large to encode must fail here, where the failure is reported.
         encode_message(result)
         return WorkDone(result)
 
-    def _as_it_is_now(self, place: TaskContext) -> TaskContext:
-        """The place with its data as it is now: reading it takes as long as it takes."""
-        data = place.reload_if_changed() if place.reload_if_changed is not None else None
+    def _with_current_data(self, context: TaskContext) -> TaskContext:
+        """Reload changed data here, where reading blocks nothing else."""
+        data = context.reload_if_changed() if context.reload_if_changed is not None else None
         if data is not None:
             self._newest = data
             self._inbox.put(DataChanged(data))
-        return place if self._newest is None else replace(place, data=self._newest)
+        return context if self._newest is None else replace(context, data=self._newest)
 
     def _outcome(
         self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event
@@ -145,22 +145,22 @@ class Worker:
             if is_shortage(error):
                 log.warning("round %d: no memory for the task: %s", task.round, error)
                 return WorkFailed(task, Reason.NO_MEMORY, f"{type(error).__name__}: {error}")
-            # A user's own model or data may raise anything: the task fails, the device does not.
+            # A user's model or data may raise anything; only the task must fail.
             log.exception("round %d: the task failed", task.round)
             return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
 
-    def _work(self, task: Task, place: TaskContext, cancelled: threading.Event) -> Result:
+    def _work(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Result:
         task_runner: Any = _import_work()
         if self._threads:
             import torch
 
             torch.set_num_threads(self._threads)
         if task.action == "deliver":
-            delivery: Result = task_runner.do_delivery(task, place)
+            delivery: Result = task_runner.do_delivery(task, context)
             return delivery
         update: Result = task_runner.do_training(
             task,
-            place,
+            context,
             on_epoch=lambda report: self._inbox.put(Progress(task, report.epoch, report.epochs, report.loss)),
             should_stop=partial(self._should_stop, cancelled),
             sub_models=self._kept_networks(),
@@ -168,7 +168,7 @@ class Worker:
         return update
 
     def _kept_networks(self) -> Any:
-        """The last round's network, to be filled again: drawing first weights that nobody uses takes time."""
+        """A cache of networks: initial weights, which are overwritten anyway, take time to draw."""
         if self._sub_models is None:
             from edge_client.pruning.submodel_cache import SubModels
 

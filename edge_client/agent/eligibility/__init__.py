@@ -1,1 +1,1 @@
-"""Whether this device trains now: the owner's rules, held against what the board says of itself."""
+"""Whether the device may train now: its owner's rules applied to the state of the board."""

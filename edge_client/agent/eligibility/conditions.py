@@ -1,4 +1,4 @@
-"""What the rules look at, read from the board; what cannot be read is None."""
+"""The readings that the rules apply to; None if the board does not provide one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Conditions:
 
 
 def conditions(*, cores: int, root: Path = ROOT) -> Conditions:
-    """As they are now."""
+    """Read the board's current conditions."""
     supply, busy, squeeze, link = power(root), load(root), pressure("memory", root), connection(root)
     clock = time.localtime()
     return Conditions(

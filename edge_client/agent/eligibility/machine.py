@@ -1,6 +1,6 @@
-"""Where a device stands with its owner's rules, as a pure state machine.
+"""Eligibility as a pure state machine.
 
-may train <-> held (training waits at its batch) -> given back (held for too long)
+may train <-> held (training waits before its next batch) -> given back (held for too long)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from schemas.values import Eligibility
 
 @dataclass(frozen=True)
 class EligibilityState:
-    """The verdict, and since when, in seconds, it is in the way of a task at hand; None where none waits."""
+    """The verdict, and since when, in seconds, a task has been waiting; None if none waits."""
 
     verdict: EligibilityVerdict = MAY_TRAIN
     waits_since: float | None = None
@@ -28,24 +28,24 @@ class EligibilityState:
 
 @dataclass(frozen=True)
 class Hold:
-    """Command: let the training wait before its next batch."""
+    """Command: pause training before its next batch."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Command: let it go on with that batch."""
+    """Command: resume training."""
 
 
 @dataclass(frozen=True)
 class ReportVerdict:
-    """Command: tell the server, and the log, where the device stands."""
+    """Command: report the verdict to the server and the log."""
 
     verdict: EligibilityVerdict
 
 
 @dataclass(frozen=True)
 class GiveBack:
-    """Command: the task has waited for too long; somebody else may do it."""
+    """Command: decline the task, which has waited too long, so that another device can do it."""
 
     detail: str
 
@@ -54,18 +54,18 @@ Command = Hold | Resume | ReportVerdict | GiveBack
 Step = tuple[EligibilityState, list[Command]]
 
 
-def step(standing: EligibilityState, rules: Rules, seen: Conditions, now: float, *, at_work: bool) -> Step:
-    """Take what the board says at `now`, in seconds; `at_work` is whether a training task is at hand."""
-    verdict = judge(rules, seen, standing.verdict)
+def step(state: EligibilityState, rules: Rules, seen: Conditions, now: float, *, at_work: bool) -> Step:
+    """Apply the rules to the conditions at `now`, in seconds; `at_work`: a training task is at hand."""
+    verdict = judge(rules, seen, state.verdict)
     after = EligibilityState(verdict)
     if verdict.eligibility is Eligibility.TRAIN:
-        return after, [] if standing.may_train else [Resume(), ReportVerdict(verdict)]
-    commands: list[Command] = [Hold()] if standing.may_train else []
-    if verdict.eligibility is not standing.verdict.eligibility:
+        return after, [] if state.may_train else [Resume(), ReportVerdict(verdict)]
+    commands: list[Command] = [Hold()] if state.may_train else []
+    if verdict.eligibility is not state.verdict.eligibility:
         commands.append(ReportVerdict(verdict))
     if not at_work:
         return after, commands
-    since = now if standing.waits_since is None else standing.waits_since
+    since = now if state.waits_since is None else state.waits_since
     if now - since >= rules.give_back_after_s:
         return after, [*commands, GiveBack(verdict.detail)]
     return replace(after, waits_since=since), commands

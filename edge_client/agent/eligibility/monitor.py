@@ -1,4 +1,4 @@
-"""The edge of eligibility: looks at the board now and then, and remembers where the device stands."""
+"""Reads the board at intervals and keeps the state of eligibility."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class EligibilityMonitor:
-    """Holds a device to its owner's rules; `look` reads the board."""
+    """Applies the rules to what `look` reads from the board."""
 
     def __init__(self, rules: Rules, look: Callable[[], Conditions]) -> None:
         self._rules, self._look, self._asks_nothing = rules, look, rules.asks_nothing
@@ -26,7 +26,7 @@ class EligibilityMonitor:
 
     @classmethod
     def of_board(cls, rules: Rules, *, cores: int, root: Path) -> EligibilityMonitor:
-        """One that looks at the machine whose files lie below `root`."""
+        """A monitor of this machine; `root` is the directory above `/proc` and `/sys`."""
         return cls(rules, partial(conditions, cores=cores, root=root))
 
     @property
@@ -35,7 +35,7 @@ class EligibilityMonitor:
         return self.state.verdict
 
     def turn(self, now: float, *, at_work: bool) -> list[Command]:
-        """What is to be done at `now`, in seconds; usually nothing."""
+        """Read the board if that is due at `now`, in seconds; returns what to do."""
         if self._asks_nothing or now < self._next:
             return []
         self._next = now + self._rules.check_every_s
@@ -45,9 +45,9 @@ class EligibilityMonitor:
         return commands
 
     def _note(self, keys: tuple[str, ...]) -> None:
-        """Say once of each change which rules have nothing to go by."""
+        """Warn, once per change, of rules for which the board has no reading."""
         if keys != self._unknown and keys:
             log.warning(
-                "[eligibility] %s: this board does not tell (any more), so it is not held to it", keys
+                "[eligibility] %s: this board does not tell (any more), so the rule is not applied", keys
             )
         self._unknown = keys

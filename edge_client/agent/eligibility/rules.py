@@ -21,12 +21,12 @@ def _hours(text: str) -> str:
 
 
 class Rules(Settings):
-    """What must hold for training; nothing is asked for unless it is stated.
+    """The conditions of training; rules that are not stated do not apply.
 
     Temperature is that of the hottest zone in degrees Celsius; battery and memory pressure (the share of the
-    last ten seconds in which something waited for memory, PSI) are in percent; load is per core. In
-    `quiet_hours`, of local time, and on links that are `metered` nothing is trained. The board is looked at
-    every `check_every_s`; a task that has waited for `give_back_after_s` is given back.
+    last ten seconds in which something waited for memory, PSI) are in percent; load is per core. The device
+    does not train in `quiet_hours` (local time) or on `metered` links. `check_every_s`: seconds between two
+    readings of the board; `give_back_after_s`: seconds a held task waits before it is given back.
     """
 
     max_temperature_c: float | None = Field(default=None, gt=0, le=150)
@@ -49,7 +49,7 @@ class Rules(Settings):
 
 
 def is_quiet(hours: tuple[str, ...], minute: int) -> bool:
-    """Whether a minute of the day, from 0, lies in one of the spans; one may pass midnight."""
+    """Whether a minute of the day, from 0, lies in a span; spans may pass midnight."""
     return any(_lies_in(span, minute) for span in hours)
 
 

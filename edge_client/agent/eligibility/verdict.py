@@ -1,9 +1,8 @@
-"""The verdict on the conditions: train, wait with it, or do nothing but serve.
+"""The verdict on the conditions: train, pause, or serve only.
 
-What passes by itself (heat, load, a shortage of memory) is a pause: the task waits. What lasts (a low
-battery, no mains, quiet hours, a link that costs) leaves the device to inference only. A value that nothing
-tells breaks no rule: most boards have no battery to tell of. A rule that is broken is kept again only with
-something to spare, so that a value at the limit does not make training begin and end all the time.
+Short-lived conditions (heat, load, memory pressure) pause the task. Lasting ones (low battery, no mains,
+quiet hours, a metered link) restrict the device to inference. A missing reading breaks no rule: most boards
+have no battery. A broken rule needs a margin to be kept again: training must not start and stop at a limit.
 """
 
 from __future__ import annotations
@@ -16,34 +15,34 @@ from edge_client.agent.eligibility.rules import Rules, is_quiet
 from schemas.values import Eligibility
 
 COOLER_C, FULLER_PERCENT, SPARE = 5.0, 5.0, 0.8
-"""To spare before a rule is kept again: degrees, percent of the battery, share of a limit of load."""
+"""The margins: degrees Celsius, percent of the battery, factor on a limit of load or pressure."""
 
 
 @dataclass(frozen=True)
 class EligibilityVerdict:
-    """Whether to train, and what is in the way: by rule, in words for people."""
+    """Whether to train, and why not: a text for each broken rule."""
 
     eligibility: Eligibility = Eligibility.TRAIN
     why: Mapping[str, str] | None = None
 
     @property
     def detail(self) -> str:
-        """All that is in the way."""
+        """The reasons, joined."""
         return "; ".join((self.why or {}).values())
 
 
 MAY_TRAIN = EligibilityVerdict()
 Breach = Callable[[Rules, Conditions, bool], str | None]
-"""What is in the way, if anything; with something to spare where the rule was broken before."""
+"""The text if the rule is broken, else None; the flag says that it was broken before, so a margin applies."""
 
 
 def judge(rules: Rules, now: Conditions, before: EligibilityVerdict = MAY_TRAIN) -> EligibilityVerdict:
-    """The verdict on these conditions after an earlier one."""
+    """Apply the rules, given the previous verdict."""
     broken = before.why or {}
     why = {
-        name: said
+        name: text
         for name, (_, breach) in BREACHES.items()
-        if (said := breach(rules, now, name in broken)) is not None
+        if (text := breach(rules, now, name in broken)) is not None
     }
     if not why:
         return MAY_TRAIN
@@ -52,8 +51,8 @@ def judge(rules: Rules, now: Conditions, before: EligibilityVerdict = MAY_TRAIN)
 
 
 def unknown(rules: Rules, now: Conditions) -> tuple[str, ...]:
-    """The keys of rules for which the board tells nothing: they are not held against it."""
-    asked = {
+    """The keys of stated rules for which the board has no reading."""
+    readings = {
         "max-temperature-c": (rules.max_temperature_c, now.celsius),
         "min-battery-percent": (rules.min_battery_percent, now.battery),
         "mains-only": (rules.mains_only or None, now.source),
@@ -61,7 +60,7 @@ def unknown(rules: Rules, now: Conditions) -> tuple[str, ...]:
         "max-memory-pressure-percent": (rules.max_memory_pressure_percent, now.memory_pressure),
         "unmetered-only": (rules.unmetered_only or None, now.link),
     }
-    return tuple(key for key, (limit, value) in asked.items() if limit is not None and value is None)
+    return tuple(key for key, (limit, value) in readings.items() if limit is not None and value is None)
 
 
 def _hot(rules: Rules, now: Conditions, broken: bool) -> str | None:
@@ -115,4 +114,4 @@ BREACHES: Mapping[str, tuple[Eligibility, Breach]] = {
     "quiet-hours": (Eligibility.INFER_ONLY, _quiet),
     "metered": (Eligibility.INFER_ONLY, _metered),
 }
-"""Each rule, and what its breach leads to."""
+"""For each rule, what breaking it leads to, and its check."""

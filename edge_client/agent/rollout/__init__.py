@@ -1,1 +1,1 @@
-"""A device's part in a rollout: the offered model on trial beside the one that it serves."""
+"""A device's part in a rollout: comparing the offered model, switching to it, watching it."""

@@ -1,7 +1,7 @@
-"""Whether a new model is worse than the one before: pure functions of what was measured.
+"""Whether a new model is worse than the former one: pure functions of measurements.
 
-Accuracy is compared on the very same examples, by those that the two models disagree on (McNemar 1947, in the
-exact form: a one-sided sign test), so that one example more or less of a few does not decide.
+Accuracy is compared on the examples that the two models disagree on (McNemar 1947, in the exact form: a
+one-sided sign test), so that a single example among few does not decide.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from edge_client.inference.service.health import Health
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
 
 CHANCE = 0.05
-"""A loss that chance alone would bring about more often than this is none."""
+"""Significance level: a loss that is likelier than this by chance does not count."""
 SLACK_MS = 0.5
-"""Of models that take microseconds the clock's own noise is many times as much."""
+"""Milliseconds below which differences are noise of the clock."""
 LEAST_ERRORS = 3
 LEAST_REQUESTS = 50
-"""Fewer do not make a mean."""
+"""Minimum requests for a mean latency."""
 
 
 def judge_comparison(found: Comparison, terms: TrialTerms) -> Objection | None:
-    """What speaks against the candidate, if anything."""
+    """The objection to the candidate, if any."""
     if found.objection is not None:
         return found.objection
     if found.candidate is None or found.running is None:
@@ -33,13 +33,13 @@ def judge_comparison(found: Comparison, terms: TrialTerms) -> Objection | None:
 
 
 def judge_service(before: Health | None, after: Health | None, terms: TrialTerms) -> Objection | None:
-    """What the requests since the switch say against the new model, if anything."""
+    """The objection to the new model from its requests since the switch, if any."""
     if after is None:
         return None
     if after.crashes > terms.crashes:
-        return Cause.CRASHES, f"what serves it has crashed {after.crashes} times"
+        return Cause.CRASHES, f"the process that serves it has crashed {after.crashes} times"
     if after.refusals:
-        return Cause.DAMAGED, f"what serves it has refused it {after.refusals} times"
+        return Cause.DAMAGED, f"the process that serves it has refused it {after.refusals} times"
     usual = 0.0 if before is None else before.error_rate
     if after.errors >= LEAST_ERRORS and after.error_rate > usual + terms.error_rate:
         detail = f"{after.errors} of {after.requests} requests failed, {usual:.1%} before"
@@ -52,7 +52,7 @@ def judge_service(before: Health | None, after: Health | None, terms: TrialTerms
 
 
 def chance_of(lost: int, won: int) -> float:
-    """How often two models that are equally good would differ by `lost` or more of `lost + won` examples."""
+    """The probability that of two equally good models one loses `lost` or more of `lost + won` examples."""
     count = lost + won
     ways: int = sum(math.comb(count, k) for k in range(lost, count + 1))
     return ways / (1 << count)

@@ -1,4 +1,4 @@
-"""Comparing two models in a process of its own, and what comes of it as an event."""
+"""Compares two models in a separate process."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ LAST_LINES = 300
 
 @dataclass(frozen=True)
 class ModelPair:
-    """What is to be compared: the model in use, if there is one, and the candidate.
+    """The model in use, if there is one, and the candidate.
 
-    With `made`, other forms of the candidate are tried first, and one that is better is written there.
+    With `made`, variants of the candidate are tried first, and a better one is written to that path.
     """
 
     running: Path | None
@@ -45,12 +45,14 @@ class ComparisonRunner:
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
 
-    def begin(self, pair: ModelPair, most: int, tell: Callable[[Comparison], None]) -> None:
-        """Compare on `most` examples at most, then `tell`, in another thread, what was found."""
-        work = threading.Thread(target=lambda: tell(self.compare(pair, most)), name="comparison", daemon=True)
+    def begin(self, pair: ModelPair, most: int, report: Callable[[Comparison], None]) -> None:
+        """Compare on at most `most` examples; call `report` from another thread with the result."""
+        work = threading.Thread(
+            target=lambda: report(self.compare(pair, most)), name="comparison", daemon=True
+        )
         work.start()
 
-    def renew(self, data: LocalData) -> None:
+    def use_data(self, data: LocalData) -> None:
         """Compare on this data from now on."""
         self._data = data
 
@@ -59,20 +61,20 @@ class ComparisonRunner:
         self._examples.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """End the process under way; nobody waits for what it finds."""
+        """Kill the process; its result is dropped."""
         self._ended = True
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
     def compare(self, pair: ModelPair, most: int) -> Comparison:
-        """Compare on `most` examples at most, and wait for what is found."""
+        """Compare on at most `most` examples and wait for the result."""
         try:
-            # Arrays are nothing that a device needs before it has something to do.
+            # Imported here: importing numpy would delay the start.
             from edge_client.agent.rollout.examples import write_examples
 
             if not write_examples(self._examples, self._data, most):
                 return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))
-            wanted = {
+            job = {
                 "running": None if pair.running is None else str(pair.running),
                 "candidate": str(pair.candidate),
                 "examples": str(self._examples),
@@ -80,18 +82,18 @@ class ComparisonRunner:
                 "variants": self._wish.variants,
                 "max_loss": self._wish.max_loss,
             }
-            return self._run(json.dumps(wanted))
+            return self._run(json.dumps(job))
         except OSError as error:
             return Comparison(objection=(Cause.NO_SPACE, f"the comparison cannot be made: {error}"))
 
-    def _run(self, wanted: str) -> Comparison:
+    def _run(self, job: str) -> Comparison:
         command = [sys.executable, "-m", "edge_client.agent.rollout.comparison_process"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         if self._ended:
             self._process.kill()
         try:
-            out, err = self._process.communicate(wanted, timeout=TIMEOUT_S)
+            out, err = self._process.communicate(job, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
@@ -102,7 +104,7 @@ class ComparisonRunner:
 
 
 def read_comparison(text: str) -> Comparison:
-    """What the process has found."""
+    """Parse the output of the process."""
     try:
         found = json.loads(text.strip().splitlines()[-1])
         objection, made = found.get("objection"), found.get("made")

@@ -1,7 +1,7 @@
-"""Compare two models in a process of its own: `python -m edge_client.agent.rollout.comparison_process`.
+"""Compare two models in a separate process: `python -m edge_client.agent.rollout.comparison_process`.
 
-What it is to do comes as JSON on its input, what it has found goes as JSON to its output. A model that takes
-onnxruntime down takes this process along and no other.
+Reads a job as JSON from standard input and writes the result as JSON to standard output. A model that crashes
+onnxruntime crashes only this process.
 """
 
 from __future__ import annotations
@@ -29,34 +29,31 @@ from schemas.messages.rollout_terms import Cause
 SECONDS = 0.5
 LEAST_RUNS, MOST_RUNS = 7, 400
 BATCH = 16
-"""Images at once: larger batches take more memory, and are hardly faster."""
+"""Images per batch: larger batches take more memory and are hardly faster."""
 
 
 def main() -> int:
-    """Measure what the input names; whatever is wrong with the candidate is an answer as well."""
-    wanted = json.load(sys.stdin)
-    examples, calibration = read_examples(Path(wanted["examples"]))
-    running, candidate, made = _running(wanted["running"], examples), Path(wanted["candidate"]), None
-    if wanted["made"] is not None:
-        made = _better(candidate, wanted, examples, calibration)
+    """Do the job; a defect of the candidate is a result, not an error."""
+    job = json.load(sys.stdin)
+    examples, calibration = read_examples(Path(job["examples"]))
+    running, candidate, made = _running(job["running"], examples), Path(job["candidate"]), None
+    if job["made"] is not None:
+        made = _better(candidate, job, examples, calibration)
     if made is not None:
-        candidate = Path(wanted["made"])
+        candidate = Path(job["made"])
     print(json.dumps({**_found(candidate, running, examples), "made": made}))
     return 0
 
 
 def _better(
-    path: Path, wanted: dict[str, Any], examples: LabelledData, calibration: Pixels
+    path: Path, job: dict[str, Any], examples: LabelledData, calibration: Pixels
 ) -> tuple[str, str] | None:
-    """Write the form of the model that is best here; None where that is the file as it came.
-
-    A model that cannot even be loaded is for the comparison to tell.
-    """
-    # Imported here: it needs onnx, and a device that serves files as they come has no use for that.
+    """Write the best variant of the model; None if that is the original file, or if it cannot be loaded."""
+    # Imported here: it needs onnx, which a device that serves original files does not.
     from edge_client.inference.quantization.selection import Wish
     from edge_client.inference.quantization.trial import keep_best
 
-    made = Path(wanted["made"])
+    made = Path(job["made"])
     try:
         model = load_model(path, threads=1)
         shutil.copyfile(path, made)
@@ -66,7 +63,7 @@ def _better(
             replace(fit(part, model.input_shape), preprocessing=model.preprocessing)
             for part in (known, unknown)
         )
-        wish = Wish(tuple(wanted["variants"]), wanted["max_loss"])
+        wish = Wish(tuple(job["variants"]), job["max_loss"])
         tried = keep_best(made, wish, calibration=seen, held_out=held_out)
     except ConfigError:
         return None
@@ -75,7 +72,7 @@ def _better(
 
 
 def _running(path: str | None, examples: LabelledData) -> LoadedModel | None:
-    """The model in use; one that cannot be used is none to be compared with."""
+    """The model in use; None if it cannot be run."""
     if path is None:
         return None
     try:
@@ -98,7 +95,7 @@ def _found(path: Path, running: LoadedModel | None, examples: LabelledData) -> d
     except ConfigError as error:
         return {"objection": [Cause.INCOMPATIBLE, str(error)]}
     if not np.isfinite(new).all():
-        return {"objection": [Cause.DAMAGED, "it computes what is no number"]}
+        return {"objection": [Cause.DAMAGED, "its outputs are not finite"]}
     right = new.argmax(axis=1) == labels
     if running is None:
         (ms,) = in_turns([candidate], [images])
@@ -116,15 +113,15 @@ def _found(path: Path, running: LoadedModel | None, examples: LabelledData) -> d
 
 
 def known_to(names: tuple[str, ...], examples: LabelledData) -> LabelledData:
-    """The examples with labels as a model of these classes numbers them; of one without names: as they are.
+    """The examples with labels as a model of these classes numbers them; unchanged if it has no names.
 
-    Raises `ConfigError` where the model does not know one of the device's classes.
+    Raises `ConfigError` if the model lacks one of the device's classes.
     """
     return in_classes(examples, names) if names else examples
 
 
 def labels_in_use(names: tuple[str, ...], examples: LabelledData) -> Labels:
-    """The labels [N] for the model in use, which is simply wrong about classes that it does not know: -1."""
+    """The labels [N] for the model in use; -1, which is always wrong, for classes that it lacks."""
     if not names or not examples.named:
         return examples.labels
     numbers = [names.index(name) if name in names else -1 for name in examples.class_names]
@@ -134,7 +131,7 @@ def labels_in_use(names: tuple[str, ...], examples: LabelledData) -> Labels:
 def in_turns(
     models: Sequence[LoadedModel], images: Sequence[Pixels], *, seconds: float = SECONDS
 ) -> list[float]:
-    """The median of each model's milliseconds for one of its images; what else runs here slows them all."""
+    """Each model's median milliseconds per image, measured in turns so that other load slows all alike."""
     runs = [partial(model.logits, own[:1]) for model, own in zip(models, images, strict=True)]
     return medians_ms(runs, seconds=seconds, least=LEAST_RUNS, most=MOST_RUNS)
 

@@ -1,4 +1,4 @@
-"""A delivered model on trial: compared with the one in use on the device's own data, as in a rollout."""
+"""The trial of a delivered model: compared with the one in use on the device's data, as in a rollout."""
 
 from __future__ import annotations
 
@@ -26,60 +26,60 @@ SUPERSEDED = "another model has come into use since the comparison"
 
 @dataclass(frozen=True)
 class Delivered:
-    """The note of the delivered model, with the verdict on it, and the size of its file."""
+    """The delivered model, the verdict on it, and the size of its file."""
 
     model: ServedModel
     verdict: DeliveryVerdict
     bytes: int
 
 
-def put_delivered_in_use(place: TaskContext, model: ServedModel, terms: TrialTerms | None) -> Delivered:
-    """Use the waiting model that this note is of, unless by these terms it is worse than the one in use.
+def put_delivered_in_use(context: TaskContext, model: ServedModel, terms: TrialTerms | None) -> Delivered:
+    """Use the waiting model unless, by these terms, it is worse than the one in use.
 
-    Without terms nothing is compared. A model that is in use already stays as it is, in whichever form: done
-    again after a crash, a delivery comes to the same. Where only signed models are served, one that is good
-    enough goes on waiting. Raises what `placement.put_in_use` raises.
+    Without terms nothing is compared. A model that is already in use, in any variant, stays in use, so that a
+    delivery may be repeated after a crash. On a device that serves only signed models, a good model waits for
+    its signature. Raises what `installed_model.put_in_use` raises.
     """
     now, size = (
-        installed_model.slots(place.models).current(),
-        installed_model.waiting(place.models).stat().st_size,
+        installed_model.slots(context.models).current(),
+        installed_model.waiting(context.models).stat().st_size,
     )
     if now is not None and now.model.exported == model.exported:
-        installed_model.drop(place.models)
+        installed_model.drop(context.models)
         verdict = now.model.verdict or DeliveryVerdict(served=True, why=AGAIN)
         return Delivered(now.model, verdict, now.path.stat().st_size)
-    verdict = _verdict(place, now, terms)
+    verdict = _verdict(context, now, terms)
     if verdict.served:
-        verdict = _use(place, model, verdict, instead_of=None if now is None or terms is None else now)
+        verdict = _use(context, model, verdict, instead_of=None if now is None or terms is None else now)
     if not verdict.served:
-        installed_model.drop(place.models)
-    _tell(model, verdict)
+        installed_model.drop(context.models)
+    _log(model, verdict)
     return Delivered(model, verdict, size)
 
 
-def _verdict(place: TaskContext, now: Served | None, terms: TrialTerms | None) -> DeliveryVerdict:
+def _verdict(context: TaskContext, now: Served | None, terms: TrialTerms | None) -> DeliveryVerdict:
     if now is None:
         return DeliveryVerdict(served=True, why=FIRST)
     if terms is None:
         return DeliveryVerdict(served=True, why=FORCED, earlier=now.model.version)
-    found = _compare(place, now, terms)
-    return judged(found, judge_comparison(found, terms), earlier=now.model.version, data=place.data)
+    found = _compare(context, now, terms)
+    return judged(found, judge_comparison(found, terms), earlier=now.model.version, data=context.data)
 
 
-def _compare(place: TaskContext, now: Served, terms: TrialTerms) -> Comparison:
-    """The model in use beside the waiting one, on the same examples, in a process of its own."""
-    candidate = installed_model.waiting(place.models)
-    measuring = ComparisonRunner(place.data, candidate.with_name("examples.npz"))
+def _compare(context: TaskContext, now: Served, terms: TrialTerms) -> Comparison:
+    """Compare the model in use with the waiting one on the same examples."""
+    candidate = installed_model.waiting(context.models)
+    comparisons = ComparisonRunner(context.data, candidate.with_name("examples.npz"))
     try:
-        return measuring.compare(ModelPair(now.path, candidate), terms.examples)
+        return comparisons.compare(ModelPair(now.path, candidate), terms.examples)
     finally:
-        measuring.forget()
+        comparisons.forget()
 
 
 def judged(
     found: Comparison, objection: Objection | None, *, earlier: str, data: LocalData
 ) -> DeliveryVerdict:
-    """What was found, and what speaks against the new model, as what is said of it."""
+    """The verdict that follows from a comparison and the objection to the new model."""
     new, old = found.candidate, found.running
     why = _comparison_text(found) if objection is None else f"{objection[0]}: {objection[1]}"
     seen = new is not None and len(data.held_out) == 0
@@ -101,23 +101,23 @@ def _comparison_text(found: Comparison) -> str:
 
 
 def _use(
-    place: TaskContext, model: ServedModel, verdict: DeliveryVerdict, *, instead_of: Served | None
+    context: TaskContext, model: ServedModel, verdict: DeliveryVerdict, *, instead_of: Served | None
 ) -> DeliveryVerdict:
-    """Use the waiting model, or let it wait for its signature; returns what that came to."""
+    """Use the waiting model, or let it wait for its signature; returns the final verdict."""
     compared_with = None if instead_of is None else instead_of.model.digest
     installed_model.note(
-        place.models, model.model_copy(update={"verdict": verdict, "instead_of": compared_with})
+        context.models, model.model_copy(update={"verdict": verdict, "instead_of": compared_with})
     )
-    if place.signed_only:
+    if context.signed_only:
         return verdict
     try:
-        installed_model.put_in_use(place.models)
+        installed_model.put_in_use(context.models)
     except installed_model.Superseded:
         return verdict.model_copy(update={"served": False, "why": SUPERSEDED})
     return verdict
 
 
-def _tell(model: ServedModel, verdict: DeliveryVerdict) -> None:
+def _log(model: ServedModel, verdict: DeliveryVerdict) -> None:
     if verdict.served:
         log.info("%s is the model to serve: %s", model.version, verdict.why)
     else:

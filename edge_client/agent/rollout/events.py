@@ -1,4 +1,4 @@
-"""What may happen to a trial (events) and what it wants done (commands), beside what a session knows."""
+"""The events and commands of a trial, besides those that it shares with sessions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from edge_client.agent.rollout.state import Trial
 
 Objection = tuple[Cause, str]
-"""Why a model is not to be served, and what was found."""
+"""Why a model must not be served, and what was found."""
 
 
 @dataclass(frozen=True)
 class ServedForm:
-    """Another form of the offered file that is served in its place, and its own sha256."""
+    """A variant of the offered file that is served in its place, and its sha256."""
 
     variant: Variant
     digest: str
@@ -37,10 +37,10 @@ class ServedForm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same examples; of those that they disagree on, the new one has `lost` so many.
+    """Two models on the same examples: only the running is right on `lost`, only the new on `won`.
 
-    `running` is None where there was none; `made` is there where another form than the offered file is the
-    candidate. Without a `candidate` there is an `objection`.
+    `running` is None without a model in use. `made`: the candidate is a variant of the offered file.
+    Without a `candidate` there is an `objection`.
     """
 
     running: ModelMeasurement | None = None
@@ -53,9 +53,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Offered:
-    """Event: an offer. `serving` is the digest of the model in use, `present` what is here of the new one.
+    """Event: an offer. `serving`: digest of the model in use; `present`: bitmap of stored chunks.
 
-    `objection` is what speaks against it before it is even fetched: a signature that is not good.
+    `objection`: why the file is not even fetched, such as an invalid signature.
     """
 
     offer: ModelOffer
@@ -66,14 +66,14 @@ class Offered:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """Event: a version is taken back."""
+    """Event: a version is withdrawn."""
 
     message: ModelWithdrawal
 
 
 @dataclass(frozen=True)
 class TrialRestored:
-    """Event: what an earlier process of this device was at, and the chunks that it had."""
+    """Event: the trial of an earlier process, and a bitmap of the chunks already stored."""
 
     trial: Trial
     present: int = 0
@@ -81,7 +81,7 @@ class TrialRestored:
 
 @dataclass(frozen=True)
 class Compared:
-    """Event: the comparison before the switch has ended, in that rollout."""
+    """Event: the comparison before the switch has ended."""
 
     rollout: str
     comparison: Comparison
@@ -89,9 +89,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class Rechecked:
-    """Event: a look at the model while it is watched: compared again, and how serving has gone.
+    """Event: the watched model was compared again.
 
-    `before` and `after` are the health of the former model and of this one; `serving` is what is in use now.
+    `before`, `after`: serving health of the former model and of this one; `serving`: digest of that in use.
     """
 
     rollout: str
@@ -108,7 +108,7 @@ class Switched:
 
 @dataclass(frozen=True)
 class SwitchFailed:
-    """Event: the new model could not be put in its place; the one before is in use."""
+    """Event: the new model could not be put in use; the former one is in use."""
 
     cause: Cause
     detail: str
@@ -148,48 +148,48 @@ class SendRolloutMessage:
 
 @dataclass(frozen=True)
 class Compare:
-    """Command: run the offered model beside the one in use, then say `Compared`."""
+    """Command: compare the offered model with the one in use; answered by `Compared`."""
 
     offer: ModelOffer
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """Command: run the model in use beside the former one, then say `Rechecked`."""
+    """Command: compare the model in use with the former one; answered by `Rechecked`."""
 
     offer: ModelOffer
 
 
 @dataclass(frozen=True)
 class Switch:
-    """Command: put the offered model in its place, then say `Switched` or `SwitchFailed`."""
+    """Command: put the offered model in use; answered by `Switched` or `SwitchFailed`."""
 
     trial: Trial
 
 
 @dataclass(frozen=True)
 class RollBack:
-    """Command: use the former model again, if that of this digest is in use; then say `RolledBack`."""
+    """Command: use the former model again if this digest is in use; answered by `RolledBack`."""
 
     digest: str
 
 
 @dataclass(frozen=True)
 class DiscardFiles:
-    """Command: the file that was fetched is needed no more."""
+    """Command: remove the fetched file."""
 
 
 Command = SendRolloutMessage | WriteChunk | VerifyBlob | Compare | Recheck | Switch | RollBack | DiscardFiles
 
 
 def trial_path(state: Path) -> Path:
-    """Where a device keeps its trial, below its state folder."""
+    """The file of the trial, in a state folder."""
     return state / "rollout" / "trial.json"
 
 
 @dataclass(frozen=True)
 class ComparisonEnded:
-    """Event in the agent's inbox: a comparison has ended; `of` is what asked for it."""
+    """Event in the agent's inbox: the comparison that `command` asked for has ended."""
 
-    of: Compare | Recheck
+    command: Compare | Recheck
     comparison: Comparison

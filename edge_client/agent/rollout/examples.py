@@ -1,4 +1,4 @@
-"""The examples on which two models are compared, as a file for the process that does it."""
+"""The examples for a comparison, as a file for its process."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from edge_client.storage.atomic_files import written_aside
 
 CALIBRATION = 100
 MOST_BYTES = 32_000_000
-"""Of large images fewer are compared on: they are copied, and read whole by the other process."""
+"""Size limit of the examples, which are copied and read whole by the process."""
 
 
 def local_examples(data: LocalData, most: int) -> LabelledData:
-    """Some of what the device never trains on, always the same; of what it does, where there is nothing else.
+    """At most `most` held-out examples, always the same, or training examples if none are held out.
 
-    One example at least, for without any nothing could be run at all.
+    At least one example if there are any.
     """
     held_out = data.held_out if len(data.held_out) else data.train
     return _sample(held_out, most)
 
 
 def write_examples(path: Path, data: LocalData, most: int) -> int:
-    """Write `most` examples at most, and some to calibrate by; returns how many there are to compare on."""
+    """Write at most `most` examples, and images for calibration; returns the number of examples."""
     chosen, calibration = local_examples(data, most), _sample(data.train, CALIBRATION)
     with written_aside(path, durable=False) as file:
         np.savez(
@@ -41,7 +41,7 @@ def write_examples(path: Path, data: LocalData, most: int) -> int:
 
 
 def read_examples(path: Path) -> tuple[LabelledData, Pixels]:
-    """The examples to compare on, with this device's own classes, and the images to calibrate by."""
+    """The examples, with this device's own classes, and the images for calibration."""
     with np.load(path, allow_pickle=False) as file:
         names = [str(name) for name in file["class_names"]]
         examples = labelled(file["images"], file["labels"], class_names=names)
@@ -49,7 +49,7 @@ def read_examples(path: Path) -> tuple[LabelledData, Pixels]:
 
 
 def _sample(data: LabelledData, most: int) -> LabelledData:
-    """At most so many examples, and `MOST_BYTES`; one at least."""
+    """At most `most` examples and `MOST_BYTES`, but at least one."""
     if len(data) == 0:
         return data
     fitting = MOST_BYTES // max(1, data.images[:1].nbytes)

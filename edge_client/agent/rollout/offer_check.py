@@ -1,4 +1,4 @@
-"""Whether an offered file is one that the server's key vouches for, as far as the offer itself tells."""
+"""Checks the signature of an offered file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from schemas.messages.rollout_terms import Cause
 
 
 def objection_to(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:
-    """What speaks against an offer before it is fetched; a device without a key takes what the broker brings.
+    """The objection to an offer before its file is fetched; without a key there is none.
 
-    The digest that is signed is the one that the fetched bytes must have.
+    The fetched bytes must have the digest that is signed.
     """
     if key is None:
         return None
@@ -22,7 +22,10 @@ def objection_to(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:
         manifest = key.check(offer.manifest)
     except PeerError as error:
         return Cause.UNTRUSTED, str(error)
-    said = (manifest.what, manifest.federation, manifest.tier, manifest.sha256)
-    if said != ("tier-export", offer.federation, offer.tier, offer.blob.digest):
-        return Cause.UNTRUSTED, f"what is signed is a {said[0]} of tier {said[2]} in {said[1]}, not this file"
+    named = (manifest.what, manifest.federation, manifest.tier, manifest.sha256)
+    if named != ("tier-export", offer.federation, offer.tier, offer.blob.digest):
+        return (
+            Cause.UNTRUSTED,
+            f"what is signed is a {named[0]} of tier {named[2]} in {named[1]}, not this file",
+        )
     return None

@@ -1,7 +1,7 @@
-"""A device's part in rollouts, at the edge: it carries out what the trial's state machine decides.
+"""Runs the trial's state machine in the agent's thread: feeds it events and executes its commands.
 
-It lives in the agent's thread. Its file comes in chunks beside the training's; models are compared while the
-device does not train, or at any time after a while of waiting for that: each comparison runs both in turns.
+The offered file arrives in chunks, like the blobs of tasks. Comparisons wait for training to end, for
+`LONGEST_WAIT_S` at most.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from schemas.values import Reason
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 120.0
-"""A comparison waits no longer for a training to end."""
+"""Seconds that a comparison waits for a training to end."""
 
 
 class RolloutRuntime:
-    """What is behind `LazyRollout`: it is told what happens, and carries on."""
+    """One device's part in rollouts; `publish` sends to the server's rollout topic."""
 
     def __init__(
         self, settings: AgentSettings, data: LocalData, inbox: Inbox, publish: Callable[[Message], None]
@@ -66,28 +66,27 @@ class RolloutRuntime:
         folder = settings.state / "rollout"
         self._store = BlobStore(folder / "blobs")
         self._slots = ServingSlots(settings.state, self._store)
-        # Only the file as it came has the server's word: whoever insists on that serves no other form.
+        # Only the original file is signed: a device that requires signatures serves no other variant.
         wish = settings.wish if settings.trust is None else EXPORT_ALONE
-        self._measuring = ComparisonRunner(data, folder / "examples.npz", wish)
+        self._comparisons = ComparisonRunner(data, folder / "examples.npz", wish)
         self._file = TrialFile(trial_path(settings.state))
         self._waiting: Compare | Recheck | None = None
         self._waits_since = 0.0
-        self._awake = False
+        self._restored = False
         self._trials = TrialState(settings.federation, settings.device)
 
-    # --- what the agent says ---
     def connected(self) -> None:
-        """The link is up."""
+        """Resume."""
         self._step(Connected())
-        self._wake()
+        self._restore()
 
     def disconnected(self) -> None:
-        """The link is down."""
+        """Pause what needs the connection."""
         self._step(Disconnected())
 
     def tick(self, *, training: bool) -> None:
-        """Time has passed; `training`: the device is at work."""
-        self._wake()
+        """Begin what is due; `training`: a task is being worked on."""
+        self._restore()
         self._step(Tick())
         if self._waiting is not None:
             waited = time.monotonic() - self._waits_since
@@ -95,10 +94,10 @@ class RolloutRuntime:
                 self._begin(self._waiting)
 
     def receive(self, payload: bytes) -> None:
-        """A message on this device's rollout topic; raises `PeerError` for what is none."""
+        """Handle a message of this device's rollout topic; raises `PeerError` for any other message."""
         message = decode_message(payload, federation=self._settings.federation)
         if not isinstance(message, ModelOffer | ModelWithdrawal):
-            raise PeerError(f"'{message.kind}' is not said here", reason=Reason.UNKNOWN_KIND)
+            raise PeerError(f"'{message.kind}' does not belong on this topic", reason=Reason.UNKNOWN_KIND)
         if message.device != self._settings.device:
             raise PeerError(f"'{message.kind}' for {message.device}", reason=Reason.WRONG_SENDER)
         if isinstance(message, ModelOffer):
@@ -109,11 +108,11 @@ class RolloutRuntime:
             self._publish(self._slots.withdrawn(message))
 
     def use_data(self, data: LocalData) -> None:
-        """The device's data is another now."""
-        self._measuring.renew(data)
+        """Compare on this data from now on."""
+        self._comparisons.use_data(data)
 
     def take_chunk(self, chunk: Chunk) -> bool:
-        """Take a chunk, if it is of the file on its way."""
+        """Take a chunk of the offered file; False: it belongs to something else."""
         receiving = self._trials.receiving
         if receiving is None or not receiving.ref.digest.startswith(chunk.prefix):
             return False
@@ -121,24 +120,23 @@ class RolloutRuntime:
         return True
 
     def comparison_ended(self, event: ComparisonEnded) -> None:
-        """A comparison has ended."""
-        rollout = event.of.offer.rollout
-        if isinstance(event.of, Compare):
+        """Pass the result of a comparison to the trial."""
+        rollout = event.command.offer.rollout
+        if isinstance(event.command, Compare):
             self._step(Compared(rollout, event.comparison))
             return
         before, after = self._slots.health()
         self._step(Rechecked(rollout, event.comparison, self._slots.serving(), before, after))
 
     def stop(self) -> None:
-        """The process ends."""
-        self._measuring.stop()
+        """End a comparison under way."""
+        self._comparisons.stop()
 
-    # --- what the machine decides ---
-    def _wake(self) -> None:
-        """Once, go on where an earlier process was: a model that fails must be left without a link, too."""
-        if self._awake:
+    def _restore(self) -> None:
+        """Resume an earlier process's trial, once; a bad model is rolled back even without a connection."""
+        if self._restored:
             return
-        self._awake = True
+        self._restored = True
         trial = self._file.load(self._settings.federation, self._settings.device)
         if trial is not None:
             self._step(TrialRestored(trial, self._store.present(trial.offer.blob)))
@@ -157,15 +155,15 @@ class RolloutRuntime:
     def _step(self, event: Event) -> None:
         before = self._trials
         self._trials, commands = machine.step(before, event, time.monotonic())
-        self._tell(before)
+        self._log_stage(before)
         try:
             self._file.save(self._trials.trial)
         except OSError as error:
-            log.warning("the trial cannot be noted: %s", error)
-            # What is not noted is not begun: after a power cut nobody would know how to end it.
+            log.warning("the trial cannot be saved: %s", error)
+            # Never switch without a saved trial: after a power cut nothing would end it.
             if any(isinstance(command, Switch) for command in commands):
                 commands = []
-                self._step(SwitchFailed(Cause.NO_SPACE, f"the trial cannot be noted: {error}"))
+                self._step(SwitchFailed(Cause.NO_SPACE, f"the trial cannot be saved: {error}"))
         for command in commands:
             self._do(command)
 
@@ -186,29 +184,28 @@ class RolloutRuntime:
                 self._step(self._slots.go_back(digest))
             case DiscardFiles():
                 self._waiting = None
-                self._measuring.forget()
+                self._comparisons.forget()
                 self._slots.forget()
                 forget_others(self._store, frozenset())
 
     def _begin(self, command: Compare | Recheck) -> None:
         self._waiting = None
         pair = self._pair(command)
-        tell = partial(self._tell_ran, command)
+        report = partial(self._report_comparison, command)
         if pair is None:
-            tell(Comparison(objection=(Cause.SUPERSEDED, "no model is in use")))
+            report(Comparison(objection=(Cause.SUPERSEDED, "no model is in use")))
         else:
-            self._measuring.begin(pair, command.offer.terms.examples, tell)
+            self._comparisons.begin(pair, command.offer.terms.examples, report)
 
     def _pair(self, command: Compare | Recheck) -> ModelPair | None:
         if isinstance(command, Compare):
             return self._slots.before_the_switch(command.offer)
         return self._slots.after_the_switch()
 
-    def _tell_ran(self, command: Compare | Recheck, comparison: Comparison) -> None:
+    def _report_comparison(self, command: Compare | Recheck, comparison: Comparison) -> None:
         self._inbox.put(ComparisonEnded(command, comparison))
 
-    def _tell(self, before: TrialState) -> None:
-        """Note for people how far it is."""
+    def _log_stage(self, before: TrialState) -> None:
         now = self._trials.trial
         if now is None or (before.trial is not None and before.trial.stage is now.stage):
             return

@@ -1,4 +1,4 @@
-"""A trial's dealings with the slots: which models to compare, the switch, and the way back."""
+"""A trial's use of the model slots: which models to compare, the switch, the roll-back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING_BEFORE = "there is no model before it to go back to: it goes on serving"
 
 
 class ServingSlots:
-    """The slots of one device, and the offered file in `store`."""
+    """The slots of one device; `store` holds the offered file."""
 
     def __init__(self, state: Path, store: BlobStore) -> None:
         self._made = state / "rollout" / "made.onnx"
@@ -33,30 +33,30 @@ class ServingSlots:
         return None if now is None else now.model.digest
 
     def serving_file(self) -> str | None:
-        """The digest of the file that the model in use is, or that it is another form of."""
+        """The digest of the original file of the model in use."""
         now = self._slots.current()
         return None if now is None else now.model.exported
 
     def before_the_switch(self, offer: ModelOffer) -> ModelPair:
-        """The model in use, and the one that was fetched."""
+        """The model in use and the fetched one."""
         now = self._slots.current()
         return ModelPair(None if now is None else now.path, self._store.path(offer.blob.digest), self._made)
 
     def after_the_switch(self) -> ModelPair | None:
-        """The former model, if it is there still, and the one in use; None where none is in use."""
+        """The former model, if it still exists, and the one in use; None if none is in use."""
         now, former = self._slots.current(), self._slots.waiting()
         return None if now is None else ModelPair(former.path if former else None, now.path)
 
     def health(self) -> tuple[Health | None, Health | None]:
-        """How serving the former model went, and this one."""
+        """The serving health of the former model and of the one in use."""
         found = [
-            None if one is None else read_health(one.folder, one.model.digest)
-            for one in (self._slots.waiting(), self._slots.current())
+            None if slot is None else read_health(slot.folder, slot.model.digest)
+            for slot in (self._slots.waiting(), self._slots.current())
         ]
         return found[0], found[1]
 
     def switch(self, trial: Trial) -> Switched | SwitchFailed:
-        """Put the offered file into the spare slot and use that; done again, it changes nothing."""
+        """Put the offered file into the spare slot and use it; repeating this changes nothing."""
         offer, measured, digest = trial.offer, trial.candidate, trial.digest
         try:
             if self._is_serving(digest):
@@ -74,22 +74,22 @@ class ServingSlots:
             )
             with self._slots.changing():
                 filled = self._slots.fill(data, note, signed=offer.manifest if trial.made is None else None)
-                # What was noted of an earlier trial of the same file says nothing of this one.
+                # Health that an earlier trial of the same file has recorded does not count.
                 (filled.folder / FILE).unlink(missing_ok=True)
                 self._slots.switch(digest)
         except OSError as error:
             cause = Cause.NO_SPACE if error.errno in DISK_FULL else Cause.DAMAGED
-            return SwitchFailed(cause, f"it cannot be put in its place: {error}")
+            return SwitchFailed(cause, f"it cannot be put in use: {error}")
         except SlotIsEmpty as error:
             return SwitchFailed(Cause.DAMAGED, str(error))
         return Switched()
 
     def forget(self) -> None:
-        """Remove the form that was made of an offered file."""
+        """Remove the variant of an offered file."""
         self._made.unlink(missing_ok=True)
 
     def go_back(self, digest: str) -> RolledBack:
-        """Use the former model, unless the one of that digest is not in use anyway."""
+        """Use the former model if that of this digest is in use."""
         if not self._is_serving(digest):
             return RolledBack()
         try:
@@ -102,7 +102,7 @@ class ServingSlots:
         return RolledBack()
 
     def withdrawn(self, message: ModelWithdrawal) -> ModelReport:
-        """Go back from a version of an earlier rollout, if it is in use; done again, the same."""
+        """Roll back a version of an earlier rollout if it is in use; repeating this changes nothing."""
         now = self._slots.current()
         detail = "it is not in use"
         if now is not None and now.model.version == message.version:

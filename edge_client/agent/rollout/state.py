@@ -1,4 +1,4 @@
-"""What a device knows of the model that it was offered last, and what of that outlives its process."""
+"""The state of the last offered model's trial, and the part of it that is kept on disk."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from schemas.values import Variant
 
 
 class Trial(Frozen):
-    """The offer, how far it is, what was measured: all that is kept on disk, before it is acted on.
+    """The offer, its stage and measurements: what is saved before it is acted on.
 
-    `made` is the file of that `variant` that is served in place of the offered one. `cause` says why it ended
-    so; with `going_back` it is switched back as soon as can be. `had_it`: the model was served before it was
-    offered. `restarts` counts the processes that have found it half done.
+    `made`: digest of the `variant` that is served in place of the offered file. `cause`: why the trial ended.
+    `going_back`: a roll-back is pending. `had_it`: the model was already served when it was offered.
+    `restarts`: processes that have found the trial unfinished.
     """
 
     offer: ModelOffer
@@ -38,12 +38,12 @@ class Trial(Frozen):
 
     @property
     def digest(self) -> str:
-        """Of the file that is served."""
+        """The digest of the file that is served."""
         return self.made or self.offer.blob.digest
 
     @property
     def final(self) -> bool:
-        """Whether nothing more is to be done."""
+        """Whether nothing remains to be done."""
         return self.stage in FINAL and not self.going_back
 
     def at(self, stage: Stage, **more: Any) -> Trial:
@@ -53,10 +53,10 @@ class Trial(Frozen):
 
 @dataclass(frozen=True)
 class TrialState:
-    """All of it. `receiving` is the file on its way, `busy` a comparison or a switch that is under way.
+    """The trial and its progress. `receiving`: the file's download; `busy`: a comparison or switch runs.
 
-    While the model is watched, the next look is at `look_at` and the last one from `watch_until` on, both in
-    seconds of the device's clock.
+    While the model is watched, `look_at` is the time of the next check; from `watch_until` on it is the last.
+    Both are in seconds of the device's clock.
     """
 
     federation: str
@@ -69,7 +69,7 @@ class TrialState:
     watch_until: float = 0.0
 
     def with_trial(self, trial: Trial, **more: Any) -> TrialState:
-        """With this trial's next state."""
+        """The state with another trial."""
         return replace(self, trial=trial, **more)
 
 
@@ -77,7 +77,7 @@ Step = tuple[TrialState, list[Command]]
 
 
 def report(trials: TrialState) -> Command:
-    """Say where the trial is."""
+    """A report of the trial's stage."""
     trial = trials.trial
     assert trial is not None
     return SendRolloutMessage(

@@ -4,9 +4,9 @@
                   |          |            |           |
                   +----------+--> refused +-----------+--> rolled back
 
-No socket, clock, file or thread: `step(trials, event, now)` returns the next state and the commands to carry
-out. The state is on disk before a command is carried out, and each command may be carried out twice: wherever
-the power goes, the next process finds what is to be done, and one of the two models in use.
+No socket, clock, file or thread: `step(trials, event, now)` returns the next state and the commands to
+execute. The state is saved before a command is executed, and executing a command twice does no harm: after a
+power cut at any moment the next process resumes, with one of the two models in use.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from edge_client.transport.chunk_transfer import Receiving, TransferCommand
 from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 
 MAX_RESTARTS = 3
-"""A trial that so many processes, or boards, went down in is given up."""
+"""A trial is given up after more restarts than this."""
 LOOKS = 10
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 60.0
 Asking = Callable[[Receiving, float], tuple[Receiving, list[TransferCommand]]]
@@ -78,7 +78,7 @@ def step(trials: TrialState, event: Event, now: float) -> Step:
 
 # --- the offer ---
 def _offered(trials: TrialState, event: Offered, now: float) -> Step:
-    """Take an offer up; one that is known already is answered with where it is."""
+    """Begin a trial; answer a repeated offer with its stage."""
     offer = event.offer
     if trials.trial is not None and trials.trial.offer.rollout == offer.rollout:
         return trials, [report(trials)]
@@ -93,7 +93,7 @@ def _offered(trials: TrialState, event: Offered, now: float) -> Step:
 
 
 def _remembered(trials: TrialState, trial: Trial, present: int, now: float) -> Step:
-    """Go on where an earlier process was: done again, each step comes to the same."""
+    """Resume the trial of an earlier process by repeating its last step."""
     if trial.final:
         return trials.with_trial(trial), []
     again = trial.model_copy(update={"restarts": trial.restarts + 1})
@@ -179,7 +179,7 @@ def _requests(trials: TrialState, commands: list[TransferCommand]) -> list[Comma
     ]
 
 
-# --- what was begun has ended ---
+# --- the end of what commands began ---
 def _ended(trials: TrialState, trial: Trial, event: Event, now: float) -> Step:
     if isinstance(event, Compared | Rechecked) and event.rollout != trial.offer.rollout:
         return trials, []
@@ -199,14 +199,14 @@ def _ended(trials: TrialState, trial: Trial, event: Event, now: float) -> Step:
         case Rechecked() if trial.stage is Stage.SWITCHED and not trial.going_back:
             return _looked(idle, trial, event, now)
         case RolledBack(detail) if trial.going_back:
-            back = {"going_back": False, "detail": "; ".join(one for one in (trial.detail, detail) if one)}
+            back = {"going_back": False, "detail": "; ".join(text for text in (trial.detail, detail) if text)}
             return _reported(idle.with_trial(trial.at(Stage.ROLLED_BACK, **back)))
         case _:
             return idle, []
 
 
 def _measured(trial: Trial, found: Comparison) -> Trial:
-    """The trial with what was found, and the form that is to be served."""
+    """The trial with the measurements, and the variant to serve."""
     seen = {"running": found.running, "candidate": found.candidate}
     made = {} if found.made is None else {"variant": found.made.variant, "made": found.made.digest}
     return trial.model_copy(update={**seen, **made})
@@ -236,10 +236,10 @@ def _looked(trials: TrialState, trial: Trial, seen: Rechecked, now: float) -> St
 
 # --- the end ---
 def _object(trials: TrialState, trial: Trial, objection: Objection) -> Step:
-    """Something speaks against the model: refuse it, or go back from it."""
+    """Refuse the model, or roll it back if it may be in use."""
     if trial.stage in (Stage.OFFERED, Stage.FETCHED):
         return _refuse(trials, trial, objection)
-    # After `compared` the switch may be under way, or done by a process that could not note it any more.
+    # After `compared` a switch may be under way, or was made by a process that ended before saving it.
     against = {"cause": objection[0], "detail": objection[1], "going_back": True}
     return trials.with_trial(trial.model_copy(update=against), busy=False), [RollBack(trial.digest)]
 

@@ -1,4 +1,4 @@
-"""The trial on disk: `trial.json`, replaced all at once before anything is done that it speaks of."""
+"""The trial on disk: `trial.json`, replaced atomically before the trial is acted on."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 
 
 class TrialFile:
-    """Reads and writes it; raises `OSError` where the disk takes nothing."""
+    """Reads and writes the trial; raises `OSError` if it cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._last: Trial | None = None
 
     def load(self, federation: str, device: str) -> Trial | None:
-        """The last trial, if it is this device's."""
+        """The last trial, if it belongs to this device."""
         try:
             trial = Trial.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
@@ -30,12 +30,12 @@ class TrialFile:
             log.warning("%s is ignored: %s", self._path, str(error).partition("\n")[0])
             return None
         if (trial.offer.federation, trial.offer.device) != (federation, device):
-            log.warning("%s is ignored: it is of %s", self._path, trial.offer.device)
+            log.warning("%s is ignored: it belongs to %s", self._path, trial.offer.device)
             return None
         return trial
 
     def save(self, trial: Trial | None) -> None:
-        """Keep it, if it is not what is kept."""
+        """Write the trial if it has changed."""
         if trial is None or trial == self._last:
             return
         write_synced(self._path, trial.model_dump_json().encode())

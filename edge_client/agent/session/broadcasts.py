@@ -1,42 +1,45 @@
-"""Chunks that are published once for several devices, as one of them hears them.
+"""Blobs whose chunks the server publishes once for several devices.
 
-What it has missed when the last of them is out it asks for, as for any other chunk.
+After the last chunk a device requests those that it has missed, as in any other download.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_client.agent.session.downloads import accepted, resume
+from edge_client.agent.session.downloads import accept_chunk, resume
 from edge_client.agent.session.events import SendMessage
 from edge_client.agent.session.state import Session, Step
 from edge_client.transport import chunk_transfer
 from schemas.messages import BroadcastEnd, BroadcastProgress
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES, Chunk
 
-HEARD_BYTES = 2 * 1024 * 1024
-"""Of what is published for several devices, so much is heard before that is told."""
+REPORT_BYTES = 2 * 1024 * 1024
+"""Report progress after this many broadcast bytes."""
 
 
-def heard(session: Session, chunk: Chunk, now: float) -> Step:
-    """A chunk came on a shared topic: more will, and now and then the server is told how far it is heard.
+def take_shared_chunk(session: Session, chunk: Chunk, now: float) -> Step:
+    """Take a chunk from a shared topic; report progress now and then.
 
-    Of a blob that is whole before its last chunk nothing more is heard: as good as all of it.
+    A blob that is complete before its last chunk is reported as received to the end: the rest is not needed.
     """
-    taken, commands = accepted(session, chunk, now)
-    receiving = {digest: chunk_transfer.still_coming(one, now) for digest, one in session.receiving.items()}
+    taken, commands = accept_chunk(session, chunk, now)
+    receiving = {
+        digest: chunk_transfer.still_coming(download, now) for digest, download in session.receiving.items()
+    }
     if taken is not None:
         receiving[taken.ref.digest] = taken
-    untold = session.untold + len(chunk.data)
-    known = None if session.heard is None else session.heard + len(chunk.data) + CHUNK_HEADER_BYTES
-    session = replace(session, receiving=receiving, untold=untold, heard=known)
+    unreported = session.unreported_bytes + len(chunk.data)
+    received = len(chunk.data) + CHUNK_HEADER_BYTES
+    shared = None if session.shared_bytes is None else session.shared_bytes + received
+    session = replace(session, receiving=receiving, unreported_bytes=unreported, shared_bytes=shared)
     if taken is None or session.task is None:
         return session, commands
     last = taken.ref.chunks - 1
     early = taken.complete and chunk.index < last
-    if not early and (untold < HEARD_BYTES or not session.listens):
+    if not early and (unreported < REPORT_BYTES or not session.listens):
         return session, commands
-    said = BroadcastProgress(
+    progress = BroadcastProgress(
         federation=session.federation,
         device=session.device,
         run=session.task.run,
@@ -44,12 +47,12 @@ def heard(session: Session, chunk: Chunk, now: float) -> Step:
         digest=taken.ref.digest,
         index=last if early else chunk.index,
     )
-    return replace(session, untold=0), [*commands, SendMessage(said)]
+    return replace(session, unreported_bytes=0), [*commands, SendMessage(progress)]
 
 
-def pull(session: Session, end: BroadcastEnd, now: float) -> Step:
-    """Nothing more is published of these blobs: ask for what is missing of them."""
+def fetch_missing(session: Session, end: BroadcastEnd, now: float) -> Step:
+    """The broadcast of these blobs has ended: request their missing chunks."""
     if not session.is_at(end.run, end.attempt):
         return session, []
-    coming = session.awaited
-    return resume(session, [digest for digest in dict.fromkeys(end.digests) if digest in coming], now)
+    awaited = session.awaited
+    return resume(session, [digest for digest in dict.fromkeys(end.digests) if digest in awaited], now)

@@ -1,4 +1,4 @@
-"""The blobs of a task on their way in: past the broker where they may go, else in chunks asked for."""
+"""Downloads the blobs of a task: from the object store if it has addresses, else in requested chunks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ Asking = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.Trans
 def begin(
     session: Session, task: Task, present: Mapping[str, int], now: float, *, published: bool = False
 ) -> Step:
-    """Fetch what the task lacks and then do it; of a task that is new some blobs will be `published`."""
+    """Fetch the missing blobs, then do the task; `published`: the server is about to broadcast some blobs."""
     commands: list[Command] = []
     pushed = {ref.digest for ref in task.pushed()}
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
-    beside, fetches = http_transfers.fetch(http_transfers.readdressed(Bypass(), task), task, missing.values())
+    transfers, fetches = http_transfers.fetch(
+        http_transfers.readdressed(Bypass(), task), task, missing.values()
+    )
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
-        if digest in beside.fetching:
+        if digest in transfers.fetching:
             continue
         receiving[digest], asks = chunk_transfer.start(
             ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
@@ -37,12 +39,12 @@ def begin(
         commands += _requests(session, asks)
     begun = replace(
         session,
-        # Addresses end and are secrets: what is remembered of the task is without them.
+        # Addresses expire and are secrets: the task is stored without them.
         task=task.model_copy(update={"addresses": None}),
-        bypass=beside,
-        untold=0,
-        heard=0 if published else None,
-        fetched=0,
+        transfers=transfers,
+        unreported_bytes=0,
+        shared_bytes=0 if published else None,
+        fetched_bytes=0,
         phase=SessionPhase.FETCHING,
         receiving=receiving,
         runs=session.runs | {task.run},
@@ -53,24 +55,32 @@ def begin(
     return fetching, [*draw, *fetches, *commands, *more]
 
 
-def go_past(session: Session) -> Step:
-    """What comes in chunks, because there was no address for it, goes on past the broker."""
+def switch_to_object_store(session: Session) -> Step:
+    """Fetch from the object store, once there are addresses, what was being requested in chunks."""
     assert session.task is not None
-    # What is being published for several devices comes by itself.
-    coming = [one.ref for one in session.receiving.values() if not (one.complete or one.expected)]
-    beside, fetches = http_transfers.fetch(session.bypass, session.task, coming)
-    staying = {name: one for name, one in session.receiving.items() if name not in beside.fetching}
-    return replace(session, bypass=beside, receiving=staying), list(fetches)
+    # Blobs that are being broadcast arrive without requests.
+    requested = [
+        receiving.ref
+        for receiving in session.receiving.values()
+        if not (receiving.complete or receiving.expected)
+    ]
+    transfers, fetches = http_transfers.fetch(session.transfers, session.task, requested)
+    remaining = {
+        digest: receiving
+        for digest, receiving in session.receiving.items()
+        if digest not in transfers.fetching
+    }
+    return replace(session, transfers=transfers, receiving=remaining), list(fetches)
 
 
 def take_chunk(session: Session, chunk: Chunk, now: float) -> Step:
-    """Put a chunk where it belongs; raises `PeerError` for one that does not fit its blob."""
-    taken, commands = accepted(session, chunk, now)
+    """Add a chunk to its blob; raises `PeerError` for one that does not fit."""
+    taken, commands = accept_chunk(session, chunk, now)
     return session if taken is None else _with_receiving(session, taken), commands
 
 
-def accepted(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | None, list[Command]]:
-    """The blob that a chunk belongs to, with it; None where no such blob is on its way."""
+def accept_chunk(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | None, list[Command]]:
+    """The download that a chunk belongs to, with the chunk; None if there is no such download."""
     for digest, receiving in session.receiving.items():
         if digest.startswith(chunk.prefix):
             taken, commands = chunk_transfer.accept(receiving, chunk, now)
@@ -79,7 +89,7 @@ def accepted(session: Session, chunk: Chunk, now: float) -> tuple[Receiving | No
 
 
 def chunk_lost(session: Session, digest: str, index: int, now: float) -> Session:
-    """A chunk that came could not be kept: it has to come again."""
+    """Mark a chunk that could not be stored as missing."""
     receiving = session.receiving.get(digest)
     return (
         session if receiving is None else _with_receiving(session, chunk_transfer.lost(receiving, index, now))
@@ -87,7 +97,7 @@ def chunk_lost(session: Session, digest: str, index: int, now: float) -> Session
 
 
 def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step:
-    """A blob is whole, or has to come once more."""
+    """A complete blob was verified; download a damaged one again."""
     receiving = session.receiving.get(digest)
     held = session.held | {digest} if sound else session.held
     if receiving is None:
@@ -100,7 +110,7 @@ def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step
 
 
 def _damaged(session: Session, digest: str) -> Command:
-    """Tell the server that what it sent is not the blob of that digest: its file may be damaged."""
+    """Report a digest mismatch: the server's own file may be damaged."""
     refusal = Refusal(
         federation=session.federation,
         device=session.device,
@@ -111,35 +121,35 @@ def _damaged(session: Session, digest: str) -> Command:
     return SendMessage(refusal)
 
 
-def fetched(session: Session, event: FetchEnded, now: float) -> Step:
-    """A blob has come past the broker, or some of it: what is missing comes in chunks."""
-    fetch = session.bypass.fetching.get(event.digest)
+def fetch_ended(session: Session, event: FetchEnded, now: float) -> Step:
+    """A fetch from the object store has ended: request the missing chunks over MQTT."""
+    fetch = session.transfers.fetching.get(event.digest)
     if fetch is None or session.task is None:
         return session, []
-    beside, again = http_transfers.fetched(session.bypass, session.task, event)
-    session = replace(session, bypass=beside, fetched=session.fetched + event.moved)
+    transfers, again = http_transfers.fetched(session.transfers, session.task, event)
+    session = replace(session, transfers=transfers, fetched_bytes=session.fetched_bytes + event.moved)
     if again is not None:
         return session, [again]
     receiving, asks = chunk_transfer.start(fetch.ref, now, event.have)
-    # Without a connection nothing can be asked for; all of it is once there is one again.
-    wanted = [one for one in asks if session.connected or not isinstance(one, chunk_transfer.Ask)]
-    return _with_receiving(session, receiving), _requests(session, wanted)
+    # Without a connection requests wait: `resume` makes them.
+    possible = [ask for ask in asks if session.connected or not isinstance(ask, chunk_transfer.Ask)]
+    return _with_receiving(session, receiving), _requests(session, possible)
 
 
 def tick(session: Session, now: float) -> Step:
-    """Ask again for what does not come."""
+    """Repeat requests that were not answered in time."""
     return _asking(session, session.receiving, chunk_transfer.tick, now)
 
 
 def resume(session: Session, digests: Iterable[str], now: float) -> Step:
-    """Ask at once for all that is missing of these blobs."""
+    """Request everything that is missing of these blobs."""
     return _asking(session, digests, chunk_transfer.resume, now)
 
 
 def _work_when_complete(session: Session) -> Step:
     if session.task is None or session.phase is not SessionPhase.FETCHING:
         return session, []
-    if session.receiving or session.bypass.fetching:
+    if session.receiving or session.transfers.fetching:
         return session, []
     return replace(session, phase=SessionPhase.WORKING), [StartWork(session.task)]
 
@@ -154,7 +164,7 @@ def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -
 
 
 def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) -> list[Command]:
-    """Turn the transfer's asks into messages; its other commands are ours as they are."""
+    """The transfer's commands, with its requests as messages."""
     return [
         SendMessage(command.request(session.federation, session.device))
         if isinstance(command, chunk_transfer.Ask)

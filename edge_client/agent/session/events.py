@@ -1,4 +1,4 @@
-"""What may happen to a device's session (events) and what it wants done (commands)."""
+"""The events and commands of a device's session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason
 
 Result = Update | Delivery | TaskReply
-"""What a task ends in; the reply is that of a device that could not do it."""
+"""What a task ends in; a reply if the device could not do it."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Disconnected:
 
 @dataclass(frozen=True)
 class SessionRestored:
-    """Event: what an earlier process of this device was at, and what is half there of its task's blobs."""
+    """Event: the snapshot of an earlier process; `present` as in `Received`."""
 
-    memory: SessionSnapshot
+    snapshot: SessionSnapshot
     present: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Received:
-    """Event: a message for this device, or for all.
+    """Event: a message of the server.
 
-    With a task comes what is half there of its blobs: `present`, bitmaps of chunk numbers by digest.
+    For a task, `present` maps the digests of its blobs to bitmaps of the chunks that are already stored.
     """
 
     message: AnyMessage
@@ -48,7 +48,7 @@ class Received:
 
 @dataclass(frozen=True)
 class ChunkArrived:
-    """Event: a chunk of some blob; `shared` where it was published for several devices."""
+    """Event: a chunk of a blob; `shared`: it was published for several devices."""
 
     chunk: Chunk
     shared: bool = False
@@ -56,7 +56,7 @@ class ChunkArrived:
 
 @dataclass(frozen=True)
 class BlobChecked:
-    """Event: a blob that was complete has been verified, or thrown away."""
+    """Event: a complete blob was verified; one that is not `sound` was deleted."""
 
     digest: str
     sound: bool
@@ -64,7 +64,7 @@ class BlobChecked:
 
 @dataclass(frozen=True)
 class ChunkLost:
-    """Event: a chunk that arrived could not be kept; `index` of blob `digest`."""
+    """Event: a chunk could not be stored."""
 
     digest: str
     index: int
@@ -86,14 +86,14 @@ class ChunkBytesLimited:
 
 @dataclass(frozen=True)
 class WorkDone:
-    """Event: the task ended with this result; `blob`, if any, lies in the store."""
+    """Event: the task ended with this result, whose blob, if any, is in the blob store."""
 
     result: Result
 
 
 @dataclass(frozen=True)
 class WorkFailed:
-    """Event: the task cannot be done."""
+    """Event: the task failed."""
 
     task: Task
     reason: Reason
@@ -102,7 +102,7 @@ class WorkFailed:
 
 @dataclass(frozen=True)
 class Declined:
-    """Event: a task came that this device will not do: nobody vouches for it, or it may not train now."""
+    """Event: the device declines an offered task: not trusted, not suitable, or not eligible now."""
 
     task: Task
     reason: Reason
@@ -111,7 +111,7 @@ class Declined:
 
 @dataclass(frozen=True)
 class GivenBack:
-    """Event: the task at hand has waited for too long for what its device's owner asks for."""
+    """Event: the eligibility rules have held the task at hand for too long."""
 
     detail: str
 
@@ -123,7 +123,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class EntropyDrawn:
-    """Event: fresh randomness for the masks of this task's attempt, and of no other."""
+    """Event: fresh randomness for the masks of this attempt only."""
 
     task: Task
     entropy: bytes = field(repr=False)
@@ -131,7 +131,7 @@ class EntropyDrawn:
 
 @dataclass(frozen=True)
 class UpdateMasked:
-    """Event: the trained update is masked; `update` names the masked blob, which lies in the store."""
+    """Event: the update is masked; its blob is in the blob store."""
 
     update: Update
 
@@ -166,7 +166,7 @@ class SendMessage:
 
 @dataclass(frozen=True)
 class SendChunks:
-    """Command: publish chunks of a blob that lies in the store."""
+    """Command: publish chunks of a blob in the blob store."""
 
     ref: BlobRef
     first: int
@@ -175,19 +175,19 @@ class SendChunks:
 
 @dataclass(frozen=True)
 class StartWork:
-    """Command: every blob is there; do the task."""
+    """Command: do the task, all of whose blobs are stored."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class StopWork:
-    """Command: the task under way is no longer wanted."""
+    """Command: end the work on the task, which is no longer wanted."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Command (a note): the server has answered the result; `refusal` says why it would not take it."""
+    """Notification: the server has accepted the result, or refused it."""
 
     result: Result
     refusal: Refusal | None = None
@@ -195,21 +195,21 @@ class Settled:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """Command (a note): a run that this device took part in is over."""
+    """Notification: a run that this device took part in is over."""
 
     end: FederationEnd
 
 
 @dataclass(frozen=True)
 class DrawEntropy:
-    """Command: draw 32 bytes of randomness for this task, then say `EntropyDrawn`."""
+    """Command: draw 32 random bytes for this task; answered by `EntropyDrawn`."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class MaskUpdate:
-    """Command: the masks are agreed; mask the trained update and forget it bare, then say `UpdateMasked`."""
+    """Command: mask the trained update with the agreed masks; answered by `UpdateMasked`."""
 
     update: Update
     membership: Membership

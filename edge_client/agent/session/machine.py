@@ -2,10 +2,10 @@
 
     idle -> fetching (blobs it lacks) -> working (training or exporting) -> reporting (until acknowledged)
 
-The blobs that a task needs are the business of `fetching`, and of `hearing` where several devices are sent
-the same; its result is that of `reporting`, its masks that of `secure.masked`.
-No socket, clock or thread: `step(state, event, now)` returns the next state and the commands to carry out.
-Every message may be lost, doubled, reordered or stale; what counts is repeated until it is answered.
+`downloads` fetches a task's blobs, `broadcasts` those that are published once for several devices, `results`
+reports what the task ended in, `secure_aggregation` runs the mask agreement.
+No socket, clock or thread: `step(session, event, now)` returns the next state and the commands to execute.
+Every message may be lost, duplicated, reordered or stale; important ones are repeated until answered.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _resume(replace(session, connected=True), now)
         case Disconnected():
             return replace(session, connected=False), []
-        case SessionRestored(memory, present):
-            return _remembered(session, memory, present, now)
+        case SessionRestored(snapshot, present):
+            return _remembered(session, snapshot, present, now)
         case ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
         case Received(Task() as task, present):
@@ -75,7 +75,7 @@ def step(session: Session, event: Event, now: float) -> Step:
         case Received(message):
             return _receive(session, message, now)
         case ChunkArrived(chunk, shared):
-            take = broadcasts.heard if shared else downloads.take_chunk
+            take = broadcasts.take_shared_chunk if shared else downloads.take_chunk
             return take(session, chunk, now)
         case BlobChecked(digest, sound):
             return downloads.blob_checked(session, digest, sound, now)
@@ -84,9 +84,9 @@ def step(session: Session, event: Event, now: float) -> Step:
         case ChunkBytesLimited(chunk_bytes):
             return results.limit_chunks(session, chunk_bytes), []
         case FetchEnded():
-            return downloads.fetched(session, event, now)
+            return downloads.fetch_ended(session, event, now)
         case PutEnded():
-            return results.deposited(session, event, now)
+            return results.upload_ended(session, event, now)
         case WorkDone(result):
             return results.work_done(session, result, now)
         case WorkFailed():
@@ -98,7 +98,7 @@ def step(session: Session, event: Event, now: float) -> Step:
         case EntropyDrawn(task, entropy):
             return secure_aggregation.entropy_drawn(session, task, entropy, now)
         case UpdateMasked(update):
-            return results.ended(session, update, now)
+            return results.work_ended(session, update, now)
         case Tick():
             return _tick(session, now)
 
@@ -108,18 +108,18 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
         case BlobRequest():
             return session, [results.answer_request(session, message)]
         case Acknowledgement() | Refusal():
-            return results.answered(session, message)
+            return results.result_answered(session, message)
         case MaskCohort() | EntrustedShares() | UnmaskRequest():
-            return secure_aggregation.hear(session, message, now)
+            return secure_aggregation.receive(session, message, now)
         case RoundAnnouncement():
-            known = message.run in session.runs or message.run in session.ended
+            known = message.run in session.runs or message.run in session.ended_runs
             seen = session if known else replace(session, runs=session.runs | {message.run})
             over = _is_current_run(seen, message.run) and seen.task and seen.task.round < message.oldest
             return drop_task(seen) if over else (seen, [])
         case FederationEnd():
             return _end_run(session, message)
         case BroadcastEnd():
-            return broadcasts.pull(session, message, now)
+            return broadcasts.fetch_missing(session, message, now)
         case _:
             return session, []
 
@@ -132,16 +132,16 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     if end.run not in session.runs:
         return session, []
     left, commands = drop_task(session) if _is_current_run(session, end.run) else (session, [])
-    over = replace(left, runs=left.runs - {end.run}, ended=left.ended | {end.run})
+    over = replace(left, runs=left.runs - {end.run}, ended_runs=left.ended_runs | {end.run})
     return over, [*commands, RunEnded(end)]
 
 
 def _offered(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
-    if task.run in session.ended or task.attempt < session.attempts.get(task.run, 0):
+    if task.run in session.ended_runs or task.attempt < session.attempts.get(task.run, 0):
         return session, []
     if session.is_at(task.run, task.attempt):
         return _repeat(session, task, now)
-    if (why := secure_participation.unwilling(session.masks, task)) is not None:
+    if (why := secure_participation.refusal_reason(session.masks, task)) is not None:
         return session, [SendMessage(task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
     dropped, commands = drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
@@ -150,38 +150,44 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     return begun, [_reply(begun, task), *commands, *more]
 
 
-def _remembered(session: Session, memory: SessionSnapshot, present: Mapping[str, int], now: float) -> Step:
-    """Go on where an earlier process was.
+def _remembered(session: Session, snapshot: SessionSnapshot, present: Mapping[str, int], now: float) -> Step:
+    """Resume the task of an earlier process.
 
-    A result is told again, and nothing is done twice for it. A task without one is taken up by itself, as
-    after a cut: whether it is still wanted the retained announcement says, and the server offers it again.
-    Only a masked task is over with the process that knew its keys.
+    A result is sent again without repeating work. A task without a result is resumed at once, as after a lost
+    connection: the announcement and the next offer say whether it is still wanted. A masked task without a
+    result ends: its keys were lost with the process.
     """
     known = replace(
         session,
-        runs=session.runs | set(memory.runs),
-        attempts={**memory.attempts, **session.attempts},
-        masks=replace(session.masks, helped={**memory.masked, **session.masks.helped}),
+        runs=session.runs | set(snapshot.runs),
+        attempts={**snapshot.attempts, **session.attempts},
+        masks=replace(session.masks, helped={**snapshot.masked, **session.masks.helped}),
     )
-    task, result = memory.task, memory.result
+    task, result = snapshot.task, snapshot.result
     if task is None or session.task is not None or (task.masking is not None and result is None):
         return known, []
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
         return downloads.begin(known, task, present, now)
-    told = replace(known, task=task, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S)
-    # The server is about to offer the task again, and with it the address where this belongs.
-    return told, [] if http_transfers.belongs_there(task, result) else results.report(result)
+    reporting = replace(
+        known, task=task, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S
+    )
+    # The server is about to offer the task again, with a fresh address for the upload.
+    return reporting, [] if http_transfers.belongs_there(task, result) else results.result_messages(result)
 
 
 def _repeat(session: Session, task: Task, now: float) -> Step:
-    """The server asks again for work that is under way or done: say so again."""
-    session = replace(session, bypass=http_transfers.readdressed(session.bypass, task))
-    if session.bypass.putting is not None:
+    """Answer a repeated offer of the task at hand: accept it again, or send its result again."""
+    session = replace(session, transfers=http_transfers.readdressed(session.transfers, task))
+    if session.transfers.putting is not None:
         return session, [_reply(session, task)]
     if session.result is None:
-        past, fetches = downloads.go_past(session)
-        return past, [_reply(session, task), *fetches, *secure_participation.unheard(session.masks)]
-    return results.tell(replace(session, resend_at=now + RESEND_S))
+        switched, fetches = downloads.switch_to_object_store(session)
+        return switched, [
+            _reply(session, task),
+            *fetches,
+            *secure_participation.unanswered_messages(session.masks),
+        ]
+    return results.send_result(replace(session, resend_at=now + RESEND_S))
 
 
 def _reply(session: Session, task: Task) -> Command:
@@ -189,7 +195,7 @@ def _reply(session: Session, task: Task) -> Command:
 
 
 def _decline(session: Session, event: Declined) -> list[Command]:
-    """Say no; but not where the true task of that attempt is here: then what came was made up from it."""
+    """Decline a task, unless the genuine task of that attempt is at hand: then this one is a forgery."""
     if session.is_at(event.task.run, event.task.attempt):
         return []
     why = {"reason": event.reason, "detail": event.detail[:500]}
@@ -197,7 +203,7 @@ def _decline(session: Session, event: Declined) -> list[Command]:
 
 
 def _give_back(session: Session, detail: str) -> Step:
-    """Somebody else may do the task; offered again it may be begun again, if it is allowed by then."""
+    """Decline the task at hand, so that another device can do it; a later offer may be accepted."""
     if session.task is None or session.phase is SessionPhase.REPORTING:
         return session, []
     why = {"reason": Reason.INELIGIBLE, "detail": detail[:500]}
@@ -216,10 +222,10 @@ def _tick(session: Session, now: float) -> Step:
 
 
 def _resume(session: Session, now: float) -> Step:
-    """The connection is back: ask for missing chunks and repeat the result at once."""
+    """Request missing chunks and repeat the result as soon as the connection is back."""
     resumed, commands = downloads.resume(session, session.receiving, now)
-    told = session.phase is SessionPhase.REPORTING and session.bypass.putting is None
-    if told and session.result is not None:
-        commands += results.report(session.result)
-    commands += secure_participation.unheard(session.masks)
+    sent = session.phase is SessionPhase.REPORTING and session.transfers.putting is None
+    if sent and session.result is not None:
+        commands += results.result_messages(session.result)
+    commands += secure_participation.unanswered_messages(session.masks)
     return replace(resumed, resend_at=now + RESEND_S, repeats=0), commands

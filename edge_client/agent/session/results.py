@@ -1,4 +1,4 @@
-"""The result of a task on its way out: told, with its blob where that belongs, until it is answered."""
+"""The result of a task: uploaded, sent, and repeated until the server answers."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from schemas.messages import Acknowledgement, BlobRequest, Refusal, TaskReply, U
 from schemas.values import Reason
 
 MOST_REPEATS = 3
-"""So often it takes twice as long until a result is told again."""
+"""How many times the interval between two sends of a result doubles."""
 
 
 def work_done(session: Session, result: Result, now: float) -> Step:
-    """Tell the result of the task at hand; an update of a masked one waits for its masks."""
+    """Send the result of the task at hand; the update of a masked task waits for its masks."""
     task = session.task
     if task is None or task.masking is None or not isinstance(result, Update):
-        return ended(session, result, now)
+        return work_ended(session, result, now)
     if session.phase is not SessionPhase.WORKING or not session.is_at(result.run, result.attempt):
         return session, []
-    return secure_aggregation.trained(session, result, now)
+    return secure_aggregation.update_trained(session, result, now)
 
 
 def work_failed(session: Session, event: WorkFailed, now: float) -> Step:
-    """The task ends in a no."""
+    """Send a refusal as the result."""
     why = {"reason": event.reason, "detail": event.detail[:500]}
     reply = task_reply(session, event.task, accepted=False, **why)
     return work_done(session, reply, now)
 
 
-def ended(session: Session, result: Result, now: float) -> Step:
-    """Tell a result, if it is that of the task at hand."""
+def work_ended(session: Session, result: Result, now: float) -> Step:
+    """Send a result, if it is that of the task at hand."""
     held = session.held | {result.blob.digest} if isinstance(result, Update) else session.held
     if session.phase is not SessionPhase.WORKING or not session.is_at(result.run, result.attempt):
         return replace(session, held=held), []
@@ -42,60 +42,60 @@ def ended(session: Session, result: Result, now: float) -> Step:
     done = replace(
         session, held=held, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
     )
-    return tell(done)
+    return send_result(done)
 
 
 def _with_bytes(session: Session, result: Result) -> Result:
-    """The result, with what reached the device beside what it was sent alone, if anything could."""
+    """The result, with the bytes received over shared topics and the object store, if the task used them."""
     if isinstance(result, TaskReply) or session.task is None:
         return result
-    heard = session.heard if session.task.channels else None
-    fetched = session.fetched or None
-    if heard is None and fetched is None:
+    shared = session.shared_bytes if session.task.channels else None
+    fetched = session.fetched_bytes or None
+    if shared is None and fetched is None:
         return result
-    return result.model_copy(update={"heard_bytes": heard, "fetched_bytes": fetched})
+    return result.model_copy(update={"heard_bytes": shared, "fetched_bytes": fetched})
 
 
-def tell(session: Session) -> Step:
-    """Tell the result, once its blob is where it belongs."""
+def send_result(session: Session) -> Step:
+    """Send the result, after uploading its blob to the object store if it has an address there."""
     assert session.result is not None
-    beside, put = http_transfers.put(session.bypass, session.task, session.result)
-    return replace(session, bypass=beside), report(session.result) if put is None else [put]
+    transfers, put = http_transfers.put(session.transfers, session.task, session.result)
+    return replace(session, transfers=transfers), result_messages(session.result) if put is None else [put]
 
 
-def report(result: Result) -> list[Command]:
-    """Say a result; a small blob goes with it unasked."""
+def result_messages(result: Result) -> list[Command]:
+    """The messages of a result; a small blob is sent along without a request."""
     if isinstance(result, Update) and result.blob.inline:
         return [SendMessage(result), SendChunks(result.blob, 0, 1)]
     return [SendMessage(result)]
 
 
-def deposited(session: Session, event: PutEnded, now: float) -> Step:
-    """The result's blob lies in the store, or has to go by chunks: now it can be told."""
-    putting, result = session.bypass.putting, session.result
+def upload_ended(session: Session, event: PutEnded, now: float) -> Step:
+    """The upload has ended: send the result; if the upload failed, the server will request chunks."""
+    putting, result = session.transfers.putting, session.result
     if putting is None or putting.ref.digest != event.digest or not isinstance(result, Update):
         return session, []
-    beside, again = http_transfers.put_ended(session.bypass, session.task, result, event)
-    session = replace(session, bypass=beside, resend_at=now + RESEND_S)
+    transfers, again = http_transfers.put_ended(session.transfers, session.task, result, event)
+    session = replace(session, transfers=transfers, resend_at=now + RESEND_S)
     if again is not None:
         return session, [again]
-    told = result.model_copy(update={"deposited": event.done})
-    return replace(session, result=told), report(told)
+    uploaded = result.model_copy(update={"deposited": event.done})
+    return replace(session, result=uploaded), result_messages(uploaded)
 
 
 def repeat(session: Session, now: float) -> Step:
-    """Say again what was not answered; what is still on its way past the broker was not told yet."""
-    told = session.phase is SessionPhase.REPORTING and session.bypass.putting is None
-    if not told or session.result is None or now < session.resend_at:
+    """Repeat an unanswered result; one whose blob is still being uploaded has not been sent yet."""
+    sent = session.phase is SessionPhase.REPORTING and session.transfers.putting is None
+    if not sent or session.result is None or now < session.resend_at:
         return session, []
-    # Where a thousand wait for their turn, what they repeat must not be what they wait for.
+    # With a thousand devices waiting, their repeats must not be the load that they wait for.
     repeats = min(session.repeats + 1, MOST_REPEATS)
     later = replace(session, resend_at=now + RESEND_S * 2**repeats, repeats=repeats)
-    return later, report(session.result)
+    return later, result_messages(session.result)
 
 
 def limit_chunks(session: Session, chunk_bytes: int) -> Session:
-    """The session whose result, if it waits to be fetched, is to be had in chunks of at most that size."""
+    """Offer the blob of a waiting result in chunks of at most this many bytes."""
     result = session.result
     if not isinstance(result, Update) or result.blob.chunk_bytes <= chunk_bytes:
         return session
@@ -104,7 +104,7 @@ def limit_chunks(session: Session, chunk_bytes: int) -> Session:
 
 
 def answer_request(session: Session, request: BlobRequest) -> Command:
-    """Only the blob of the pending result is ever given away."""
+    """Send chunks of the pending result's blob, which is the only one that a device sends."""
     result = session.result
     if isinstance(result, Update) and result.blob.digest == request.digest:
         return SendChunks(result.blob, request.first, request.count)
@@ -117,13 +117,13 @@ def answer_request(session: Session, request: BlobRequest) -> Command:
     return SendMessage(refusal)
 
 
-def answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
-    """Settle the pending result; an acknowledged update or delivery is kept, to be shown again if asked."""
+def result_answered(session: Session, answer: Acknowledgement | Refusal) -> Step:
+    """Settle the pending result; an accepted update or delivery is kept in case the server asks again."""
     refusal = answer if isinstance(answer, Refusal) else None
     late, result = session.unanswered, session.result
     if late is not None and _is_about(answer, late):
         return replace(session, unanswered=None), [Settled(late, refusal)]
-    if secure_aggregation.out_of_the_cohort(session, answer):
+    if secure_aggregation.is_left_out(session, answer):
         return drop_task(session)
     if result is None or not _is_about(answer, result):
         return session, []

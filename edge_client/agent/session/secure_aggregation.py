@@ -1,4 +1,4 @@
-"""A masked task among a device's other dealings: its keys, the steps of the agreement, and its end."""
+"""A masked task in the session: its keys, the steps of the mask agreement, its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.values import Reason
 
 
 def entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> Step:
-    """There is randomness for this task: make keys of it and take part."""
+    """Make keys from the randomness and join the cohort."""
     current = session.task
     if current is None or not session.is_at(task.run, task.attempt):
         return session, []
@@ -23,38 +23,38 @@ def entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> S
     )
 
 
-def hear(session: Session, message: AggregationMessage, now: float) -> Step:
-    """The server goes on with the agreement; raises `PeerError` for what it has no business to say."""
+def receive(session: Session, message: AggregationMessage, now: float) -> Step:
+    """Take the server's next step of the agreement; raises `PeerError` for one that breaks the protocol."""
     try:
-        return _with_masks(session, secure_participation.hear(session.masks, message), now)
+        return _with_masks(session, secure_participation.receive(session.masks, message), now)
     except PeerError as error:
-        if session.task is None or not secure_participation.needs(session.masks, message):
+        if session.task is None or not secure_participation.is_waiting_for(session.masks, message):
             raise
         return _leave_cohort(session, session.task, error, now)
 
 
-def trained(session: Session, update: Update, now: float) -> Step:
-    """The bare update is there: it waits for its masks."""
-    return _with_masks(session, secure_participation.trained(session.masks, update), now)
+def update_trained(session: Session, update: Update, now: float) -> Step:
+    """Keep the unmasked update until masks are agreed."""
+    return _with_masks(session, secure_participation.add_update(session.masks, update), now)
 
 
 def repeat(session: Session, now: float) -> Step:
-    """Say again what the others have not heard."""
-    if now < session.resend_at or not (again := secure_participation.unheard(session.masks)):
+    """Repeat messages of the agreement that were not answered."""
+    if now < session.resend_at or not (again := secure_participation.unanswered_messages(session.masks)):
         return session, []
     return replace(session, resend_at=now + RESEND_S), again
 
 
 def _with_masks(session: Session, stepped: secure_participation.Step, now: float) -> Step:
-    """Put the next state of the agreement, and what it says, into the session's."""
+    """Put the next state of the agreement into the session, and its commands with the session's."""
     masks, commands = stepped
-    said = any(isinstance(command, SendMessage) for command in commands)
-    resend_at = now + RESEND_S if said else session.resend_at
+    sends = any(isinstance(command, SendMessage) for command in commands)
+    resend_at = now + RESEND_S if sends else session.resend_at
     return replace(session, masks=masks, resend_at=resend_at), commands
 
 
 def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) -> Step:
-    """The device cannot agree on masks, and nothing better will come: it declines the task."""
+    """Decline the task: the device cannot agree on masks, and repeats would not help."""
     dropped, stop = drop_task(session)
     reply = task_reply(session, task, accepted=False, reason=Reason(error.reason), detail=str(error)[:500])
     declined = replace(
@@ -63,9 +63,9 @@ def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) ->
     return declined, [*stop, SendMessage(reply)]
 
 
-def out_of_the_cohort(session: Session, answer: Acknowledgement | Refusal) -> bool:
-    """Whether the server goes on without this device's masks, before there is anything else to refuse."""
-    task, bare = session.task, isinstance(answer, Refusal) and answer.digest is None
-    if task is None or task.masking is None or not bare:
+def is_left_out(session: Session, answer: Acknowledgement | Refusal) -> bool:
+    """Whether a refusal says that the cohort goes on without this device, which has no result yet."""
+    task, is_general = session.task, isinstance(answer, Refusal) and answer.digest is None
+    if task is None or task.masking is None or not is_general:
         return False
     return session.result is None and session.is_at(answer.run, answer.attempt)

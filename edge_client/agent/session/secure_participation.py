@@ -1,4 +1,4 @@
-"""A session's part in masked rounds: what it says and when, and the trained update that waits for masks."""
+"""A session's state in masked rounds: the mask agreement, and the trained update that waits for masks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ AggregationMessage = MaskCohort | EntrustedShares | UnmaskRequest
 class SecureParticipation:
     """The membership of the attempt at hand, if its task is masked.
 
-    `trained` is never sent: it waits for the masks. `helped` is the last round of each run that the device
-    helped to unmask. One that is `only_masked` trains for nothing else.
+    `trained` is the unmasked update, which is never sent. `helped` maps runs to the last round that the
+    device helped to unmask. With `only_masked` the device declines unmasked training.
     """
 
     only_masked: bool = False
@@ -31,43 +31,43 @@ class SecureParticipation:
 Step = tuple[SecureParticipation, list[Command]]
 
 
-def unwilling(partaking: SecureParticipation, task: Task) -> tuple[Reason, str] | None:
-    """Why the device will not train for this task; None where it will.
+def refusal_reason(participation: SecureParticipation, task: Task) -> tuple[Reason, str] | None:
+    """Why the device declines a task; None if it accepts.
 
-    It helps with one sum per round: the difference between two might be a single device's update.
+    It helps to unmask one sum per round: the difference of two might be a single device's update.
     """
     if task.action != "train":
         return None
     if task.masking is None:
-        bare = Reason.INCOMPATIBLE, "this device sends masked updates only"
-        return bare if partaking.only_masked else None
-    if task.round <= partaking.helped.get(task.run, -1):
+        unmasked = Reason.INCOMPATIBLE, "this device sends masked updates only"
+        return unmasked if participation.only_masked else None
+    if task.round <= participation.helped.get(task.run, -1):
         return Reason.ALREADY_COUNTED, "this device has had its part in a masked sum of this round"
     return None
 
 
-def join(partaking: SecureParticipation, device: str, task: Task, entropy: bytes) -> Step:
-    """Take part in a task's cohort, if the device does not already; raises what `member.begin` does."""
-    if partaking.membership is not None:
-        return partaking, []
-    joined = replace(partaking, membership=protocol.begin(device, task, entropy))
-    return joined, unheard(joined)
+def join(participation: SecureParticipation, device: str, task: Task, entropy: bytes) -> Step:
+    """Join a task's cohort unless the device is in it; raises what `protocol.begin` raises."""
+    if participation.membership is not None:
+        return participation, []
+    joined = replace(participation, membership=protocol.begin(device, task, entropy))
+    return joined, unanswered_messages(joined)
 
 
-def hear(partaking: SecureParticipation, message: AggregationMessage) -> Step:
-    """Take the server's next step, or an earlier one said again; raises `PeerError` for one to refuse."""
-    known = partaking.membership
+def receive(participation: SecureParticipation, message: AggregationMessage) -> Step:
+    """Take the server's next step, or a repeated one; raises `PeerError` for a step to refuse."""
+    known = participation.membership
     if known is None or (message.run, message.attempt) != (known.task.run, known.task.attempt):
-        return partaking, []
-    heard, said = _heard(known, message)
-    agreed = replace(partaking, membership=heard)
-    if heard.answer is not None:
-        agreed = replace(agreed, helped={**partaking.helped, message.run: message.round})
+        return participation, []
+    membership, reply = _next_step(known, message)
+    agreed = replace(participation, membership=membership)
+    if membership.answer is not None:
+        agreed = replace(agreed, helped={**participation.helped, message.run: message.round})
     masking, commands = _mask_when_agreed(agreed)
-    return masking, [*([SendMessage(said)] if said is not None else []), *commands]
+    return masking, [*([SendMessage(reply)] if reply is not None else []), *commands]
 
 
-def _heard(membership: Membership, message: AggregationMessage) -> tuple[Membership, Message | None]:
+def _next_step(membership: Membership, message: AggregationMessage) -> tuple[Membership, Message | None]:
     match message:
         case MaskCohort():
             met = protocol.meet(membership, message)
@@ -79,9 +79,9 @@ def _heard(membership: Membership, message: AggregationMessage) -> tuple[Members
             return helped, helped.answer[1] if helped.answer is not None else None
 
 
-def needs(partaking: SecureParticipation, message: AggregationMessage) -> bool:
-    """Whether this is the very step that the device waits for, so that without it there is no going on."""
-    known = partaking.membership
+def is_waiting_for(participation: SecureParticipation, message: AggregationMessage) -> bool:
+    """Whether the agreement cannot go on without this step."""
+    known = participation.membership
     if known is None or isinstance(message, UnmaskRequest):
         return False
     return (
@@ -91,33 +91,33 @@ def needs(partaking: SecureParticipation, message: AggregationMessage) -> bool:
     )
 
 
-def trained(partaking: SecureParticipation, update: Update) -> Step:
-    """The bare update is there: mask it as soon as masks are agreed."""
-    return _mask_when_agreed(replace(partaking, trained=update))
+def add_update(participation: SecureParticipation, update: Update) -> Step:
+    """Mask the update as soon as masks are agreed."""
+    return _mask_when_agreed(replace(participation, trained=update))
 
 
-def _mask_when_agreed(partaking: SecureParticipation) -> Step:
-    known, bare = partaking.membership, partaking.trained
-    if bare is None or known is None or not known.ready:
-        return partaking, []
-    return replace(partaking, trained=None), [MaskUpdate(bare, known)]
+def _mask_when_agreed(participation: SecureParticipation) -> Step:
+    known, update = participation.membership, participation.trained
+    if update is None or known is None or not known.ready:
+        return participation, []
+    return replace(participation, trained=None), [MaskUpdate(update, known)]
 
 
-def unheard(partaking: SecureParticipation) -> list[Command]:
-    """The keys until the cohort is known, its shares until those of the others come; then nothing."""
-    known = partaking.membership
+def unanswered_messages(participation: SecureParticipation) -> list[Command]:
+    """The device's keys until the cohort is known, then its shares until the others' arrive, then nothing."""
+    known = participation.membership
     if known is None or known.ready:
         return []
     return [SendMessage(known.shares if known.shares is not None else protocol.advertisement(known))]
 
 
-def met(partaking: SecureParticipation) -> Mapping[str, int]:
-    """The last round of each run that the device has masked for: what a later process may not do again."""
-    known = partaking.membership
+def masked_rounds(participation: SecureParticipation) -> Mapping[str, int]:
+    """The last round of each run in which the device had keys: a later process must not join these again."""
+    known = participation.membership
     now = {known.task.run: known.task.round} if known is not None else {}
-    return {**partaking.helped, **now}
+    return {**participation.helped, **now}
 
 
-def left(partaking: SecureParticipation) -> SecureParticipation:
-    """Without the task at hand."""
-    return replace(partaking, membership=None, trained=None)
+def without_task(participation: SecureParticipation) -> SecureParticipation:
+    """The state without the task at hand."""
+    return replace(participation, membership=None, trained=None)

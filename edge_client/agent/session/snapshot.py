@@ -1,7 +1,7 @@
-"""What a device must know again after its process was killed: its task at hand, and the result of it.
+"""What survives the device's process: the task at hand, its result, the runs under way.
 
-The blobs, what the device keeps to itself and the epochs that are done lie in files of their own; without a
-memory nothing is wrong, the server offers the task anew.
+Blobs, private state and checkpoints are in files of their own. Without a snapshot the server offers the task
+again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, RoundNumber
 
 KEPT_RUNS = 16
-"""Of runs that never said that they were over, the newest so many are remembered."""
+"""How many runs are remembered; runs that never announced their end would pile up."""
 
 
 class SessionSnapshot(Frozen):
-    """The task that is not settled yet, its result once there is one, and the runs under way.
+    """The unsettled task, its result if there is one, and the runs under way.
 
-    `attempts` is the newest attempt of each run that this device was asked for, `masked` the last round of
-    each that it has had keys for masks in.
+    `attempts` maps runs to the newest attempt that was offered to this device, `masked` to the last round in
+    which the device had keys for masks.
     """
 
     version: Literal[1] = 1
@@ -45,11 +45,11 @@ class SessionSnapshot(Frozen):
         return self
 
     def blobs(self) -> frozenset[str]:
-        """Digests of the blobs that the task needs or has made."""
+        """Digests of the blobs of the task and of its result."""
         return frozenset(ref.digest for ref in blobs_of(self.task, self.result))
 
 
 def blobs_of(task: Task | None, result: object) -> tuple[BlobRef, ...]:
-    """The blobs that a task names and the one that it ended in."""
-    made = (result.blob,) if isinstance(result, Update) else ()
-    return (*(task.blobs.values() if task else ()), *made)
+    """The blobs of a task, and that of its result."""
+    produced = (result.blob,) if isinstance(result, Update) else ()
+    return (*(task.blobs.values() if task else ()), *produced)

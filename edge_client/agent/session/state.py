@@ -1,4 +1,4 @@
-"""What a device knows of its dealings with the server, and what several parts of them say or forget."""
+"""The state of a device's session with the server, and functions that several of its parts share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schemas.messages import Task, TaskReply
 from schemas.tensors.chunks import BlobRef
 
 RESEND_S = 5.0
-"""How long what was told may stay unanswered before it is told again."""
+"""Seconds before an unanswered message is repeated."""
 MAX_LISTENS = 256
 
 
@@ -32,15 +32,14 @@ class SessionPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """All that a device knows of its dealings with the server.
+    """The state of a device's session with the server.
 
-    `held` are the digests in its blob store; `runs` the runs that it has seen under way, `ended` those of
-    them that are over, `attempts` the newest attempt of each. `unanswered` is a result that was told and then
-    overtaken by another task: whether it counted is still to be heard. `untold` are the bytes heard on shared
-    topics since the server was last told, `repeats` how often the result was sent again. For the
-    task at hand `heard` bytes came on shared topics (None: an earlier process heard some) and `fetched` from
-    the object store. `masks` is its part
-    in masked rounds, `bypass` what goes past the broker.
+    `held`: the digests in the blob store. `runs`: the runs under way; `ended_runs`: those that are over;
+    `attempts`: the newest attempt of each run. `unanswered`: a result whose task was replaced before the
+    server answered. `repeats`: how often the result was sent again. `shared_bytes`: received on shared topics
+    for the task at hand (None: unknown, an earlier process received some); `unreported_bytes`: since the last
+    progress report; `fetched_bytes`: from the object store. `masks`: the state in masked rounds; `transfers`:
+    those with the object store.
     """
 
     federation: str
@@ -54,27 +53,27 @@ class Session:
     unanswered: Result | None = None
     resend_at: float = 0.0
     repeats: int = 0
-    untold: int = 0
-    heard: int | None = 0
-    fetched: int = 0
+    unreported_bytes: int = 0
+    shared_bytes: int | None = 0
+    fetched_bytes: int = 0
     runs: frozenset[str] = frozenset()
-    ended: frozenset[str] = frozenset()
+    ended_runs: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
     masks: SecureParticipation = field(default_factory=SecureParticipation)
-    bypass: Bypass = field(default_factory=Bypass)
+    transfers: Bypass = field(default_factory=Bypass)
 
     def is_at(self, run: str | None, attempt: int | None) -> bool:
-        """Whether this is the very attempt of the task at hand."""
+        """Whether the task at hand is this attempt of this run."""
         return self.task is not None and (self.task.run, self.task.attempt) == (run, attempt)
 
     def has_all_of(self, ref: BlobRef) -> bool:
-        """Whether every chunk of a blob on its way has come and none of them was lost again."""
+        """Whether every chunk of a blob that is being downloaded is stored."""
         receiving = self.receiving.get(ref.digest)
         return receiving is not None and receiving.complete
 
     @property
     def listens(self) -> tuple[int, ...]:
-        """The shared topics on which something is expected that this device lacks."""
+        """The shared topics on which missing blobs are broadcast."""
         task, awaited = self.task, self.awaited
         if task is None or not awaited:
             return ()
@@ -83,11 +82,11 @@ class Session:
 
     @property
     def awaited(self) -> frozenset[str]:
-        """The digests of what is to be published for several devices and has not come."""
-        return frozenset(digest for digest, one in self.receiving.items() if one.expected)
+        """The digests of broadcast blobs that are not complete."""
+        return frozenset(digest for digest, receiving in self.receiving.items() if receiving.expected)
 
     def recalls_as(self, earlier: Session) -> bool:
-        """Whether `snapshot` is the earlier one's for certain: cheap enough to be asked for every chunk."""
+        """Whether both certainly have the same snapshot; cheap enough to be called for every chunk."""
         return (
             self.task is earlier.task
             and self.phase is earlier.phase
@@ -99,7 +98,7 @@ class Session:
 
     @property
     def snapshot(self) -> SessionSnapshot:
-        """What a later process must know: nothing of a task that the server has settled."""
+        """What a later process must know; a settled task is not part of it."""
         open_task = self.phase is not SessionPhase.IDLE
         runs = sorted(self.runs)[-KEPT_RUNS:]
         return SessionSnapshot(
@@ -109,15 +108,15 @@ class Session:
             result=self.result if open_task else None,
             runs=tuple(runs),
             attempts={run: self.attempts[run] for run in runs if run in self.attempts},
-            masked=secure_participation.met(self.masks),
+            masked=secure_participation.masked_rounds(self.masks),
         )
 
 
 Step = tuple[Session, list[Command]]
 
 
-def task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> TaskReply:
-    """Whether the device does a task; `why` not, or what it listens to for it."""
+def task_reply(session: Session, task: Task, *, accepted: bool, **details: Any) -> TaskReply:
+    """Accept or decline a task; `details` are a reason, or the shared topics that are subscribed."""
     return TaskReply(
         federation=session.federation,
         device=session.device,
@@ -125,15 +124,17 @@ def task_reply(session: Session, task: Task, *, accepted: bool, **why: Any) -> T
         round=task.round,
         attempt=task.attempt,
         accepted=accepted,
-        **why,
+        **details,
     )
 
 
 def drop_task(session: Session) -> Step:
-    """Without the task at hand; a result of it that was told may still be answered."""
+    """The session without the task at hand; the server may still answer a result that was sent."""
     stop: list[Command] = [StopWork()] if session.phase is SessionPhase.WORKING else []
-    stop += [StopTransfers()] if session.bypass.busy else []
-    told = session.result if session.phase is SessionPhase.REPORTING else session.unanswered
-    idle = replace(session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None, unanswered=told)
-    idle = replace(idle, bypass=Bypass())
-    return replace(idle, masks=secure_participation.left(session.masks)), stop
+    stop += [StopTransfers()] if session.transfers.busy else []
+    unanswered = session.result if session.phase is SessionPhase.REPORTING else session.unanswered
+    idle = replace(
+        session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None, unanswered=unanswered
+    )
+    idle = replace(idle, transfers=Bypass())
+    return replace(idle, masks=secure_participation.without_task(session.masks)), stop

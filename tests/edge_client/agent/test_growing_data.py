@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_leaves_what_there_was(
     (tmp_path / "a.npz").write_bytes(b"half of it")
     assert [source.reload_if_changed(), source.reload_if_changed()] == [None, None]
     assert len(warnings(caplog)) == 1
-    assert "cannot be used, what was read before stays" in warnings(caplog)[0]
+    assert "cannot be used, the earlier data is kept" in warnings(caplog)[0]
     save(tmp_path / "a.npz", 20)
     found = source.reload_if_changed()
     assert found is not None

@@ -57,7 +57,7 @@ def test_the_announcement_of_this_round_or_of_another_run_only_tells_of_the_run(
 def test_the_end_of_the_run_ends_the_task_and_is_told(phase):
     session, commands = step(PHASES[phase], end(), 0.0)
     assert (session.phase, session.task, session.runs) == (SessionPhase.IDLE, None, frozenset())
-    assert session.ended == {RUN}
+    assert session.ended_runs == {RUN}
     assert commands == [*([StopWork()] if phase == "working" else []), RunEnded(end().message)]
     assert step(session, end(), 0.0) == (session, [])
 

@@ -32,7 +32,7 @@ AHEAD = 8
 def _small(monkeypatch):
     monkeypatch.setattr(pacing, "PIECE_BYTES", 2 * CHUNK)
     monkeypatch.setattr(pacing, "AHEAD_BYTES", AHEAD * CHUNK)
-    monkeypatch.setattr(broadcasts, "HEARD_BYTES", 2 * CHUNK)
+    monkeypatch.setattr(broadcasts, "REPORT_BYTES", 2 * CHUNK)
 
 
 def world(devices: int = 3, chunks: int = CHUNKS) -> World:
