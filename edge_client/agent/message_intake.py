@@ -13,7 +13,7 @@ from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.signature_policy import SignaturePolicy
 from edge_client.transport.mqtt_client import Arrived
 from schemas.errors import PeerError
-from schemas.messages import AnyMessage, Refusal, Task
+from schemas.messages import AnyMessage, Refusal, Task, TrainTask
 from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic
 from schemas.values import Reason
@@ -87,4 +87,4 @@ class MessageIntake(Service):
     def _is_ineligible(self, task: Task) -> bool:
         """Whether the eligibility rules forbid to begin this task now."""
         known = self._runner.session.is_at(task.run, task.attempt)
-        return task.action == "train" and not known and not self._eligibility.state.may_train
+        return isinstance(task, TrainTask) and not known and not self._eligibility.state.may_train

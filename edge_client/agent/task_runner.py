@@ -20,14 +20,14 @@ from edge_client.training.evaluation import evaluate
 from edge_client.training.loop import EpochReport, bounded
 from edge_client.training.step_capture import Recorder
 from edge_client.training.trainer import OWN, Job
-from schemas.messages import Delivery, Task, Update
+from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups, decode_json
 from schemas.values import DeliveryMetrics
 
 
 def do_training(
-    task: Task,
+    task: TrainTask,
     context: TaskContext,
     *,
     on_epoch: Callable[[EpochReport], None],
@@ -55,7 +55,7 @@ def do_training(
 
 
 def _trained(
-    task: Task,
+    task: TrainTask,
     context: TaskContext,
     channel_map: ChannelMap,
     received: Groups,
@@ -65,7 +65,6 @@ def _trained(
     sub_models: SubModels | None,
     recorder: Recorder | None,
 ) -> Update:
-    assert task.training is not None
     work, data = context.work or OWN, context.data.as_the_server_says(task)
     work.check(task)
     module = (sub_models or SubModels()).get(task.model, task.spec, channel_map, received["model"])
@@ -111,7 +110,7 @@ def _trained(
     )
 
 
-def do_delivery(task: Task, context: TaskContext) -> Delivery:
+def do_delivery(task: DeliverTask, context: TaskContext) -> Delivery:
     """Export the task's sub-model, measure it on held-out data, and serve it if it is good enough.
 
     It becomes `models/model.onnx`; a device that serves only signed models waits for the signature.
@@ -163,7 +162,7 @@ def do_delivery(task: Task, context: TaskContext) -> Delivery:
     )
 
 
-def _given_graph(task: Task, context: TaskContext) -> Iterator[bytes]:
+def _given_graph(task: DeliverTask, context: TaskContext) -> Iterator[bytes]:
     """The exported graph without weights, if the task includes it."""
     ref = task.blobs.get("graph")
     if ref is not None:

@@ -16,7 +16,7 @@ from edge_client.agent.worker import Progress
 from edge_client.system.hardware.state import board_state
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.transport.mqtt_client import LinkUp
-from schemas.messages import Task, Telemetry, Update
+from schemas.messages import DeliverTask, Task, Telemetry, Update
 from schemas.topics import Channel
 from schemas.values import BoardState
 
@@ -95,7 +95,7 @@ class WorkTelemetry(Service):
 
 
 def _work_phase(task: Task) -> str:
-    return "exporting" if task.action == "deliver" else "training"
+    return "exporting" if isinstance(task, DeliverTask) else "training"
 
 
 def _phase(session: Session) -> str:

@@ -18,7 +18,7 @@ from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.system.out_of_memory import is_shortage
 from edge_client.transport.mqtt_client import Inbox
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import Task, Update, encode_message
+from schemas.messages import DeliverTask, Task, Update, encode_message
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class Worker:
             import torch
 
             torch.set_num_threads(self._threads)
-        if task.action == "deliver":
+        if isinstance(task, DeliverTask):
             delivery: Result = task_runner.do_delivery(task, context)
             return delivery
         update: Result = task_runner.do_training(

@@ -10,7 +10,7 @@ from edge_client.compression.chain import make_codecs
 from edge_client.compression.quantization import Fp16, Int8, NumberCodec
 from edge_client.compression.zstd import Zstd
 from schemas.errors import ConfigError, nearest
-from schemas.messages.training import MAX_FRAMES
+from schemas.messages.tasks import MAX_FRAMES
 from schemas.strategy import Component
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.decoding import MODEL
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
-from schemas.messages import Task
+from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
 
@@ -25,7 +25,7 @@ class Sending:
 
 
 def encode_answer(
-    answer: Answer, delta: Arrays, task: Task, channel_map: ChannelMap, previous: Groups
+    answer: Answer, delta: Arrays, task: TrainTask, channel_map: ChannelMap, previous: Groups
 ) -> Sending:
     """Encode the group `model` of an answer, the others travel as they are; equal tasks give equal bytes.
 
@@ -35,8 +35,7 @@ def encode_answer(
     chain, groups = make_chain(task.uplink), answer.groups(delta)
     unsent = {RESIDUAL: previous.get(RESIDUAL, {})}
     before = in_sub_model(unsent, answer.spec, channel_map)[RESIDUAL]
-    seed = task.training.seed if task.training is not None else 0
-    encoded = chain.encode(groups[MODEL], seed, before)
+    encoded = chain.encode(groups[MODEL], task.training.seed, before)
     waiting = {name: before[name] for name in before if name not in encoded.residual}
     left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.thin is not None else {}
     return Sending(

@@ -14,7 +14,7 @@ import numpy as np
 from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec, ranking
 from edge_client.pruning.lazy_slicing import Excerpt
 from edge_client.pruning.slicing import expand, permute
-from schemas.messages import Task
+from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
@@ -29,7 +29,7 @@ class Answer:
     where it will not.
     """
 
-    def __init__(self, task: Task, channel_map: ChannelMap, groups: Groups) -> None:
+    def __init__(self, task: TrainTask, channel_map: ChannelMap, groups: Groups) -> None:
         self._task, self._channel_map, self._groups = task, channel_map, groups
         scores = groups.get("attention") if task.personal is not None else None
         self._scores = group_scores(scores, channel_map) if scores else {}

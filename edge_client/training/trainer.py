@@ -24,7 +24,7 @@ from edge_client.training.loop import EpochReport, TrainingResult, train
 from edge_client.training.micro_batches import micro_batch
 from edge_client.training.step_capture import Recorder
 from schemas.errors import PeerError
-from schemas.messages import Task
+from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import Groups
 
@@ -39,7 +39,7 @@ class Job:
     Below `board` lie the files that say what memory there is.
     """
 
-    task: Task
+    task: TrainTask
     plan: TrainingPlan
     module: nn.Module
     data: LocalData
@@ -67,7 +67,7 @@ class Job:
 class LocalWork(Protocol):
     """Whoever trains. Nothing of it is asked from two threads at once."""
 
-    def check(self, task: Task) -> None:
+    def check(self, task: TrainTask) -> None:
         """Raise `PeerError` for a task that asks what this work cannot do."""
 
     def train(self, job: Job) -> TrainingResult:
@@ -80,7 +80,7 @@ class LocalWork(Protocol):
 class OwnTraining:
     """This package's training loop, on the device's own data."""
 
-    def check(self, task: Task) -> None:
+    def check(self, task: TrainTask) -> None:
         """It can do whatever a task asks."""
 
     def train(self, job: Job) -> TrainingResult:

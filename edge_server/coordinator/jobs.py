@@ -24,7 +24,7 @@ from edge_server.rounds.events import (
     UpdateChecked,
 )
 from edge_server.storage.records import RoundRecord
-from schemas.messages import Task
+from schemas.messages import Task, TrainTask
 from schemas.tensors.blobs import BlobRef
 
 COLLECTORS = 4
@@ -71,7 +71,7 @@ class Jobs:
         self._coordinator, self._inbox = coordinator, inbox
         self._in_turn = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordinator")
         self._collectors = ThreadPoolExecutor(max_workers=COLLECTORS, thread_name_prefix="collector")
-        self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, Task]] = queue.SimpleQueue()
+        self._unchecked: queue.SimpleQueue[tuple[CheckUpdate, TrainTask]] = queue.SimpleQueue()
         self._exported: Future[dict[int, Path]] | None = None
         self._open: set[Future[Any]] = set()
 
@@ -93,7 +93,7 @@ class Jobs:
         """Fetch an update that was put into the store."""
         self._told(self._collectors.submit(_collect, self._coordinator, command))
 
-    def check(self, command: CheckUpdate, task: Task) -> None:
+    def check(self, command: CheckUpdate, task: TrainTask) -> None:
         """Look at an update."""
         self._unchecked.put((command, task))
         self._begin(partial(_check, self._coordinator, self._unchecked))
@@ -147,9 +147,9 @@ def _plan(coordinator: Coordinator, command: PlanRound, chunk_bytes: int) -> Job
         return JobDone(coordinator.planner.plan(command, chunk_bytes=chunk_bytes))
 
 
-def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdate, Task]]) -> ChecksDone:
+def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdate, TrainTask]]) -> ChecksDone:
     """Check all that wait, of which each has brought one such job: some find nothing left to do."""
-    checks: list[tuple[CheckUpdate, Task]] = []
+    checks: list[tuple[CheckUpdate, TrainTask]] = []
     with contextlib.suppress(queue.Empty):
         while len(checks) < CHECKS_AT_ONCE:
             checks.append(waiting.get_nowait())

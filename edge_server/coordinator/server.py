@@ -83,6 +83,7 @@ from schemas.messages import (
     Refusal,
     Task,
     Telemetry,
+    TrainTask,
     Update,
     decode_message,
 )
@@ -508,8 +509,9 @@ class Server:
     def _check(self, command: CheckUpdate) -> None:
         """Let an update be looked at, if its device still has a part in the round."""
         participant = self._federation.participants.get(command.device)
-        if participant is not None:
-            self._jobs.check(command, participant.assignment.task)
+        task = participant.assignment.task if participant is not None else None
+        if isinstance(task, TrainTask):
+            self._jobs.check(command, task)
 
     def _addressed(self, device: str, message: Message) -> Message:
         """A task with fresh addresses in the store, where there is one."""

@@ -17,7 +17,7 @@ from edge_server.rounds.events import (
     SendChunks,
     WriteUpdateChunk,
 )
-from schemas.messages import Delivery, TaskReply, Update
+from schemas.messages import DeliverTask, Delivery, TaskReply, Update
 from schemas.tensors.blobs import Chunk
 from schemas.values import Reason
 
@@ -79,9 +79,9 @@ class Participant:
     def is_meant(self, answer: TaskReply | Update | Delivery) -> bool:
         """Whether this answers the very task that the participant has."""
         task = self.assignment.task
-        wanted = {"update": "train", "delivery": "deliver"}.get(answer.kind, task.action)
-        named = (wanted, answer.run, answer.attempt, answer.round)
-        return named == (task.action, task.run, task.attempt, task.round)
+        if isinstance(answer, Update if isinstance(task, DeliverTask) else Delivery):
+            return False
+        return (answer.run, answer.attempt, answer.round) == (task.run, task.attempt, task.round)
 
 
 Step = tuple[Participant, list[Command]]

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from edge_client.storage.atomic_files import write_synced
-from schemas.messages import Message, Task, encode_message
+from schemas.messages import Message, TaskBase
 from schemas.security.manifest import (
     Kind,
     Manifest,
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from edge_server.security.signing_key import Signer
 
 
+AnyTask = TypeVar("AnyTask", bound=TaskBase)
+
+
 @dataclass(frozen=True)
 class ManifestSigner:
     """Signs manifests of one run; without a signer, tasks and messages stay unsigned."""
@@ -36,12 +39,12 @@ class ManifestSigner:
     run: str
     signer: Signer | None = None
 
-    def task(self, task: Task, device: str, *, parent_sha256: str) -> Task:
-        """The task with a signed manifest for `device`; raises as `encode_message` does if too large."""
+    def task(self, task: AnyTask, device: str, *, parent_sha256: str) -> AnyTask:
+        """The task with a signed manifest for `device`."""
         if self.signer is None:
             return task
         # Sign the task as the device decodes it: a value may change form on the way through JSON.
-        decoded = Task.model_validate_json(encode_message(task))
+        decoded = type(task).model_validate_json(task.model_dump_json())
         manifest = Manifest(
             what="task",
             federation=self.federation,
@@ -56,9 +59,7 @@ class ManifestSigner:
             parent_sha256=parent_sha256,
             issued_at=int(time.time()),
         )
-        signed = task.model_copy(update={"manifest": self.signer.sign(manifest)})
-        encode_message(signed)
-        return signed
+        return task.model_copy(update={"manifest": self.signer.sign(manifest)})
 
     def model(self, manifest: Path, round_number: int, *, durable: bool = True) -> None:
         """Sign a version of the global model by its `manifest.json`, which names the digests of the rest."""

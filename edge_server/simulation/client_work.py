@@ -17,7 +17,7 @@ from edge_client.system.logging.context import about
 from edge_server.simulation.engine import Job, Outcome
 from edge_server.simulation.shared_data import CarriedData, SharedData
 from schemas.errors import EdgeError, PeerError
-from schemas.messages import Task, encode_message
+from schemas.messages import DeliverTask, Task, decode_task, encode_message
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class ClientWork:
     def do(self, job: Job, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Do a job; whatever it raises is its outcome, as on a device."""
         try:
-            return Outcome(self._answer(Task.model_validate_json(job.task), job.device, should_stop))
+            return Outcome(self._answer(decode_task(job.task), job.device, should_stop))
         except PeerError as error:
             return Outcome(None, Reason(error.reason), str(error))
         except (EdgeError, MemoryError) as error:
@@ -81,7 +81,7 @@ class ClientWork:
 
         about(federation=task.federation, run=task.run, round=task.round)
         place = self._place(device)
-        if task.action == "deliver":
+        if isinstance(task, DeliverTask):
             return encode_message(do_delivery(task, place)).decode()
         update = do_training(
             task,

@@ -52,6 +52,7 @@ from schemas.messages import (
     FromDevice,
     Message,
     Task,
+    TrainTask,
     Update,
     decode_message,
     encode_message,
@@ -310,9 +311,8 @@ class DeviceEdge:
             case _:
                 pass
 
-    def _entropy(self, task: Task) -> bytes:
+    def _entropy(self, task: TrainTask) -> bytes:
         """A real device's is random; here it is the same whenever the run is repeated."""
-        assert task.training is not None
         named = f"{task.training.seed}/{task.run}/{task.attempt}/{self.device.name}"
         return hashlib.sha256(named.encode()).digest()
 

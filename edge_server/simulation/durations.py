@@ -7,7 +7,7 @@ from typing import Protocol
 from edge_server.config.board_profiles import profile
 from edge_server.simulation.clock import TaskTimes, delivery_times, task_times
 from edge_server.simulation.population import VirtualDevice
-from schemas.messages import Task
+from schemas.messages import DeliverTask, Task
 
 
 class Pace(Protocol):
@@ -63,7 +63,7 @@ class BoardPace(Pace):
 
     def work_s(self, task: Task, macs: int) -> float:
         """By the board's processor."""
-        if task.training is None:
+        if isinstance(task, DeliverTask):
             return delivery_times(self._board, downlink_bytes=0, macs=macs).work_s
         return self._times(macs=macs, epochs=task.training.local_epochs).work_s
 

@@ -32,7 +32,7 @@ from edge_server.simulation.engine import Engine, EngineError, Job, Outcome
 from edge_server.simulation.remote_work import Done, Files, read_bytes, work
 from edge_server.simulation.shared_data import SharedData
 from schemas.errors import ConfigError
-from schemas.messages import Task
+from schemas.messages import decode_task
 
 Reference = Any
 """An object in Ray's store."""
@@ -154,7 +154,7 @@ class RayEngine(Engine[RayJob]):
 
     def _files(self, job: Job) -> dict[str, Any]:
         """What the job needs beside its task: blobs that the store has, and what the device keeps."""
-        task = Task.model_validate_json(job.task)
+        task = decode_task(job.task)
         digests = [ref.digest for ref in task.blobs.values()]
         files: dict[str, Any] = {f"blobs/{digest}": self._blobs.get(digest, task.round) for digest in digests}
         clients = self._setup.clients

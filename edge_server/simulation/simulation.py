@@ -68,7 +68,16 @@ from edge_server.simulation.round_checkpoint import Boundary, write_boundary
 from edge_server.storage.event_list.notes import round_closed, run_ended
 from edge_server.storage.records import Summary
 from schemas.errors import EdgeError
-from schemas.messages import BlobRequest, Death, FromServer, Message, Task, encode_message
+from schemas.messages import (
+    BlobRequest,
+    Death,
+    DeliverTask,
+    FromServer,
+    Message,
+    Task,
+    TrainTask,
+    encode_message,
+)
 
 log = logging.getLogger(__name__)
 
@@ -242,7 +251,7 @@ class Simulation:
     def _is_repeat(self, command: Command) -> bool:
         """Whether it says again what nothing can have lost."""
         match command:
-            case Send(_, Task()):
+            case Send(_, TrainTask() | DeliverTask()):
                 return True
             case Send(device, BlobRequest(digest=digest)):
                 return self._devices[device].sends(digest)
@@ -264,6 +273,7 @@ class Simulation:
                 self._timeline.post(now, ServerHears(self._plan(command)))
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
+                assert isinstance(task, TrainTask)
                 with self._coordinator.context.durations.timed("checking"):
                     checked = self._coordinator.checker.check(command, task, self._coordinator.model.state)
                 self._timeline.post(now, ServerHears(checked))

@@ -15,7 +15,7 @@ from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK
 from edge_server.storage.journal import FORMAT, Aggregated, GivenUp
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
 from schemas.errors import ConfigError
-from schemas.messages import Delivery, Task, Update
+from schemas.messages import Delivery, Update, decode_task
 from schemas.values import CapabilityProfile, DataCard, Reason
 
 
@@ -375,7 +375,7 @@ def _planned(
 
 
 def _open_task(device: str, attempt: int, task: str, max_bytes: int) -> OpenTask:
-    Task.model_validate_json(task)
+    decode_task(task)
     return device, int(attempt), task, int(max_bytes)
 
 

@@ -24,7 +24,7 @@ from edge_server.storage.journal import GivenUp
 from edge_server.storage.journal_reader import REMEDY, Closed, Examined, JournalReader, OpenTask, Planned
 from edge_server.storage.records import RoundRecord
 from schemas.errors import ConfigError
-from schemas.messages import Delivery, Task, Update
+from schemas.messages import Delivery, Update, decode_task
 from schemas.values import CapabilityProfile, DataCard, Reason
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def _name(reader: JournalReader, model_of: str | None) -> str | None:
     named, tasks = reader.run(), reader.tasks()
     if named is None and not tasks:
         return model_of if reader.plannings() else None
-    others = {Task.model_validate_json(task).run for _, _, task, _ in tasks} | ({model_of} - {None})
+    others = {decode_task(task).run for _, _, task, _ in tasks} | ({model_of} - {None})
     if len(others) != 1 or named in others:
         return named
     (other,) = others
@@ -245,7 +245,7 @@ def _participants(
             continue
         gone = time.time() - planned_at[attempt]
         left = min(rules.deadline_s, max(rules.rejoin_s, rules.deadline_s - gone))
-        assignment = Assignment(Task.model_validate_json(task), max_bytes)
+        assignment = Assignment(decode_task(task), max_bytes)
         participant = Participant(device, assignment, deadline=now + left, began=now - max(gone, 0.0))
         made.append(_as_it_stood(participant, seen, delivered))
     masked = any(one.assignment.task.masking is not None for one in made)

@@ -17,6 +17,7 @@ from schemas.messages.blobs import BlobRequest, BroadcastEnd, BroadcastProgress
 from schemas.messages.identity import CertificateRequest, IssuedCertificate
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
 from schemas.messages.presence import Birth, Death, Telemetry
+from schemas.messages.results import Acknowledgement, Delivery, Refusal, TaskReply, Update
 from schemas.messages.rollout import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.secure_aggregation import (
     EntrustedShares,
@@ -26,7 +27,7 @@ from schemas.messages.secure_aggregation import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from schemas.messages.training import Acknowledgement, Delivery, Increment, Refusal, Task, TaskReply, Update
+from schemas.messages.tasks import DeliverTask, Increment, Task, TaskBase, TrainTask, decode_task, task_class
 from schemas.values import Reason
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "BroadcastProgress",
     "CertificateRequest",
     "Death",
+    "DeliverTask",
     "Delivery",
     "EntrustedShares",
     "FederationEnd",
@@ -61,12 +63,15 @@ __all__ = [
     "RolloutMessage",
     "RoundAnnouncement",
     "Task",
+    "TaskBase",
     "TaskReply",
     "Telemetry",
+    "TrainTask",
     "UnmaskAnswer",
     "UnmaskRequest",
     "Update",
     "decode_message",
+    "decode_task",
     "encode_message",
 ]
 
@@ -105,7 +110,7 @@ AnyMessage = FromDevice | FromServer | IdentityMessage | RolloutMessage
 MESSAGES: dict[str, type[Message]] = {
     "birth": Birth,
     "death": Death,
-    "task": Task,
+    "task": TaskBase,
     "task-reply": TaskReply,
     "update": Update,
     "delivery": Delivery,
@@ -149,6 +154,8 @@ def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessa
         )
     head = _head(payload)
     model = MESSAGES.get(str(head.get("kind")))
+    if model is TaskBase:
+        model = task_class(head.get("action"))
     if model is None:
         raise PeerError(f"unknown kind of message {str(head.get('kind'))[:40]!r}", reason=Reason.UNKNOWN_KIND)
     if len(payload) > model.max_bytes:

@@ -27,7 +27,7 @@ from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.malloc import keep_freed_memory
-from schemas.messages import Task
+from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import BlobRef, decode_chunk, encode_json
@@ -71,8 +71,8 @@ def _offer(folder: Path, model: ModelSpec, spec: SubModelSpec, plan: TrainingPla
     store, module = BlobStore(folder / "server", durable=False), build_model(model)
     channel_map = trace_channels(module, model.input_shape)
     state = store.put_groups({"model": extract(arrays_of(module), spec, channel_map)})
-    task = Task(
-        federation="home", run="run-1", round=1, attempt=1, action="train", tier=1, ratio=0, model=model,
+    task = TrainTask(
+        federation="home", run="run-1", round=1, attempt=1, tier=1, ratio=0, model=model,
         spec=spec, training=plan, blobs={"state": state, "channel-map": store.put(encode_json(channel_map))},
     )  # fmt: skip
     (folder / "task.json").write_text(task.model_dump_json())
@@ -80,7 +80,7 @@ def _offer(folder: Path, model: ModelSpec, spec: SubModelSpec, plan: TrainingPla
 
 def travel(folder: Path) -> dict[str, int]:
     """Receive the task's blobs chunk by chunk, answer without an epoch, read every chunk of the answer."""
-    task = Task.model_validate_json((folder / "task.json").read_bytes())
+    task = TrainTask.model_validate_json((folder / "task.json").read_bytes())
     server, place = BlobStore(folder / "server", durable=False), _place(folder, _examples((1, 4, 4), 8))
     for ref in task.blobs.values():
         _carry(server, place.store, ref)

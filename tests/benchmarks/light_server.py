@@ -27,7 +27,7 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.transport.object_store.store import Depot
-from schemas.messages import Task
+from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Reason
 from tests.benchmarks.light_devices import FEDERATION
@@ -61,7 +61,7 @@ class LightCoordinator:
         if self.depot is not None:
             self.depot.publish([self._ref], self.store)
         tasks = {
-            device.name: Task(
+            device.name: TrainTask(
                 federation=FEDERATION,
                 run="run-1",
                 round=command.round,
@@ -78,7 +78,7 @@ class LightCoordinator:
         limit = 2 * self._ref.size
         return RoundPlanned(command.attempt, {name: Assignment(task, limit) for name, task in tasks.items()})
 
-    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]], state: None) -> list[UpdateChecked]:
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]], state: None) -> list[UpdateChecked]:
         """The disk is waited for once for all of them."""
         self.store.keep_sound(command.update.blob for command, _ in checks)
         return [self._check(command) for command, _ in checks]

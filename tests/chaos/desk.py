@@ -47,7 +47,7 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.machine import Federation
 from edge_server.storage.records import Summary
-from schemas.messages import Birth, BlobRequest, Delivery, Task, Update
+from schemas.messages import Birth, BlobRequest, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.tensors.blobs import decode_chunk, digest_of
 from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
 
@@ -172,13 +172,13 @@ class Desk:
 
     def _reach(self, device: Device, message: object) -> None:
         match message:
-            case Task(action="train"):
+            case TrainTask():
                 device.claimed = device.answer(message, self.coordinator.storage.store)
                 have = 0
                 if device.claimed.blob.digest in self.found:
                     have = self.coordinator.storage.store.present(device.claimed.blob)
                 self._step(MessageReceived(device.claimed, have))
-            case Task():
+            case DeliverTask():
                 self._step(MessageReceived(_delivery(message, device.name)))
             case BlobRequest(digest=digest, first=first, count=count):
                 assert device.claimed is not None

@@ -27,7 +27,7 @@ from edge_server.config.config import Config
 from edge_server.observability.report.report import write_report
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.transport.broker.launch import running_broker
-from schemas.messages import Task, Update
+from schemas.messages import Task, Update, decode_task
 from tests.integration import in_threads
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, Run, demo_config
 
@@ -69,7 +69,7 @@ def check_deliveries(journal: Path, state: Path) -> None:
         deliveries, tasks = reader.deliveries(), reader.tasks()
     names = [device_name(index) for index in range(5)]
     assert sorted((one.device, one.round) for one in deliveries) == sorted(product(names, (1, 2)))
-    graphs = {Task.model_validate_json(task).blobs["graph"].digest for _, _, task, _ in tasks}
+    graphs = {decode_task(task).blobs["graph"].digest for _, _, task, _ in tasks}
     assert len(graphs) == 1
     for name in names:
         log = (state / name / "client.log").read_text()

@@ -29,8 +29,8 @@ DEFAULTS = {
 
 def test_the_defaults_that_are_values_are_found():
     assert DEFAULTS["Birth.profile"] == CapabilityProfile()
-    assert DEFAULTS["Task.preprocessing"] == Preprocessing()
-    assert {"Task.spec", "Update.spec", "StrategySpec.combiner"} <= DEFAULTS.keys()
+    assert DEFAULTS["TrainTask.preprocessing"] == Preprocessing()
+    assert {"DeliverTask.spec", "Update.spec", "StrategySpec.combiner"} <= DEFAULTS.keys()
 
 
 @pytest.mark.parametrize("where", sorted(DEFAULTS))

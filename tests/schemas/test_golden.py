@@ -10,17 +10,32 @@ import numpy as np
 import pytest
 
 from schemas.base import Frozen
-from schemas.messages import MESSAGES, decode_message, encode_message
-from schemas.security.manifest import SignedManifest
+from schemas.messages import MESSAGES, decode_message, decode_task, encode_message
+from schemas.security.manifest import SignedManifest, content_digest
 from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Chunk, decode_chunk, digest_of, encode_chunk
 from tests.groups import decode_groups, encode_groups
-from tests.schemas.examples import CHANNEL_MAP, GROUPS, MESSAGES_BY_KIND, SIGNED, SPEC, STRATEGY
+from tests.schemas.examples import (
+    CHANNEL_MAP,
+    DELIVER_TASK,
+    GROUPS,
+    MESSAGES_BY_KIND,
+    SIGNED,
+    SPEC,
+    STRATEGY,
+    TRAIN_TASK,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
+TASKS = {"train-task": TRAIN_TASK, "deliver-task": DELIVER_TASK}
+EXAMPLES = {kind: message for kind, message in MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
+OF_THE_OTHER_KIND = {
+    "train-task": {"trial", "provenance"},
+    "deliver-task": {"personal", "returned", "masking", "uplink", "training"},
+}
 VALUES: dict[str, Frozen] = {
     "strategy-spec": STRATEGY,
     "sub-model-spec": SPEC,
@@ -45,23 +60,50 @@ def hold_still(name: str, value: object) -> None:
 
 def test_there_is_an_example_of_every_kind_and_of_no_other():
     assert MESSAGES_BY_KIND.keys() == MESSAGES.keys()
-    assert all(type(message) is MESSAGES[kind] for kind, message in MESSAGES_BY_KIND.items())
+    assert all(isinstance(message, MESSAGES[kind]) for kind, message in MESSAGES_BY_KIND.items())
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
-def test_an_example_states_every_field(kind):
-    message = MESSAGES_BY_KIND[kind]
-    assert all(getattr(message, name) not in (None, "", {}, ()) for name in type(message).model_fields)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_states_every_field(name):
+    message = EXAMPLES[name]
+    fields = type(message).model_fields.keys() - OF_THE_OTHER_KIND.get(name, set())
+    assert all(getattr(message, field) not in (None, "", {}, ()) for field in fields)
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
-def test_messages_keep_their_wire_format(kind):
-    hold_still(kind, json.loads(encode_message(MESSAGES_BY_KIND[kind])))
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_messages_keep_their_wire_format(name):
+    hold_still(name, json.loads(encode_message(EXAMPLES[name])))
 
 
-@pytest.mark.parametrize("kind", MESSAGES)
-def test_stored_messages_are_still_understood(kind):
-    assert decode_message((GOLDEN / f"{kind}.json").read_bytes()) == MESSAGES_BY_KIND[kind]
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_stored_messages_are_still_understood(name):
+    assert decode_message((GOLDEN / f"{name}.json").read_bytes()) == EXAMPLES[name]
+
+
+# The files of both tasks and these digests were written by a program with one class for both.
+DIGESTS = {
+    "train-task": "aaab2fc2276ccceebfed9c075d63d8627708ece336756f6d307d492518f7a505",
+    "deliver-task": "45c7a6074c8577c0f9173d589c1b779fb76d629f1163f872e96011c934c6794b",
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_has_the_digest_that_was_signed(name):
+    assert content_digest(decode_task((GOLDEN / f"{name}.json").read_bytes())) == DIGESTS[name]
+
+
+def test_fields_of_the_other_kind_of_task_are_ignored():
+    # "task.json" was written by the same program: it trains, and has a trial and provenance.
+    assert decode_message((GOLDEN / "task.json").read_bytes()) == TRAIN_TASK
+    given = {**json.loads(encode_message(DELIVER_TASK)), "training": {"local_epochs": 1}}
+    assert decode_message(json.dumps(given).encode()) == DELIVER_TASK
+
+
+@pytest.mark.parametrize("decode", [decode_message, decode_task])
+def test_a_task_without_an_action_trains(decode):
+    given = json.loads(encode_message(TRAIN_TASK))
+    del given["action"]
+    assert decode(json.dumps(given).encode()) == TRAIN_TASK
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -105,5 +147,5 @@ def test_stored_blobs_are_still_understood():
 
 
 def test_every_stored_file_is_of_something_that_exists():
-    known = {*MESSAGES, *VALUES, "bytes", "groups"}
+    known = {*MESSAGES, *TASKS, *VALUES, "bytes", "groups"}
     assert {path.stem for path in GOLDEN.iterdir()} == known

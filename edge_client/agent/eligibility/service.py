@@ -12,6 +12,7 @@ from edge_client.agent.session.events import GivenBack
 from edge_client.agent.session.state import Session
 from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.worker import Worker
+from schemas.messages import TrainTask
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class EligibilityService(Service):
     def tick(self, now: float, session: Session) -> None:
         """Check the board when that is due."""
         task = session.task
-        at_work = task is not None and task.action == "train" and session.result is None
+        at_work = isinstance(task, TrainTask) and session.result is None
         for command in self._monitor.turn(now, at_work=at_work):
             match command:
                 case Hold():

@@ -9,7 +9,17 @@ from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.object_store.http_transfers import BypassCommand, BypassEvent
-from schemas.messages import AnyMessage, Delivery, FederationEnd, Message, Refusal, Task, TaskReply, Update
+from schemas.messages import (
+    AnyMessage,
+    Delivery,
+    FederationEnd,
+    Message,
+    Refusal,
+    Task,
+    TaskReply,
+    TrainTask,
+    Update,
+)
 from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason
 
@@ -125,7 +135,7 @@ class Tick:
 class EntropyDrawn:
     """Event: fresh randomness for the masks of this attempt only."""
 
-    task: Task
+    task: TrainTask
     entropy: bytes = field(repr=False)
 
 
@@ -204,7 +214,7 @@ class RunEnded:
 class DrawEntropy:
     """Command: draw 32 random bytes for this task; answered by `EntropyDrawn`."""
 
-    task: Task
+    task: TrainTask
 
 
 @dataclass(frozen=True)

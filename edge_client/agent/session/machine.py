@@ -45,12 +45,14 @@ from schemas.messages import (
     AnyMessage,
     BlobRequest,
     BroadcastEnd,
+    DeliverTask,
     EntrustedShares,
     FederationEnd,
     MaskCohort,
     Refusal,
     RoundAnnouncement,
     Task,
+    TrainTask,
     UnmaskRequest,
     Update,
 )
@@ -70,7 +72,7 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _remembered(session, snapshot, present, now)
         case ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
-        case Received(Task() as task, present):
+        case Received(TrainTask() | DeliverTask() as task, present):
             return _offered(session, task, present, now)
         case Received(message):
             return _receive(session, message, now)

@@ -9,14 +9,14 @@ from edge_client.agent.session.events import SendMessage
 from edge_client.agent.session.secure_participation import AggregationMessage
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from schemas.errors import PeerError
-from schemas.messages import Acknowledgement, Refusal, Task, Update
+from schemas.messages import Acknowledgement, Refusal, Task, TrainTask, Update
 from schemas.values import Reason
 
 
-def entropy_drawn(session: Session, task: Task, entropy: bytes, now: float) -> Step:
+def entropy_drawn(session: Session, task: TrainTask, entropy: bytes, now: float) -> Step:
     """Make keys from the randomness and join the cohort."""
     current = session.task
-    if current is None or not session.is_at(task.run, task.attempt):
+    if not isinstance(current, TrainTask) or not session.is_at(task.run, task.attempt):
         return session, []
     return _with_masks(
         session, secure_participation.join(session.masks, session.device, current, entropy), now

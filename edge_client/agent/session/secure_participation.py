@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from edge_client.agent.session.events import Command, MaskUpdate, SendMessage
 from edge_client.security.secure_aggregation import protocol
 from edge_client.security.secure_aggregation.cohort import Membership
-from schemas.messages import EntrustedShares, MaskCohort, Message, Task, UnmaskRequest, Update
+from schemas.messages import (
+    DeliverTask,
+    EntrustedShares,
+    MaskCohort,
+    Message,
+    Task,
+    TrainTask,
+    UnmaskRequest,
+    Update,
+)
 from schemas.values import Reason
 
 AggregationMessage = MaskCohort | EntrustedShares | UnmaskRequest
@@ -36,7 +45,7 @@ def refusal_reason(participation: SecureParticipation, task: Task) -> tuple[Reas
 
     It helps to unmask one sum per round: the difference of two might be a single device's update.
     """
-    if task.action != "train":
+    if isinstance(task, DeliverTask):
         return None
     if task.masking is None:
         unmasked = Reason.INCOMPATIBLE, "this device sends masked updates only"
@@ -46,7 +55,7 @@ def refusal_reason(participation: SecureParticipation, task: Task) -> tuple[Reas
     return None
 
 
-def join(participation: SecureParticipation, device: str, task: Task, entropy: bytes) -> Step:
+def join(participation: SecureParticipation, device: str, task: TrainTask, entropy: bytes) -> Step:
     """Join a task's cohort unless the device is in it; raises what `protocol.begin` raises."""
     if participation.membership is not None:
         return participation, []

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from schemas.base import Frozen
 from schemas.messages import Delivery, Task, TaskReply, Update
+from schemas.messages.tasks import StoredTask
 from schemas.names import Name
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, RoundNumber
@@ -31,7 +32,7 @@ class SessionSnapshot(Frozen):
     version: Literal[1] = 1
     federation: Name
     device: Name
-    task: Task | None = None
+    task: StoredTask | None = None
     result: Annotated[Update | Delivery | TaskReply, Field(discriminator="kind")] | None = None
     runs: tuple[Name, ...] = ()
     attempts: Mapping[Name, Attempt] = {}

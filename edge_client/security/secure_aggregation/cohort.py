@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from edge_client.security.secure_aggregation import keys, shamir
-from schemas.messages import KeyShares, MaskCohort, Task, UnmaskAnswer
+from schemas.messages import KeyShares, MaskCohort, TrainTask, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member
 
 Entrusted = Mapping[str, tuple[int, ...]]
@@ -24,7 +24,7 @@ class Membership:
     """What a device knows of its cohort. `answer` is what it gave, and for whom, when asked to unmask."""
 
     device: str
-    task: Task
+    task: TrainTask
     entropy: bytes = field(repr=False)
     cohort: MaskCohort | None = None
     shares: KeyShares | None = None

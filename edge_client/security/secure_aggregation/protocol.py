@@ -47,7 +47,7 @@ from schemas.messages import (
     KeyAdvertisement,
     KeyShares,
     MaskCohort,
-    Task,
+    TrainTask,
     UnmaskAnswer,
     UnmaskRequest,
 )
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from edge_client.security.secure_aggregation.quantization import Scale
 
 
-def begin(device: str, task: Task, entropy: bytes) -> Membership:
+def begin(device: str, task: TrainTask, entropy: bytes) -> Membership:
     """A device that was offered a task to mask; raises `PeerError` where the terms leave it out."""
     if task.masking is None or task.spec not in task.masking.specs:
         raise PeerError("the task's sub-model is not among those to mask", reason=Reason.WRONG_SHAPE)

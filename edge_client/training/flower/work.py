@@ -18,7 +18,7 @@ from edge_client.training.flower.settings import FlowerSettings
 from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, bounded
 from edge_client.training.trainer import OWN, Job
 from schemas.errors import PeerError
-from schemas.messages import Task
+from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.values import Reason, TrainingMetrics
 
@@ -31,10 +31,9 @@ class FlowerWork:
         self._loaded = load_app(settings.app)
         self._state: tuple[str, Any] = ("", None)
 
-    def check(self, task: Task) -> None:
+    def check(self, task: TrainTask) -> None:
         """An app trains as it does: what an algorithm changes within training is not for it."""
         plan = task.training
-        assert plan is not None
         asked = [f"the objective '{piece.name}'" for piece in plan.objectives]
         asked += ["channels chosen by this device's attention"] if task.personal is not None else []
         asked += ["a round without epochs"] if plan.local_epochs == 0 else []

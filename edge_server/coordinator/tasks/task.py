@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from edge_server.config.config import Config
 from edge_server.coordinator.tasks.increments import TaskBlobs
 from edge_server.rounds.events import PlanRound
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
-from schemas.messages import Task, encode_message
+from schemas.messages import DeliverTask, Task, TrainTask
+from schemas.messages.object_store import ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
+from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Component, TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 
@@ -59,54 +62,54 @@ def plan_training_tasks(planned: Plan, tiers: Mapping[str, int], default_epochs:
 
 
 def make_task(
-    terms: TaskTemplate,
+    template: TaskTemplate,
     command: PlanRound,
     device: str,
-    job: TaskPlan,
+    plan: TaskPlan,
     *,
-    parts: TaskBlobs,
+    blobs: TaskBlobs,
+    store: ObjectStoreTerms | None,
+    masking: MaskingTerms | None,
     participants: int,
 ) -> Task:
-    """The message that gives `device` its job, as one of so many participants.
-
-    Raises what `encode_message` does: a task that is too large to be sent ends the run here, where the
-    reason can be told.
-    """
-    training = None if command.deliver else _training(terms.config, command.round, device, job, participants)
-    task = Task(
-        federation=terms.config.federation.name,
-        run=terms.run,
-        round=command.round,
-        attempt=command.attempt,
-        action="deliver" if command.deliver else "train",
-        tier=job.tier,
-        ratio=job.ratio,
-        model=terms.model,
-        preprocessing=terms.preprocessing,
-        spec=job.cut.spec,
-        personal=job.cut.personal,
-        returned=job.cut.returned,
-        uplink=() if command.deliver else terms.uplink,
-        training=training,
-        blobs=parts.blobs,
-        layers=parts.layers,
-        channels=parts.channels,
-        trial=DELIVERY_TERMS if command.deliver and terms.config.federation.deliver == "trial" else None,
-        provenance=job.provenance,
+    """The task that gives `device` its part of the round, unsigned; `participants` devices train in it."""
+    fields: dict[str, Any] = {
+        "federation": template.config.federation.name,
+        "run": template.run,
+        "round": command.round,
+        "attempt": command.attempt,
+        "tier": plan.tier,
+        "ratio": plan.ratio,
+        "model": template.model,
+        "preprocessing": template.preprocessing,
+        "spec": plan.cut.spec,
+        "depot": store,
+        "blobs": blobs.blobs,
+        "layers": blobs.layers,
+        "channels": blobs.channels,
+    }
+    if command.deliver:
+        trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
+        return DeliverTask(**fields, trial=trial, provenance=plan.provenance)
+    return TrainTask(
+        **fields,
+        personal=plan.cut.personal,
+        returned=plan.cut.returned,
+        masking=masking,
+        uplink=template.uplink,
+        training=_training(template.config, command.round, device, plan, participants),
     )
-    encode_message(task)
-    return task
 
 
 def _training(
-    config: Config, round_number: int, device: str, job: TaskPlan, participants: int
+    config: Config, round_number: int, device: str, plan: TaskPlan, participants: int
 ) -> TrainingPlan:
-    """The run's settings with the job's epochs; a device that does not train has none."""
+    """The run's training settings with the plan's epochs: 0 where the device only scores channels."""
     settings = config.training.model_dump()
     return TrainingPlan(
-        **{**settings, "local_epochs": job.local_epochs if job.cut.train else 0},
+        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0},
         seed=_seed(config.federation.seed, round_number, device),
-        objectives=job.cut.objectives,
+        objectives=plan.cut.objectives,
         participants=participants,
     )
 

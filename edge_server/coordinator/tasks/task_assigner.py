@@ -16,7 +16,7 @@ from edge_server.rounds.events import Assignment, PlanRound
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.strategy.strategy import State, Strategy, downlink_groups
 from edge_server.transport.object_store.store import Depot
-from schemas.messages import Task
+from schemas.messages import DeliverTask, Task, encode_message
 from schemas.messages.object_store import ObjectStoreTerms as Terms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -73,7 +73,9 @@ class TaskAssigner:
             planned.setdefault(task.attempt, []).append(task)
         for alike in planned.values():
             described = self.described(alike[0].blobs[MAP].chunk_bytes)
-            self._frames(alike[0].action == "deliver", [task.spec for task in alike], state, described, tiers)
+            self._frames(
+                isinstance(alike[0], DeliverTask), [task.spec for task in alike], state, described, tiers
+            )
 
     def assignments(
         self,
@@ -95,9 +97,19 @@ class TaskAssigner:
         terms = self._published(ref for one in parts.values() for ref in one.blobs.values())
         made, limits = {}, dict[str, int]()
         for name, job in jobs.items():
-            task = make_task(self._terms, command, name, job, parts=parts[name], participants=len(jobs))
-            task = task.model_copy(update={"masking": masking, "depot": terms})
-            task = self._manifest_signer.task(task, name, parent_sha256=state_sha256)
+            unsigned = make_task(
+                self._terms,
+                command,
+                name,
+                job,
+                blobs=parts[name],
+                store=terms,
+                masking=masking,
+                participants=len(jobs),
+            )
+            task = self._manifest_signer.task(unsigned, name, parent_sha256=state_sha256)
+            # A task too large to be sent ends the run here, where the reason is known.
+            encode_message(task)
             alike = repr((job.cut.spec, job.cut.personal, job.cut.returned))
             if alike not in limits:
                 limits[alike] = max_answer_bytes(task, self._channel_map, self._strategy.groups)

@@ -18,7 +18,7 @@ from edge_server.storage.recovery import Resumption
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
-from schemas.messages import Task, Update
+from schemas.messages import TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.values import Reason
 
@@ -48,12 +48,12 @@ class UpdateChecker:
         self.guard, self._ratios = guard, dict(ratios)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="checking")
 
-    def check(self, command: CheckUpdate, task: Task, state: State) -> UpdateChecked:
+    def check(self, command: CheckUpdate, task: TrainTask, state: State) -> UpdateChecked:
         """Verify and examine an uploaded update; it is on disk and in the journal when this returns."""
         sound = self._store.verify(command.update.blob)
         return self._judged(command, task, self._examined((command, task), sound), state)
 
-    def check_all(self, checks: Sequence[tuple[CheckUpdate, Task]], state: State) -> list[UpdateChecked]:
+    def check_all(self, checks: Sequence[tuple[CheckUpdate, TrainTask]], state: State) -> list[UpdateChecked]:
         """Check several updates side by side: the disk is waited for once for all of them.
 
         What an update is by itself is found out in any order, what it is beside the others in theirs.
@@ -69,7 +69,7 @@ class UpdateChecker:
                 for (command, task), one in zip(checks, found, strict=True)
             ]
 
-    def _examined(self, check: tuple[CheckUpdate, Task], sound: bool) -> Examination:
+    def _examined(self, check: tuple[CheckUpdate, TrainTask], sound: bool) -> Examination:
         command, task = check
         if not sound:
             return NOT_ITS_BYTES
@@ -83,7 +83,9 @@ class UpdateChecker:
             segments=command.segments,
         )
 
-    def _judged(self, command: CheckUpdate, task: Task, found: Examination, state: State) -> UpdateChecked:
+    def _judged(
+        self, command: CheckUpdate, task: TrainTask, found: Examination, state: State
+    ) -> UpdateChecked:
         update, norms = command.update, self.guard.measure(found.sizes)
         reason, detail = found.reason, found.detail
         if reason is None and found.groups:

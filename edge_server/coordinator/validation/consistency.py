@@ -9,7 +9,7 @@ import numpy as np
 from edge_client.pruning.lazy_slicing import Excerpt
 from edge_server.strategy.groups.rule import GroupRule
 from schemas.errors import PeerError
-from schemas.messages import Task, Update
+from schemas.messages import TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
@@ -19,14 +19,12 @@ ROUNDING = 1e-5
 VARIANCE = "running_var"
 
 
-def check_training(update: Update, task: Task) -> None:
+def check_training(update: Update, task: TrainTask) -> None:
     """Raise `PeerError` unless so many examples, in the task's batches and epochs, are that many steps.
 
     A device whose last batch is too small to be normalised leaves it out.
     """
     plan, said = task.training, update.metrics
-    if plan is None:
-        return
     if said.epochs > plan.local_epochs:
         raise _refused(f"{said.epochs} epochs, {plan.local_epochs} were asked for")
     full, rest = divmod(said.examples, plan.batch_size)

@@ -17,7 +17,7 @@ from edge_server.coordinator.validation.consistency import check_group_values
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
-from schemas.messages import Task, Update
+from schemas.messages import Task, TrainTask, Update
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Array, Groups
@@ -45,7 +45,7 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
 
 
 def examine(
-    update: Update, groups: Groups, task: Task, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
+    update: Update, groups: Groups, task: TrainTask, channel_map: ChannelMap, rules: Sequence[GroupRule] = ()
 ) -> Magnitudes:
     """How large its numbers are; raises `PeerError` with its reason unless `groups` honestly answers `task`.
 
@@ -70,7 +70,7 @@ def _answer_shapes(
     model: Mapping[str, Shape] = expected_shapes(spec, channel_map)
     shapes = {rule.name: rule.shapes(model, task.model) for rule in rules if rule.uplink}
     if task.personal is not None:
-        shapes["attention"] = _score_shapes(task, channel_map)
+        shapes["attention"] = _score_shapes(task.personal, channel_map)
     if task.returned is not None:
         model = {name: shape for name, shape in model.items() if name.rpartition(".")[0] in task.returned}
     return {**shapes, "model": model}
@@ -91,7 +91,7 @@ def _counts(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping[str, 
     }
 
 
-def _check_spec(spec: SubModelSpec, task: Task, channel_map: ChannelMap) -> None:
+def _check_spec(spec: SubModelSpec, task: TrainTask, channel_map: ChannelMap) -> None:
     if task.personal is None:
         if spec != task.spec:
             raise PeerError("the update is of another sub-model than the task's", reason=Reason.WRONG_SHAPE)
@@ -106,7 +106,7 @@ def _check_spec(spec: SubModelSpec, task: Task, channel_map: ChannelMap) -> None
         raise PeerError(str(error), reason=Reason.WRONG_SHAPE) from error
 
 
-def _check_names(groups: Groups, task: Task, allowed: Set[str], *, scored: bool) -> None:
+def _check_names(groups: Groups, task: TrainTask, allowed: Set[str], *, scored: bool) -> None:
     """A client that chose its own channels says by which scores; without examples it has none."""
     needed = {"model", "attention"} if task.personal is not None and scored else {"model"}
     if not needed <= groups.keys() <= allowed:
@@ -115,10 +115,9 @@ def _check_names(groups: Groups, task: Task, allowed: Set[str], *, scored: bool)
         )
 
 
-def _score_shapes(task: Task, channel_map: ChannelMap) -> Mapping[str, Shape]:
+def _score_shapes(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping[str, Shape]:
     """One score per output channel of every layer that the task measures attention behind."""
-    assert task.personal is not None
-    layers = {layer for name in task.personal.ratios for layer in channel_map.groups[name].layers}
+    layers = {layer for name in personal.ratios for layer in channel_map.groups[name].layers}
     return {layer: channel_map.parameters[f"{layer}.weight"].shape[:1] for layer in layers}
 
 

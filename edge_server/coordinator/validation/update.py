@@ -20,7 +20,7 @@ from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
-from schemas.messages import Task, Update
+from schemas.messages import TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import FileGroups, Groups
 from schemas.values import Reason
@@ -45,7 +45,7 @@ NOT_ITS_BYTES = Examination(Reason.DIGEST_MISMATCH, "the bytes are not those of 
 def examined(
     update: Update,
     path: Path,
-    task: Task,
+    task: TrainTask,
     channel_map: ChannelMap,
     rules: Sequence[GroupRule] = (),
     *,
@@ -70,7 +70,7 @@ def examined(
         return Examination(Reason(error.reason), str(error))
 
 
-def _decoded(path: Path, task: Task, limit: int, unpacked: UnpackedCache) -> Groups:
+def _decoded(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCache) -> Groups:
     """The groups of an update that is encoded as its task asks; raises `PeerError` for any other."""
     chain = make_chain(task.uplink)
     if is_compressed(path) != (chain.pack is not None):

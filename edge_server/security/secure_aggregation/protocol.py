@@ -24,7 +24,7 @@ from schemas.messages import (
     KeyShares,
     MaskCohort,
     Message,
-    Task,
+    TrainTask,
     UnmaskAnswer,
     UnmaskRequest,
 )
@@ -52,7 +52,7 @@ class MaskAgreement:
     seconds of the server's clock.
     """
 
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, TrainTask]
     stage: Stage = Stage.KEYING
     keys: Mapping[str, KeyAdvertisement] = field(default_factory=dict)
     cohort: MaskCohort | None = None

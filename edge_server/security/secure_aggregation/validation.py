@@ -12,13 +12,13 @@ import numpy as np
 
 from edge_client.security.secure_aggregation.mask_update import GROUP
 from schemas.errors import PeerError
-from schemas.messages import Task, Update
+from schemas.messages import TrainTask, Update
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Groups
 from schemas.values import Reason
 
 
-def examine_masked(update: Update, groups: Groups, task: Task, segments: Sequence[int]) -> None:
+def examine_masked(update: Update, groups: Groups, task: TrainTask, segments: Sequence[int]) -> None:
     """Raise `PeerError` unless `groups` are whole numbers for just those of `segments` that it holds."""
     assert task.masking is not None
     if update.spec != task.spec:

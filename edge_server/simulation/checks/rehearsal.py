@@ -31,7 +31,7 @@ from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanR
 from edge_server.rounds.fleet import Device
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
-from schemas.messages import Update
+from schemas.messages import TrainTask, Update
 from schemas.values import CapabilityProfile, DataCard, ModelSpec
 
 ROUNDS = 2
@@ -134,6 +134,7 @@ def _update(
 ) -> Update:
     """What the device sends; raises `ConfigError` where it cannot, or where the server would refuse it."""
     task = assignment.task
+    assert isinstance(task, TrainTask)
     private = PrivateState(scratch / device, durable=False)
     place = TaskContext(
         device,

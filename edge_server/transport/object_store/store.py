@@ -11,7 +11,7 @@ from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import Web
 from edge_server.transport.object_store.signed_urls import UrlSigner
 from schemas.errors import PeerError
-from schemas.messages import Task, Update, encode_message
+from schemas.messages import Task, TrainTask, Update, encode_message
 from schemas.messages.object_store import Addresses
 from schemas.messages.object_store import ObjectStoreTerms as Terms
 from schemas.tensors.blobs import BlobRef
@@ -66,7 +66,7 @@ class Depot:
             if ref.digest in self._published
         }
         put = None
-        if task.action == "train" and limit > self.terms.above:
+        if isinstance(task, TrainTask) and limit > self.terms.above:
             name = _update(task.run, task.attempt, device)
             put = self._links.url("PUT", name, seconds=self._seconds, most=limit)
         told = task.model_copy(update={"addresses": Addresses(get=get, put=put)})

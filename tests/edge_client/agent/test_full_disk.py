@@ -21,7 +21,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
-from schemas.messages import Task
+from schemas.messages import DeliverTask, Task, TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import encode_json
 from schemas.values import ModelSpec, Reason
@@ -49,19 +49,19 @@ def task(place: TaskContext, action: str = "train") -> Task:
         "state": place.store.put(encode_groups({"model": arrays})),
         "channel-map": place.store.put(encode_json(channels)),
     }
-    plan = TrainingPlan(objectives=({"name": "scaffold"},)) if action == "train" else None
-    return Task(
-        federation="home",
-        run="run-1",
-        round=1,
-        attempt=1,
-        action=action,
-        tier=1,
-        ratio=0,
-        model=SPEC,
-        training=plan,
-        blobs=blobs,
-    )
+    fields = {
+        "federation": "home",
+        "run": "run-1",
+        "round": 1,
+        "attempt": 1,
+        "tier": 1,
+        "ratio": 0,
+        "model": SPEC,
+        "blobs": blobs,
+    }
+    if action == "deliver":
+        return DeliverTask(**fields)
+    return TrainTask(**fields, training=TrainingPlan(objectives=({"name": "scaffold"},)))
 
 
 def outcome(asked: Task, place: TaskContext) -> WorkFailed:

@@ -17,5 +17,5 @@ OF_FEW = {"onnx", "onnxruntime", "PIL", "cryptography"}
 def test_what_tensors_need_is_not_imported_before_the_first_task(statement: str) -> None:
     program = f"{statement}\nimport sys\nprint(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
-    assert "schemas.messages.training" in loaded
+    assert "schemas.messages.tasks" in loaded
     assert not (OF_TENSORS | OF_FEW) & loaded

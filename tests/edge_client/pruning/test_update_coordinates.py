@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
-from schemas.messages import Task
+from schemas.messages import TrainTask
+from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec, PersonalPruning
 from tests.edge_server.strategy.network import MAP
 
 
-def task(**fields) -> Task:
+def task(**fields) -> TrainTask:
     model = ModelSpec(name="mlp", input_shape=(2,), num_classes=2)
-    return Task(
-        federation="home", run="r", round=1, attempt=1, tier=1, ratio=0, model=model, blobs={}, **fields
-    )
+    common = {"federation": "home", "run": "r", "round": 1, "attempt": 1, "tier": 1, "ratio": 0, "blobs": {}}
+    return TrainTask(**common, model=model, training=TrainingPlan(), **fields)
 
 
 def full(start: float = 0.0) -> dict[str, np.ndarray]:

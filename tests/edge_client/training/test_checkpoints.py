@@ -15,7 +15,7 @@ from torch import nn
 from edge_client.data.sources import load_source
 from edge_client.training.checkpoints import INTERVAL_S, EpochCheckpoint, EpochCheckpoints, UnfitCheckpoint
 from edge_client.training.loop import EpochReport, TrainingResult, TrainingStopped, train
-from schemas.messages import Task
+from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import ModelSpec
@@ -217,7 +217,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_training_alone(tmp_path,
     assert "No space left" in caplog.text
 
 
-TASK = Task(
+TASK = TrainTask(
     federation="home",
     run="run-1",
     round=2,

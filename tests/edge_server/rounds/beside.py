@@ -6,7 +6,7 @@ from edge_client.agent.session import events as on_device
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
-from schemas.messages import Task, Update
+from schemas.messages import DeliverTask, Task, TrainTask, Update
 from schemas.messages.object_store import Addresses, ObjectStoreTerms
 from tests.edge_server.rounds.world import CHUNK, Node, World
 
@@ -31,7 +31,7 @@ class WorldWithStore(World):
 
     def _do_on_server(self, command: on_server.Command) -> None:
         match command:
-            case on_server.Send(device, Task() as task):
+            case on_server.Send(device, TrainTask() | DeliverTask() as task):
                 super()._do_on_server(on_server.Send(device, self._addressed(task)))
             case _:
                 super()._do_on_server(command)

@@ -21,7 +21,17 @@ from edge_server.rounds.events import (
 )
 from edge_server.rounds.machine import Federation, Phase, RoundRules
 from edge_server.rounds.participant import Status
-from schemas.messages import Acknowledgement, BlobRequest, Delivery, Refusal, Task, TaskReply, Update
+from schemas.messages import (
+    Acknowledgement,
+    BlobRequest,
+    DeliverTask,
+    Delivery,
+    Refusal,
+    Task,
+    TaskReply,
+    TrainTask,
+    Update,
+)
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 from schemas.values import DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
@@ -100,18 +110,17 @@ class Run:
 
 
 def assignment(number: int = 1, attempt: int = 1, *, deliver: bool = False, **more) -> Assignment:
-    task = Task(
-        federation=NAME,
-        run=RUN,
-        round=number,
-        attempt=attempt,
-        action="deliver" if deliver else "train",
-        tier=1,
-        ratio=0.0,
-        model=ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
-        training=None if deliver else TrainingPlan(),
-        blobs={"state": STATE, "channel-map": SMALL_MAP},
-    )
+    fields = {
+        "federation": NAME,
+        "run": RUN,
+        "round": number,
+        "attempt": attempt,
+        "tier": 1,
+        "ratio": 0.0,
+        "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
+        "blobs": {"state": STATE, "channel-map": SMALL_MAP},
+    }
+    task = DeliverTask(**fields) if deliver else TrainTask(**fields, training=TrainingPlan())
     return Assignment(task.model_copy(update=more), MAX_BYTES)
 
 

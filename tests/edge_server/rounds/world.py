@@ -17,7 +17,7 @@ from edge_client.transport import chunk_transfer
 from edge_server.rounds import events as on_server
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.machine import Federation, Phase, RoundRules
-from schemas.messages import Birth, Death, Delivery, Task, Update
+from schemas.messages import Birth, Death, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import BlobRef, Chunk, digest_of
 from schemas.values import DataCard, DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
@@ -187,19 +187,18 @@ class World:
 
     def assignment(self, plan: on_server.PlanRound) -> on_server.Assignment:
         model = bytes([plan.round % 256]) * (CHUNK * self.blob_chunks - 7)
-        task = Task(
-            federation=FEDERATION,
-            run=RUN,
-            round=plan.round,
-            attempt=plan.attempt,
-            action="deliver" if plan.deliver else "train",
-            tier=1,
-            ratio=0.0,
-            model=ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
-            training=None if plan.deliver else TrainingPlan(),
-            blobs={"state": self.disk.put(model)},
-            channels={"state": 1} if self.shared and plan.wanted is None else {},
-        )
+        fields = {
+            "federation": FEDERATION,
+            "run": RUN,
+            "round": plan.round,
+            "attempt": plan.attempt,
+            "tier": 1,
+            "ratio": 0.0,
+            "model": ModelSpec(name="two-nn", input_shape=(1, 8, 8), num_classes=10),
+            "blobs": {"state": self.disk.put(model)},
+            "channels": {"state": 1} if self.shared and plan.wanted is None else {},
+        }
+        task = DeliverTask(**fields) if plan.deliver else TrainTask(**fields, training=TrainingPlan())
         return on_server.Assignment(task, max_bytes=CHUNK * 100)
 
     # --- a device's edge ---
@@ -243,7 +242,7 @@ class World:
     def _result(self, name: str, node: Node, task: Task) -> Update | Delivery:
         common = {"federation": FEDERATION, "device": name, "run": RUN, "round": task.round}
         common["attempt"] = task.attempt
-        if task.action == "deliver":
+        if isinstance(task, DeliverTask):
             metrics = DeliveryMetrics(
                 parameters=1,
                 macs=1,

@@ -17,9 +17,9 @@ from edge_server.rounds.fleet import Device
 from edge_server.storage.journal import Aggregated, Journal
 from edge_server.storage.journal_reader import Closed, JournalReader, Strike
 from schemas.errors import ConfigError
-from schemas.messages import Task, Update
+from schemas.messages import Update, decode_task
 from schemas.values import CapabilityProfile, DataCard
-from tests.schemas.examples import MESSAGES_BY_KIND
+from tests.schemas.examples import DELIVER_TASK, MESSAGES_BY_KIND, TRAIN_TASK
 
 ROOT = Path(__file__).parents[3]
 ONE, TWO = "1" * 64, "2" * 64
@@ -79,7 +79,24 @@ def test_each_device_has_its_newest_task(journal, reader):
     journal.planned(2, 1, assignments("b", attempt=2))
     tasks = reader.tasks()
     assert [(device, attempt, most) for device, attempt, _, most in tasks] == [("a", 1, 900), ("b", 2, 900)]
-    assert Task.model_validate_json(tasks[1][2]).attempt == 2
+    assert decode_task(tasks[1][2]).attempt == 2
+
+
+def test_tasks_of_the_version_before_are_read_and_written_as_they_were(path):
+    before = (Path(__file__).parent / "before" / "journal.sql").read_text()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(before)
+        connection.execute("PRAGMA user_version = 2")
+    with closing(JournalReader(path)) as reader:
+        tasks = {device: decode_task(task) for device, _, task, _ in reader.tasks()}
+    assert tasks == {"pi-3": TRAIN_TASK, "pi-4": DELIVER_TASK}
+    journal = Journal(path)
+    journal.planned(6, 4, {name: Assignment(task, 900) for name, task in tasks.items()})
+    journal.close()
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT attempt, task FROM tasks").fetchall()
+    assert [attempt for attempt, _ in rows] == [6, 6]
+    assert all(task in before for _, task in rows)
 
 
 def test_the_tasks_of_a_closed_round_are_over(journal, reader):

@@ -14,8 +14,8 @@ from edge_server.strategy.pruning.interface import Evidence
 from edge_server.strategy.pruning.layers import Layers, returned_layers, units
 from edge_server.strategy.strategy import close, plan
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import Task, Update
-from schemas.strategy import Component, StrategySpec
+from schemas.messages import TrainTask, Update
+from schemas.strategy import Component, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.blobs import BlobRef
 from schemas.values import ModelSpec, TrainingMetrics
@@ -134,7 +134,14 @@ def examined(layers: tuple[str, ...]) -> None:
     common = {"federation": "home", "run": "run-1", "round": 1, "attempt": 1}
     cut = Layers(layers=0).cut({"hidden": 0.6}, MAP, Evidence(ordered=False))
     model = ModelSpec(name="mlp", input_shape=(2,), num_classes=2)
-    task = Task(**common, tier=1, ratio=0.6, model=model, spec=cut.spec, returned=cut.returned, blobs={})
+    asked = {
+        "model": model,
+        "spec": cut.spec,
+        "returned": cut.returned,
+        "training": TrainingPlan(),
+        "blobs": {},
+    }
+    task = TrainTask(**common, tier=1, ratio=0.6, **asked)
     metrics = TrainingMetrics(examples=10, epochs=1, steps=1)
     blob = BlobRef(digest="0" * 64, size=1)
     answer = Update(**common, device="weak", blob=blob, spec=SMALL, metrics=metrics)

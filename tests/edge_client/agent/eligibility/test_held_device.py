@@ -126,5 +126,5 @@ def test_a_sensor_that_vanishes_is_said_once_and_the_device_works_on(tmp_path, c
 def test_a_model_to_serve_is_taken_in_any_case(tmp_path):
     device = OnBoard(tmp_path, RULES)
     device.warm(75_000)
-    device.hear(task(action="deliver", training=None))
+    device.hear(task(action="deliver"))
     assert device.phase is SessionPhase.FETCHING

@@ -15,12 +15,14 @@ from edge_client.agent.session.machine import Session, step
 from schemas.messages import (
     Acknowledgement,
     BlobRequest,
+    DeliverTask,
     Delivery,
     FederationEnd,
     Refusal,
     RoundAnnouncement,
     Task,
     TaskReply,
+    TrainTask,
     Update,
 )
 from schemas.strategy import TrainingPlan
@@ -53,11 +55,13 @@ def task(
         "tier": 1,
         "ratio": 0.5,
         "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10),
-        "training": TrainingPlan(),
         "blobs": {"state": state},
         "deadline_s": 600.0,
+        **more,
     }
-    return Task(**{**fields, **more})
+    if more.get("action") == "deliver":
+        return DeliverTask(**fields)
+    return TrainTask(**{"training": TrainingPlan(), **fields})
 
 
 def update(number: int = 1, *, attempt: int | None = None, blob: BlobRef = RESULT, run: str = RUN) -> Update:
@@ -74,7 +78,7 @@ def delivery(number: int = 1, attempt: int = 2) -> Delivery:
 
 
 def deliver(attempt: int = 2, **more) -> Task:
-    return task(attempt=attempt, action="deliver", training=None, **more)
+    return task(attempt=attempt, action="deliver", **more)
 
 
 def ack(attempt: int = 1, digest: str | None = RESULT.digest, run: str = RUN) -> Received:

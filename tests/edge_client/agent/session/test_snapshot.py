@@ -21,6 +21,7 @@ from tests.edge_client.agent.session.by_hand import (
     task,
     update,
 )
+from tests.schemas.examples import DELIVER_TASK, TRAIN_TASK
 
 NOTHING = SessionSnapshot(federation=FEDERATION, device=DEVICE)
 FULL = NOTHING.model_copy(
@@ -37,6 +38,15 @@ def test_what_is_remembered_is_there_in_another_process(tmp_path, result):
     memory = FULL.model_copy(update={"result": result})
     assert SnapshotFile(tmp_path / "task.json").save(memory)
     assert load(tmp_path) == memory
+
+
+@pytest.mark.parametrize(("name", "task"), [("train", TRAIN_TASK), ("deliver", DELIVER_TASK)])
+def test_a_task_of_the_version_before_is_remembered(tmp_path, name, task):
+    data = (Path(__file__).parent / "before" / f"session-{name}.json").read_bytes()
+    (tmp_path / "task.json").write_bytes(data)
+    memory = SnapshotFile(tmp_path / "task.json").load("home", "pi-3")
+    assert memory.task == task
+    assert memory.model_dump_json().encode() == data
 
 
 def test_without_a_file_nothing_is_remembered(tmp_path, caplog):

@@ -22,7 +22,7 @@ from edge_server.coordinator.tasks.increments import (
     publish_increments,
 )
 from schemas.errors import PeerError
-from schemas.messages import Increment, Task
+from schemas.messages import DeliverTask, Increment
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.arrays import BLOCK_NUMBERS
 from schemas.tensors.blobs import BlobRef, FileGroups, encode_json
@@ -63,7 +63,7 @@ class Desk:
         return name_blobs(specs, [PublishedVersion(paths)], **how)
 
     def received(self, parts, spec):
-        task = Task(
+        task = DeliverTask(
             federation="home",
             run="run-1",
             round=1,

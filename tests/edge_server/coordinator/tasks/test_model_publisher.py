@@ -27,7 +27,7 @@ from edge_server.rounds.broadcast.pacing import add_follower, begin, plan_broadc
 from edge_server.rounds.events import PlanRound
 from edge_server.storage.recovery import Resumption
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import Task
+from schemas.messages import Task, TrainTask
 from schemas.strategy import Component
 from schemas.tensors.blobs import FileGroups
 from tests.edge_server.coordinator.tasks.test_downlink import bound
@@ -311,7 +311,7 @@ def test_frames_out_of_order_are_no_task(tmp_path: Path) -> None:
     moved(desk, 1)
     task = desk.tasks(2, 2)["strong"]
     with pytest.raises(ValueError, match="not in order"):
-        Task.model_validate(
+        TrainTask.model_validate(
             {**task.model_dump(), "layers": [layer.model_dump() for layer in task.layers[::-1]]}
         )
 

@@ -21,7 +21,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation.contents import MAX_ABS, examine, max_answer_bytes
 from edge_server.strategy.pruning.pruners import Attention, Evidence
 from schemas.errors import PeerError
-from schemas.messages import Task, Update, decode_message, encode_message
+from schemas.messages import TrainTask, Update, decode_message, encode_message
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.blobs import BlobRef, encode_json
@@ -51,7 +51,7 @@ CHOSEN = SubModelSpec(kept={"conv": (2, 3), "hidden": (4, 0, 2)})
 SCORES = {"conv": np.array([0.1, 0.2, 0.9, 0.8], np.float32), "hidden": np.arange(5, dtype=np.float32) / 8}
 
 
-def task(personal: PersonalPruning | None = None, spec: SubModelSpec = PREFIX, **more) -> Task:
+def task(personal: PersonalPruning | None = None, spec: SubModelSpec = PREFIX, **more) -> TrainTask:
     fields = {
         "federation": "home",
         "run": "run-1",
@@ -62,9 +62,10 @@ def task(personal: PersonalPruning | None = None, spec: SubModelSpec = PREFIX, *
         "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=3),
         "spec": SubModelSpec() if personal else spec,
         "personal": personal,
+        "training": TrainingPlan(),
         "blobs": {},
     }
-    return Task(**{**fields, **more})
+    return TrainTask(**{**fields, **more})
 
 
 def update(spec: SubModelSpec, examples: int = 10, **metrics) -> Update:
@@ -98,7 +99,7 @@ def changed(groups, group: str, **arrays):
     return {**groups, group: {name: array for name, array in mixed.items() if array is not None}}
 
 
-def reason_of(one: Update, groups, asked: Task) -> str:
+def reason_of(one: Update, groups, asked: TrainTask) -> str:
     with pytest.raises(PeerError) as refused:
         examine(one, groups, asked, MAP)
     return refused.value.reason

@@ -12,7 +12,7 @@ from edge_client.security.secure_aggregation.cohort import Membership
 from edge_server.security.secure_aggregation import protocol as machine
 from edge_server.security.secure_aggregation.protocol import MaskAgreement
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
-from schemas.messages import Task, decode_message, encode_message
+from schemas.messages import TrainTask, decode_message, encode_message
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -50,8 +50,8 @@ def terms_of(specs: tuple[SubModelSpec, ...], *, max_weight: int = 100, **change
     )
 
 
-def task_of(terms: MaskingTerms, spec: SubModelSpec, *, attempt: int = 1) -> Task:
-    return Task(
+def task_of(terms: MaskingTerms, spec: SubModelSpec, *, attempt: int = 1) -> TrainTask:
+    return TrainTask(
         federation="home",
         run="run-1",
         round=1,

@@ -17,8 +17,8 @@ from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_server.coordinator.tasks.masking import cohort_update
 from edge_server.rounds import machine
 from edge_server.rounds.events import Assignment, CloseRound, PlanRound, Tick
+from edge_server.rounds.state import Phase as ServerPhase
 from edge_server.rounds.state import RoundRules
-from edge_server.rounds.state import SessionPhase as ServerPhase
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import JournalReader

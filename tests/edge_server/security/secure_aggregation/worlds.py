@@ -15,7 +15,7 @@ from edge_server.rounds.machine import RoundRules
 from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.errors import PeerError
-from schemas.messages import Message, Task, Update
+from schemas.messages import DeliverTask, Message, Task, Update
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.tensors.blobs import encode_json
 from schemas.values import Reason, TrainingMetrics
@@ -105,7 +105,7 @@ class MaskedWorld(World):
                 super()._do_on_device(name, node, command)
 
     def _result(self, name, node, task: Task):
-        if task.action == "deliver":
+        if isinstance(task, DeliverTask):
             return super()._result(name, node, task)
         rng = np.random.default_rng(self.random.randrange(2**32))
         delta = {

@@ -1,0 +1,158 @@
+"""One device's work in one round: `TrainTask` and `DeliverTask`, both of the kind `task`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
+
+from schemas.base import Frozen
+from schemas.messages.message import MAX_MESSAGE_BYTES, Message
+from schemas.messages.object_store import Addresses, ObjectStoreTerms
+from schemas.messages.rollout_terms import TrialTerms
+from schemas.names import Name
+from schemas.security.manifest import SignedManifest
+from schemas.security.secure_aggregation import MaskingTerms
+from schemas.strategy import Component, TrainingPlan
+from schemas.submodel import SubModelSpec
+from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
+from schemas.topics import MAX_SHARED_TOPIC
+from schemas.values import Attempt, ModelSpec, PersonalPruning, Preprocessing, RoundNumber, Seconds, Text
+
+MAX_FRAMES = 50
+"""Frames in one task: with five tiers no more increments than a device may subscribe to topics."""
+
+Ignored = Annotated[None, BeforeValidator(lambda _: None)]
+"""A field that only the other kind of task has: null on the wire, since the signature covers it."""
+
+
+class Increment(Frozen):
+    """The blob, by its name in the task, that takes one sub-model of a version to the next larger one.
+
+    `frame` 0 is a whole model; each later frame holds the changes since the frame before. `unpacked` is the
+    size in bytes of a compressed blob once decompressed.
+    """
+
+    blob: Text
+    frame: int = Field(default=0, ge=0, lt=MAX_FRAMES)
+    unpacked: int | None = Field(default=None, ge=1, le=MAX_BLOB_BYTES)
+
+
+class TaskBase(Message):
+    """The fields of both kinds of task, in the order in which they are written and signed.
+
+    - `blobs` are all blobs that the device needs: `channel-map`, those of `layers`, for an export also
+      `graph`, the network as an ONNX model whose weights are inputs.
+    - `layers` add up to the state, frame by frame and smallest sub-model first; without them the blob
+      `state` is all of it.
+    - `channels` are the numbers of the shared topics on which some of the blobs are published; the device
+      requests all others.
+    - `depot` is the object store, whose `addresses` are an alternative to chunks.
+    - `manifest` is the server's signature over the task and the device that it is for.
+    """
+
+    kind: Literal["task"] = "task"
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
+    action: Literal["train", "deliver"] = "train"
+    tier: int = Field(ge=1)
+    ratio: float = Field(ge=0, lt=1)
+    model: ModelSpec
+    preprocessing: Preprocessing = Preprocessing.model_construct()
+    spec: SubModelSpec = SubModelSpec.model_construct()
+    personal: PersonalPruning | None = None
+    returned: tuple[Text, ...] | None = None
+    masking: MaskingTerms | None = None
+    depot: ObjectStoreTerms | None = None
+    addresses: Addresses | None = None
+    uplink: tuple[Component, ...] = ()
+    training: TrainingPlan | None = None
+    blobs: Mapping[str, BlobRef]
+    layers: tuple[Increment, ...] = ()
+    channels: Mapping[str, Annotated[int, Field(ge=0, le=MAX_SHARED_TOPIC)]] = {}
+    deadline_s: Seconds | None = None
+    trial: TrialTerms | None = None
+    provenance: Mapping[str, Text] = {}
+    manifest: SignedManifest | None = None
+    max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
+
+    @model_validator(mode="after")
+    def _blobs_are_named(self) -> TaskBase:
+        named = {*self.channels, *(increment.blob for increment in self.layers)}
+        if unknown := sorted(named - self.blobs.keys()):
+            raise ValueError(f"there is no blob {unknown[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _frames_follow_each_other(self) -> TaskBase:
+        frames = [0, *(increment.frame for increment in self.layers)]
+        if any(after - before not in (0, 1) for before, after in pairwise(frames)):
+            raise ValueError("the layers' frames are not in order")
+        return self
+
+    def pushed(self) -> tuple[BlobRef, ...]:
+        """The blobs sent unasked with the task: small ones of the newest frame that no other device needs."""
+        newest = max((increment.frame for increment in self.layers), default=0)
+        own = [increment.blob for increment in self.layers if increment.frame == newest] or [*self.blobs]
+        return tuple(self.blobs[n] for n in own if self.blobs[n].inline and n not in self.channels)
+
+
+class TrainTask(TaskBase):
+    """Train a sub-model as `training` says, and answer with an `Update` compressed by the codecs `uplink`.
+
+    `personal` lets the device choose its own channels. With `returned` the update holds the parameters of
+    those network layers only. With `masking` the update is masked, and its only group is `masked`.
+    """
+
+    action: Literal["train"] = "train"
+    training: TrainingPlan
+    trial: Ignored = None
+    provenance: Annotated[Mapping[str, Text], BeforeValidator(lambda _: {})] = {}
+
+
+class DeliverTask(TaskBase):
+    """Export the final sub-model to ONNX, and answer with a `Delivery`.
+
+    With a `trial` the model is served only if, by these terms, it is no worse than the one in use.
+    `provenance` is the metadata of the exported file.
+    """
+
+    action: Literal["deliver"] = "deliver"
+    personal: Ignored = None
+    returned: Ignored = None
+    masking: Ignored = None
+    uplink: Annotated[tuple[()], BeforeValidator(lambda _: ())] = ()
+    training: Ignored = None
+
+
+Task = TrainTask | DeliverTask
+
+
+def task_class(action: object) -> type[TrainTask | DeliverTask]:
+    """The class of a task with this `action`; a task without one is to be trained."""
+    return DeliverTask if action == "deliver" else TrainTask
+
+
+def _tag(task: Any) -> str:
+    action = task.get("action") if isinstance(task, Mapping) else getattr(task, "action", None)
+    return task_class(action).__name__
+
+
+StoredTask = Annotated[
+    Annotated[TrainTask, Tag("TrainTask")] | Annotated[DeliverTask, Tag("DeliverTask")], Discriminator(_tag)
+]
+"""A field that holds a task."""
+
+
+@cache
+def _adapter() -> TypeAdapter[Task]:
+    return TypeAdapter(StoredTask)
+
+
+def decode_task(text: str | bytes) -> Task:
+    """Read a task's JSON; raises `ValidationError`."""
+    return _adapter().validate_json(text)
